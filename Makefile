@@ -1,0 +1,76 @@
+# ranvier: make, make demo, make test, make lint, make bench, make install PREFIX=...
+# SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
+
+CC      ?= gcc
+PREFIX  ?= /usr/local
+BUILD   := build$(if $(SAN),/san)
+MPIRUN  ?= mpirun
+
+WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
+OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 -march=native -g)
+comma   := ,
+CFLAGS  ?=
+ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
+LDFLAGS_ALL = -pthread $(if $(SAN),-fsanitize=address$(comma)undefined) $(LDFLAGS)
+
+MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
+MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
+BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
+BLAS_LIBS  := $(or $(shell pkg-config --libs openblas 2>/dev/null),-lopenblas)
+GSL_LIBS   := -lgsl -lgslcblas
+
+# One archive a room; the order is the order of the arrows.
+models   := $(wildcard models/*.c)
+core     := $(wildcard runtime/sched/*.c)
+engine   := $(wildcard runtime/engine/*.c)
+device   := $(wildcard runtime/device/*.c)
+net      := $(wildcard runtime/net/*.c)
+nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
+real     := runtime/driver_real.c
+sim      := $(filter-out sim/simulate.c,$(wildcard sim/*.c))
+profile  := calibrate/profile.c
+fit      := calibrate/fit.c
+plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
+paper    := $(wildcard tests/paper/*.c)
+obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+ROOMS    := models core engine device net nn real sim profile fit plot paper
+lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
+
+PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
+BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)
+
+all: $(BINARIES)
+
+define room
+$(BUILD)/lib$(1).a: $(call obj,$($(1)))
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
+$(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
+$(BUILD)/obj/runtime/device/%.o: EXTRA = $(BLAS_CFLAGS)
+
+LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^)
+$(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
+	$(LINK) -ljansson
+$(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)
+	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
+$(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device models)
+	$(LINK) $(BLAS_LIBS) -ljansson -lm
+$(BUILD)/bin/ranvier-sim: $(call obj,sim/simulate.c) $(call lib,sim engine core profile models)
+	$(LINK) -lsimgrid -ljansson -lm
+$(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) $(call lib,fit profile nn net device models)
+	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) $(GSL_LIBS) -ljansson -lm
+$(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models)
+	$(LINK) -ljansson -lm
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+include tests/tests.mk
+
+clean:
+	rm -rf build
+.PHONY: all clean

@@ -1,0 +1,47 @@
+/* Files: found by name beside the program, read as JSON with good errors, written whole or not at all. */
+#ifndef RANVIER_MODELS_FILE_H
+#define RANVIER_MODELS_FILE_H
+
+#include "models/error.h"
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Where a preset or script lives: tries, beside the running program, the source tree (`tree_folder`, such as
+ * "models/presets") and then the installed place (PREFIX/share/ranvier/`tree_folder`). Fills `path` with
+ * <folder>/<name><suffix> and returns 0 if that file exists, RV_EINPUT (without a sentence) if not. */
+int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix);
+
+/* Names (without `suffix`) of the files in the folder that file_find would search, as one line "a b c". */
+void file_list(char *line, size_t line_size, const char *tree_folder, const char *suffix);
+
+/* Reads a JSON object. The caller owns the result (json_decref). NULL with a sentence that has the line. */
+json_t *file_read_json(const char *path, struct rv_error_info *err);
+
+/* The line (from 1) of the first `"key"` in the file, for error messages; 1 if it is not there. */
+int file_line_of(const char *path, const char *key);
+
+/* A number of a JSON object that must be there and lie in [least, most]; the sentence names file, line, key. */
+int file_need_int(const char *path, const json_t *object, const char *key, int64_t least, int64_t most,
+                  int64_t *value, struct rv_error_info *err);
+int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
+                   double *value, struct rv_error_info *err);
+
+/* A file that appears under its final name only when complete: written beside it, then renamed. */
+struct file_writer {
+        FILE *stream;
+        char final[1024], temporary[1040];
+};
+int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err);
+/* Flushes, checks every earlier write and renames; on failure nothing is left. */
+int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
+void file_writer_abandon(struct file_writer *writer);
+
+/* Whether a file could be written at `path` later (its folder exists and allows it): fail before the work. */
+int file_check_writable(const char *path, struct rv_error_info *err);
+
+/* Writes a JSON document through a file_writer, indented, reals with 17 significant digits. */
+int file_write_json(const char *path, const json_t *document, struct rv_error_info *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* A GPT as its hyperparameters, in the words of a Hugging Face config.json. */
+#ifndef RANVIER_MODELS_GPT_H
+#define RANVIER_MODELS_GPT_H
+
+#include "models/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gpt {
+        char name[64];
+        int n_layer, n_embd, n_head, vocab_size;
+        int n_positions; /* the longest sequence */
+        bool tied;       /* the output projection is the token embedding (tie_word_embeddings, default true) */
+};
+
+/* Reads a model: a preset's name (models/presets) or the path of a config.json. */
+int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err);
+
+/* The same keys that gpt_load reads; the caller owns the result. */
+json_t *gpt_to_json(const struct gpt *gpt);
+int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err);
+
+/* Parameters of the whole model; a tied embedding counts once. */
+int64_t gpt_parameters(const struct gpt *gpt);
+
+/* Floating-point operations of one batch of `batch` sequences, forward and backward (Narayanan et al. 2021,
+ * eq. 3, whose 96 = 3 x 24 + 24 includes one recomputation of the layers; without it the factor is 72). */
+double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute);
+
+#endif

@@ -1,0 +1,56 @@
+/* What a stage computes: THE one description of work. runtime/nn launches exactly these kernels in exactly this
+ * order (a test holds it), calibrate times them, the simulation prices them. */
+#ifndef RANVIER_MODELS_WORKLOAD_H
+#define RANVIER_MODELS_WORKLOAD_H
+
+#include "models/partition.h"
+
+/* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
+enum kernel_kind {
+        KERNEL_MATMUL,              /* C (m,n) = op(A) op(B), inner k; batch of them (attention) if batch > 1 */
+        KERNEL_EMBEDDING,           /* x (m=N, n=C) = wte[token] + wpe[position] */
+        KERNEL_EMBEDDING_BACKWARD,  /* adds into dwte, dwpe from dx (m=N, n=C) */
+        KERNEL_LAYERNORM,           /* y (m=N, n=C), and mean, rstd (N) */
+        KERNEL_LAYERNORM_BACKWARD,  /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw, db */
+        KERNEL_BIAS,                /* y (m,n) += b */
+        KERNEL_BIAS_BACKWARD,       /* db (n) += column sums of dy (m,n) */
+        KERNEL_BIAS_GELU,           /* h (m,n) += b in place; g (m,n) = gelu_tanh(h) */
+        KERNEL_GELU_BACKWARD,       /* dh (m,n) = dg gelu'(h), in place */
+        KERNEL_BIAS_RESIDUAL,       /* y (m,n) += b + x */
+        KERNEL_SOFTMAX,             /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
+        KERNEL_SOFTMAX_BACKWARD,    /* dS from P and dP, in place, scale included */
+        KERNEL_CROSS_ENTROPY,       /* logits (m=N, n=V): loss, and dlogits in their place */
+        KERNEL_CROSS_ENTROPY_LOSS,  /* the loss alone (validation) */
+        KERNEL_SQUARED_NORM,        /* sum of squares of m elements */
+        KERNEL_ADAMW,               /* AdamW over m parameters; leaves their gradients zero */
+        KERNEL_KINDS
+};
+
+enum kernel_part { PART_INPUT = 1, PART_WEIGHT = 2, PART_BOTH = 3 }; /* of a backward pass: dx or dW, db */
+
+struct kernel {
+        enum kernel_kind kind;
+        unsigned char transpose_a, transpose_b; /* matmul: op() is a transpose */
+        unsigned char accumulate;               /* adds to its output instead of writing it */
+        unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
+        int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
+};
+
+const char *kernel_name(enum kernel_kind kind); /* "matmul", "layernorm_backward", ... */
+int kernel_kind_of(const char *name);           /* -1 if there is none */
+bool kernel_same(const struct kernel *a, const struct kernel *b); /* same work; `part` is ignored */
+
+/* Floating-point operations, and bytes read and written once each, at `element_bytes` an element. */
+double kernel_flops(const struct kernel *kernel);
+double kernel_bytes(const struct kernel *kernel, int element_bytes);
+
+/* The kernels of one micro-batch (B, T = seq_len) on a stage. Each returns how many, and writes them to `out`
+ * unless it is NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. */
+int workload_forward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+                     bool loss_only, struct kernel *out);
+int workload_backward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+                      struct kernel *out);
+struct kernel workload_norm(int64_t parameters);
+struct kernel workload_update(int64_t parameters);
+
+#endif

@@ -1,0 +1,35 @@
+/* Runs a batch on one rank: an operation completed -> record it, tell the core, issue what became ready. Both
+ * worlds share this; neither is known here. */
+#ifndef RANVIER_RUNTIME_ENGINE_ENGINE_H
+#define RANVIER_RUNTIME_ENGINE_ENGINE_H
+
+#include "runtime/engine/driver.h"
+#include "runtime/engine/ledger.h"
+#include "runtime/engine/trace.h"
+#include "runtime/sched/core.h"
+
+struct engine {
+        struct core *core;
+        struct driver driver;
+        struct trace *trace;   /* may be NULL: nothing is recorded */
+        struct ledger *ledger; /* may be NULL */
+        int rank, batch;
+        int64_t slot_bytes, message_bytes; /* what a slot and a message buffer weigh in the ledger */
+        /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and how
+         * long the compute lane worked on forward and backward. */
+        double started, pipeline_end, allreduce_end, ended, busy_seconds;
+        double lane_free[LANES];
+        uint64_t order;
+        bool inside; /* not re-entered */
+};
+
+/* Begins a batch: core_start, then issues the first operations. */
+void engine_start(struct engine *engine);
+
+/* The driver calls this once an operation, from outside issue(); `done` is the op as issued, with micro_batch
+ * filled in for receives. */
+void engine_complete(struct engine *engine, const struct op *done);
+
+bool engine_done(const struct engine *engine);
+
+#endif

@@ -1,0 +1,38 @@
+/* What happened when: one record an operation, the same in both worlds. */
+#ifndef RANVIER_RUNTIME_ENGINE_TRACE_H
+#define RANVIER_RUNTIME_ENGINE_TRACE_H
+
+#include "models/error.h"
+#include "runtime/sched/op.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct trace_record {
+        int rank, batch;
+        enum op_kind kind;
+        enum op_lane lane;
+        int micro_batch, bucket;
+        int64_t bytes;
+        double issued, start, end; /* seconds; start: when its lane came to it; end: when the engine heard of it */
+        uint64_t order;            /* issue order on its rank */
+};
+
+struct trace {
+        struct trace_record *records;
+        int64_t count, capacity;
+};
+
+void trace_init(struct trace *trace);
+void trace_free(struct trace *trace);
+void trace_add(struct trace *trace, const struct trace_record *record);
+void trace_clear(struct trace *trace);
+
+/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds with a fraction;
+ * args hold kind, micro_batch, bucket, bytes, batch, issued, order. `world`: "real" or "simulated". */
+int trace_write(const struct trace *trace, const char *path, const char *world, int pp, struct rv_error_info *err);
+
+/* Reads back what trace_write wrote; `trace` is initialised by the call. */
+int trace_read(struct trace *trace, const char *path, struct rv_error_info *err);
+
+#endif

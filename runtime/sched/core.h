@@ -1,0 +1,46 @@
+/* The scheduling core: events in, operations out. One core a rank; a core knows its own stage only.
+ *
+ *      core_init(memory, &plan, stage, parameters);
+ *      core_start(core);                        a batch begins
+ *      while (core_next(core, &op)) issue(op);  after core_start and after every core_complete
+ *      core_complete(core, &op);                the world finished an operation
+ *      core_done(core)                          the batch is complete on this rank
+ *
+ * Pure: no clock, threads, I/O, MPI, CUDA, SimGrid, and no allocation: the caller brings core_bytes() bytes.
+ * The state has no pointers, so a core may be copied, compared and hashed as bytes (the exhaustive test does). */
+#ifndef RANVIER_RUNTIME_SCHED_CORE_H
+#define RANVIER_RUNTIME_SCHED_CORE_H
+
+#include "runtime/sched/op.h"
+#include "runtime/sched/plan.h"
+
+#include <stddef.h>
+
+struct core;
+
+/* How many buffers of each sort the schedule of `stage` uses at most. */
+struct core_limits {
+        int slots;     /* stored activations */
+        int inputs;    /* received activations; 0 on the first stage */
+        int gradients; /* gradients received, worked on, sent */
+};
+struct core_limits core_limits(const struct plan *plan, int stage);
+
+/* AxoNN's limit after its default (pp) and the number of micro-batches are taken into account. */
+int core_pipeline_limit(const struct plan *plan);
+
+size_t core_bytes(const struct plan *plan, int stage);
+
+/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets. The plan must be
+ * sound: pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1. */
+struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters);
+
+void core_start(struct core *core);
+bool core_next(struct core *core, struct op *op);
+void core_complete(struct core *core, const struct op *op);
+bool core_done(const struct core *core);
+
+/* Operations issued and not completed. */
+int core_in_flight(const struct core *core);
+
+#endif

@@ -1,0 +1,11 @@
+# Test binaries and scripts; each room lists its own in tests/mk/.
+TESTS :=
+SCRIPT_TESTS :=
+TEST_LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -lcmocka -lm
+include $(wildcard tests/mk/*.mk)
+TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
+
+# Runs every test, prints each one's lines and, last, "N passed, N failed".
+test: $(BINARIES) $(TEST_BINARIES)
+	@RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
+.PHONY: test

@@ -51,7 +51,8 @@ struct profile {
         char device[64];            /* "cpu", or the name of a GPU */
         char source[256];           /* "measured by ranvier calibrate ..." or "datasheet: ..." */
         bool measured;
-        json_t *machine;            /* description: cpu, cores, memory, compiler, BLAS, date */
+        json_t *machine;            /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
+        json_t *sources;            /* datasheet: where each figure comes from, kept as it is; may be NULL */
         double peak_flops_per_second; /* of one device; 0: not known */
         int64_t device_memory_bytes;  /* 0: not known */
         int element_bytes;
@@ -59,7 +60,10 @@ struct profile {
         int load_count;
 };
 
+/* Reads a profile: a preset's name (calibrate/profiles) or a path. Checks everything: a missing, misspelt or
+ * impossible value is RV_EINPUT with a sentence that says where. On failure there is nothing to free. */
 int profile_load(struct profile *, const char *name_or_path, struct rv_error_info *err);
+/* Writes the file that profile_load reads, whole or not at all. */
 int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
 void profile_free(struct profile *);
 

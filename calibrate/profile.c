@@ -1,0 +1,534 @@
+#include "calibrate/profile.h"
+
+#include "models/file.h"
+
+#include <float.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char PRESETS[] = "calibrate/profiles";
+
+/* ---- reading: every value is checked where it is read, and a complaint says which value of which file ----
+ */
+
+struct reader {
+        const char *path;
+        struct rv_error_info *err;
+};
+
+/* Where in the document a value stands, such as loads[1].kernels.matmul.points[3]. */
+struct place {
+        char text[160];
+};
+
+__attribute__((format(printf, 1, 2))) static struct place place(const char *format, ...)
+{
+        struct place place;
+        va_list list;
+        va_start(list, format);
+        vsnprintf(place.text, sizeof place.text, format, list);
+        va_end(list);
+        return place;
+}
+
+static int read_real(struct reader *r, struct place where, const json_t *object, const char *key,
+                     double least, double *value)
+{
+        json_t *found = json_object_get(object, key);
+        if (!json_is_number(found))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"%s\", a number that is at least %g",
+                               r->path, where.text, key, least);
+        *value = json_number_value(found);
+        if (!(*value >= least && *value <= DBL_MAX))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at least %g", r->path,
+                               where.text, key, *value, least);
+        return RV_OK;
+}
+
+static int read_int(struct reader *r, struct place where, const json_t *object, const char *key,
+                    int64_t least, int64_t most, int64_t *value)
+{
+        json_t *found = json_object_get(object, key);
+        if (!json_is_integer(found))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: needs \"%s\", a whole number that is at least %lld", r->path,
+                               where.text, key, (long long)least);
+        *value = json_integer_value(found);
+        if (*value < least || *value > most)
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %lld, must be %lld to %lld", r->path,
+                               where.text, key, (long long)*value, (long long)least, (long long)most);
+        return RV_OK;
+}
+
+/* A flag that may be left out (false). */
+static int read_flag(struct reader *r, struct place where, const json_t *object, const char *key,
+                     unsigned char *value)
+{
+        json_t *found = json_object_get(object, key);
+        if (found && !json_is_boolean(found))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" must be true or false", r->path, where.text,
+                               key);
+        *value = json_is_true(found);
+        return RV_OK;
+}
+
+/* The array `key` of `object`, which may be left out; `*array` is then NULL. */
+static int read_array(struct reader *r, struct place where, const json_t *object, const char *key,
+                      json_t **array)
+{
+        *array = json_object_get(object, key);
+        if (*array && !json_is_array(*array))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" must be an array", r->path, where.text,
+                               key);
+        return RV_OK;
+}
+
+/* How good a fit was; a datasheet has no residuals, so all three may be left out. */
+static int read_residuals(struct reader *r, struct place where, const json_t *fit, int *points,
+                          double *median, double *worst)
+{
+        int64_t count = 0;
+        int rc = RV_OK;
+        if (json_object_get(fit, "points"))
+                rc = read_int(r, where, fit, "points", 0, INT32_MAX, &count);
+        if (rc == RV_OK && json_object_get(fit, "median_error"))
+                rc = read_real(r, where, fit, "median_error", 0, median);
+        if (rc == RV_OK && json_object_get(fit, "worst_error"))
+                rc = read_real(r, where, fit, "worst_error", 0, worst);
+        *points = (int)count;
+        return rc;
+}
+
+/* The object "fit" of `parent`; `*fit` is NULL if there is none. */
+static int find_fit(struct reader *r, struct place where, const json_t *parent, json_t **fit)
+{
+        *fit = json_object_get(parent, "fit");
+        if (json_is_null(*fit))
+                *fit = NULL;
+        if (*fit && !json_is_object(*fit))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"fit\" must be an object", r->path, where.text);
+        return RV_OK;
+}
+
+static int read_kernel_fit(struct reader *r, struct place where, const json_t *parent, struct kernel_fit *fit)
+{
+        json_t *found;
+        int rc = find_fit(r, where, parent, &found);
+        if (rc != RV_OK || !found)
+                return rc;
+        where = place("%.140s.fit", where.text);
+        fit->present = true;
+        if ((rc = read_real(r, where, found, "overhead_seconds", 0, &fit->overhead_seconds)) == RV_OK &&
+            (rc = read_real(r, where, found, "seconds_per_flop", 0, &fit->seconds_per_flop)) == RV_OK &&
+            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
+                rc = read_residuals(r, where, found, &fit->points, &fit->median_error, &fit->worst_error);
+        return rc;
+}
+
+static int read_line_fit(struct reader *r, struct place where, const json_t *parent, struct line_fit *fit)
+{
+        json_t *found;
+        int rc = find_fit(r, where, parent, &found);
+        if (rc != RV_OK || !found)
+                return rc;
+        where = place("%.140s.fit", where.text);
+        fit->present = true;
+        if ((rc = read_real(r, where, found, "latency_seconds", 0, &fit->latency_seconds)) == RV_OK &&
+            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
+                rc = read_residuals(r, where, found, &fit->points, &fit->median_error, &fit->worst_error);
+        return rc;
+}
+
+static int read_kernel_point(struct reader *r, struct place where, const json_t *object,
+                             enum kernel_kind kind, struct kernel_point *point)
+{
+        struct kernel *kernel = &point->kernel;
+        int64_t samples;
+        kernel->kind = kind;
+        int rc = RV_OK;
+        if ((rc = read_int(r, where, object, "m", 1, INT64_MAX, &kernel->m)) == RV_OK &&
+            (rc = read_int(r, where, object, "n", 0, INT64_MAX, &kernel->n)) == RV_OK &&
+            (rc = read_int(r, where, object, "k", 0, INT64_MAX, &kernel->k)) == RV_OK &&
+            (rc = read_int(r, where, object, "batch", 1, INT64_MAX, &kernel->batch)) == RV_OK &&
+            (rc = read_flag(r, where, object, "transpose_a", &kernel->transpose_a)) == RV_OK &&
+            (rc = read_flag(r, where, object, "transpose_b", &kernel->transpose_b)) == RV_OK &&
+            (rc = read_flag(r, where, object, "accumulate", &kernel->accumulate)) == RV_OK &&
+            (rc = read_real(r, where, object, "seconds", DBL_MIN, &point->seconds)) == RV_OK &&
+            (rc = read_real(r, where, object, "p10", 0, &point->p10)) == RV_OK &&
+            (rc = read_real(r, where, object, "p90", 0, &point->p90)) == RV_OK &&
+            (rc = read_int(r, where, object, "samples", 1, INT32_MAX, &samples)) == RV_OK)
+                point->samples = (int)samples;
+        return rc;
+}
+
+static int read_kernels(struct reader *r, struct place where, const json_t *kernels,
+                        struct profile_load *load)
+{
+        const char *name;
+        json_t *entry, *array, *item;
+        size_t i, total = 0;
+        int rc;
+        json_object_foreach((json_t *)kernels, name, entry) total +=
+                json_array_size(json_object_get(entry, "points"));
+        load->points = calloc(total + 1, sizeof *load->points);
+        if (!load->points)
+                return rv_fail(r->err, RV_ESYSTEM, "%s: no memory for %zu kernel points", r->path, total);
+        json_object_foreach((json_t *)kernels, name, entry)
+        {
+                int kind = kernel_kind_of(name);
+                struct place here = place("%.60s.kernels.%.40s", where.text, name);
+                if (kind < 0)
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
+                                       here.text);
+                if (!json_is_object(entry))
+                        return rv_fail(r->err, RV_EINPUT,
+                                       "%s: %s: must be an object with \"fit\", \"points\"", r->path,
+                                       here.text);
+                if ((rc = read_kernel_fit(r, here, entry, &load->fits[kind])) != RV_OK ||
+                    (rc = read_array(r, here, entry, "points", &array)) != RV_OK)
+                        return rc;
+                json_array_foreach(array, i, item)
+                {
+                        rc = read_kernel_point(r, place("%.120s.points[%zu]", here.text, i), item,
+                                               (enum kernel_kind)kind, &load->points[load->point_count]);
+                        if (rc != RV_OK)
+                                return rc;
+                        load->point_count++;
+                }
+        }
+        return RV_OK;
+}
+
+/* "copy", "message" or "allreduce" of a load; each may be left out. */
+static int read_line(struct reader *r, struct place where, const json_t *load, const char *key,
+                     struct line_fit *fit, struct line_point **points, int *count)
+{
+        json_t *entry = json_object_get(load, key), *array, *item;
+        size_t i;
+        if (!entry)
+                return RV_OK;
+        where = place("%.60s.%s", where.text, key);
+        if (!json_is_object(entry))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
+                               r->path, where.text);
+        int rc = read_line_fit(r, where, entry, fit);
+        if (rc == RV_OK)
+                rc = read_array(r, where, entry, "points", &array);
+        if (rc != RV_OK)
+                return rc;
+        *points = calloc(json_array_size(array) + 1, sizeof **points);
+        if (!*points)
+                return rv_fail(r->err, RV_ESYSTEM, "%s: no memory for the points of %s", r->path, where.text);
+        json_array_foreach(array, i, item)
+        {
+                struct place here = place("%.120s.points[%zu]", where.text, i);
+                struct line_point *point = &(*points)[*count];
+                if ((rc = read_int(r, here, item, "bytes", 1, INT64_MAX, &point->bytes)) != RV_OK ||
+                    (rc = read_real(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK)
+                        return rc;
+                ++*count;
+        }
+        return RV_OK;
+}
+
+static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
+{
+        int64_t ranks;
+        int rc;
+        if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
+            (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) != RV_OK)
+                return rc;
+        load->ranks = (int)ranks;
+        const json_t *kernels = json_object_get(object, "kernels");
+        if (!json_is_object(kernels))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: needs \"kernels\", an object with an entry a kernel", r->path,
+                               where.text);
+        if ((rc = read_kernels(r, where, kernels, load)) == RV_OK &&
+            (rc = read_line(r, where, object, "copy", &load->copy, &load->copy_points, &load->copy_count)) ==
+                    RV_OK &&
+            (rc = read_line(r, where, object, "message", &load->message, &load->message_points,
+                            &load->message_count)) == RV_OK)
+                rc = read_line(r, where, object, "allreduce", &load->allreduce, &load->allreduce_points,
+                               &load->allreduce_count);
+        return rc;
+}
+
+static int read_loads(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const json_t *loads = json_object_get(document, "loads");
+        size_t i;
+        json_t *item;
+        if (!json_is_array(loads) || json_array_size(loads) == 0)
+                return rv_fail(r->err, RV_EINPUT, "%s: needs \"loads\", an array of at least one load",
+                               r->path);
+        profile->loads = calloc(json_array_size(loads), sizeof *profile->loads);
+        if (!profile->loads)
+                return rv_fail(r->err, RV_ESYSTEM, "%s: no memory for %zu loads", r->path,
+                               json_array_size(loads));
+        json_array_foreach((json_t *)loads, i, item)
+        {
+                struct profile_load *load = &profile->loads[i];
+                profile->load_count++;
+                int rc = read_load(r, place("loads[%zu]", i), item, load);
+                if (rc != RV_OK)
+                        return rc;
+                for (size_t j = 0; j < i; j++)
+                        if (profile->loads[j].ranks == load->ranks)
+                                return rv_fail(r->err, RV_EINPUT,
+                                               "%s: loads[%zu] and loads[%zu] are both for %d ranks", r->path,
+                                               j, i, load->ranks);
+        }
+        return RV_OK;
+}
+
+static int read_text(struct reader *r, const json_t *document, const char *key, char *text, size_t text_size)
+{
+        const char *found = json_string_value(json_object_get(document, key));
+        if (!found || !*found)
+                return rv_fail(r->err, RV_EINPUT, "%s: needs \"%s\", a text", r->path, key);
+        snprintf(text, text_size, "%s", found);
+        return RV_OK;
+}
+
+/* An object that is kept as it is, and may be left out. */
+static int read_kept(struct reader *r, const json_t *document, const char *key, json_t **kept)
+{
+        json_t *found = json_object_get(document, key);
+        if (found && !json_is_object(found))
+                return rv_fail(r->err, RV_EINPUT, "%s: \"%s\" must be an object", r->path, key);
+        *kept = json_incref(found);
+        return RV_OK;
+}
+
+static int read_profile(struct reader *r, const json_t *document, struct profile *profile)
+{
+        struct place top = place("the profile");
+        char text[64];
+        int64_t element_bytes;
+        int rc;
+        if ((rc = read_text(r, document, "ranvier", text, sizeof text)) != RV_OK ||
+            (rc = read_text(r, document, "kind", text, sizeof text)) != RV_OK)
+                return rc;
+        if (strcmp(text, "profile") != 0)
+                return rv_fail(r->err, RV_EINPUT, "%s:%d: \"kind\" is \"%s\", a profile has \"profile\"",
+                               r->path, file_line_of(r->path, "kind"), text);
+        if (!json_is_boolean(json_object_get(document, "measured")))
+                return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
+        profile->measured = json_is_true(json_object_get(document, "measured"));
+        if ((rc = read_text(r, document, "device", profile->device, sizeof profile->device)) == RV_OK &&
+            (rc = read_text(r, document, "source", profile->source, sizeof profile->source)) == RV_OK &&
+            (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
+            (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
+            (rc = read_int(r, top, document, "element_bytes", 1, 16, &element_bytes)) == RV_OK &&
+            (rc = read_real(r, top, document, "peak_flops_per_second", 0, &profile->peak_flops_per_second)) ==
+                    RV_OK &&
+            (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
+                           &profile->device_memory_bytes)) == RV_OK) {
+                profile->element_bytes = (int)element_bytes;
+                rc = read_loads(r, document, profile);
+        }
+        return rc;
+}
+
+/* A preset's name if there is such a preset and the text is no path; else the path itself. */
+static int profile_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
+{
+        char names[256];
+        if (!strchr(name_or_path, '/') && file_find(path, path_size, PRESETS, name_or_path, ".json") == RV_OK)
+                return RV_OK;
+        FILE *stream = fopen(name_or_path, "r");
+        if (!stream) {
+                file_list(names, sizeof names, PRESETS, ".json");
+                return rv_fail(err, RV_EINPUT,
+                               "profile \"%.128s\" is neither a file that can be read nor a preset (%.128s); "
+                               "\"ranvier "
+                               "calibrate --out FILE\" measures one",
+                               name_or_path, *names ? names : "there are none");
+        }
+        fclose(stream);
+        if (strlen(name_or_path) >= path_size)
+                return rv_fail(err, RV_EINPUT, "profile \"%.64s...\": the path is longer than %zu characters",
+                               name_or_path, path_size - 1);
+        memcpy(path, name_or_path, strlen(name_or_path) + 1);
+        return RV_OK;
+}
+
+int profile_load(struct profile *profile, const char *name_or_path, struct rv_error_info *err)
+{
+        memset(profile, 0, sizeof *profile);
+        int rc = profile_path(profile->path, sizeof profile->path, name_or_path, err);
+        if (rc != RV_OK)
+                return rc;
+        json_t *document = file_read_json(profile->path, err);
+        if (!document)
+                return RV_EINPUT;
+        struct reader reader = {profile->path, err};
+        rc = read_profile(&reader, document, profile);
+        json_decref(document);
+        if (rc != RV_OK)
+                profile_free(profile);
+        return rc;
+}
+
+void profile_free(struct profile *profile)
+{
+        for (int i = 0; i < profile->load_count; i++) {
+                struct profile_load *load = &profile->loads[i];
+                free(load->points);
+                free(load->copy_points);
+                free(load->message_points);
+                free(load->allreduce_points);
+        }
+        free(profile->loads);
+        json_decref(profile->machine);
+        json_decref(profile->sources);
+        memset(profile, 0, sizeof *profile);
+}
+
+/* ---- writing ---- */
+
+static json_t *kernel_fit_json(const struct kernel_fit *fit)
+{
+        return json_pack("{s:f, s:f, s:f, s:i, s:f, s:f}", "overhead_seconds", fit->overhead_seconds,
+                         "seconds_per_flop", fit->seconds_per_flop, "seconds_per_byte", fit->seconds_per_byte,
+                         "points", fit->points, "median_error", fit->median_error, "worst_error",
+                         fit->worst_error);
+}
+
+static json_t *kernel_point_json(const struct kernel_point *point)
+{
+        const struct kernel *kernel = &point->kernel;
+        return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:f, s:f, s:f, s:i}", "m",
+                         (json_int_t)kernel->m, "n", (json_int_t)kernel->n, "k", (json_int_t)kernel->k,
+                         "batch", (json_int_t)kernel->batch, "transpose_a", kernel->transpose_a,
+                         "transpose_b", kernel->transpose_b, "accumulate", kernel->accumulate, "seconds",
+                         point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
+}
+
+static json_t *kernels_json(const struct profile_load *load)
+{
+        json_t *kernels = json_object();
+        for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                json_t *points = json_array();
+                for (int i = 0; i < load->point_count; i++)
+                        if (load->points[i].kernel.kind == (enum kernel_kind)kind)
+                                json_array_append_new(points, kernel_point_json(&load->points[i]));
+                if (!load->fits[kind].present && json_array_size(points) == 0) {
+                        json_decref(points);
+                        continue;
+                }
+                json_t *entry = json_object();
+                if (load->fits[kind].present)
+                        json_object_set_new(entry, "fit", kernel_fit_json(&load->fits[kind]));
+                json_object_set_new(entry, "points", points);
+                json_object_set_new(kernels, kernel_name((enum kernel_kind)kind), entry);
+        }
+        return kernels;
+}
+
+static void add_line(json_t *load, const char *key, const struct line_fit *fit,
+                     const struct line_point *points, int count)
+{
+        if (!fit->present && count == 0)
+                return;
+        json_t *entry = json_object(), *array = json_array();
+        if (fit->present)
+                json_object_set_new(entry, "fit",
+                                    json_pack("{s:f, s:f, s:i, s:f, s:f}", "latency_seconds",
+                                              fit->latency_seconds, "seconds_per_byte", fit->seconds_per_byte,
+                                              "points", fit->points, "median_error", fit->median_error,
+                                              "worst_error", fit->worst_error));
+        for (int i = 0; i < count; i++)
+                json_array_append_new(array, json_pack("{s:I, s:f}", "bytes", (json_int_t)points[i].bytes,
+                                                       "seconds", points[i].seconds));
+        json_object_set_new(entry, "points", array);
+        json_object_set_new(load, key, entry);
+}
+
+static json_t *load_json(const struct profile_load *load)
+{
+        json_t *object = json_pack("{s:i, s:f}", "ranks", load->ranks, "op_overhead_seconds",
+                                   load->op_overhead_seconds);
+        json_object_set_new(object, "kernels", kernels_json(load));
+        add_line(object, "copy", &load->copy, load->copy_points, load->copy_count);
+        add_line(object, "message", &load->message, load->message_points, load->message_count);
+        add_line(object, "allreduce", &load->allreduce, load->allreduce_points, load->allreduce_count);
+        return object;
+}
+
+int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
+{
+        json_t *document = json_pack("{s:s, s:s, s:s, s:b, s:s, s:i, s:f, s:I}", "ranvier", "0.1.0", "kind",
+                                     "profile", "device", profile->device, "measured", profile->measured,
+                                     "source", profile->source, "element_bytes", profile->element_bytes,
+                                     "peak_flops_per_second", profile->peak_flops_per_second,
+                                     "device_memory_bytes", (json_int_t)profile->device_memory_bytes);
+        if (!document)
+                return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
+        if (profile->machine)
+                json_object_set(document, "machine", profile->machine);
+        if (profile->sources)
+                json_object_set(document, "sources", profile->sources);
+        json_t *loads = json_array();
+        for (int i = 0; i < profile->load_count; i++)
+                json_array_append_new(loads, load_json(&profile->loads[i]));
+        json_object_set_new(document, "loads", loads);
+        int rc = file_write_json(path, document, err);
+        json_decref(document);
+        return rc;
+}
+
+/* ---- asking ---- */
+
+const struct profile_load *profile_load_for(const struct profile *profile, int ranks_per_node)
+{
+        const struct profile_load *best = NULL;
+        for (int i = 0; i < profile->load_count; i++) {
+                const struct profile_load *load = &profile->loads[i];
+                int distance = abs(load->ranks - ranks_per_node);
+                int best_distance = best ? abs(best->ranks - ranks_per_node) : 0;
+                /* Between two that are equally near, the busier one: a prediction errs on the slow side. */
+                if (!best || distance < best_distance ||
+                    (distance == best_distance && load->ranks > best->ranks))
+                        best = load;
+        }
+        return best;
+}
+
+static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
+                          const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
+{
+        return rv_fail(err, RV_EINPUT,
+                       "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
+                       "load of %d "
+                       "rank%s; %s",
+                       profile->path, fits_only ? "fit" : "measurement or fit", kernel_name(kernel->kind),
+                       (long long)kernel->batch, (long long)kernel->m, (long long)kernel->n,
+                       (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s",
+                       profile->measured ? "measure it with \"ranvier calibrate --model MODEL\""
+                                         : "a datasheet profile needs a fit of every kernel");
+}
+
+int profile_kernel_seconds(const struct profile *profile, const struct profile_load *load,
+                           const struct kernel *kernel, bool fits_only, double *seconds,
+                           enum profile_source *source, struct rv_error_info *err)
+{
+        for (int i = 0; i < load->point_count && !fits_only; i++) {
+                if (!kernel_same(&load->points[i].kernel, kernel))
+                        continue;
+                *seconds = load->points[i].seconds;
+                if (source)
+                        *source = PROFILE_POINT;
+                return RV_OK;
+        }
+        const struct kernel_fit *fit = &load->fits[kernel->kind];
+        if (!fit->present)
+                return no_such_kernel(profile, load, kernel, fits_only, err);
+        *seconds = fit->overhead_seconds + kernel_flops(kernel) * fit->seconds_per_flop +
+                   kernel_bytes(kernel, profile->element_bytes) * fit->seconds_per_byte;
+        if (source)
+                *source = PROFILE_FIT;
+        return RV_OK;
+}

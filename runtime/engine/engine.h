@@ -8,6 +8,13 @@
 #include "runtime/engine/trace.h"
 #include "runtime/sched/core.h"
 
+/* An operation that was issued and has not completed. */
+struct engine_pending {
+        double issued;
+        uint64_t order;
+        int next_free; /* serial of the next unused entry, or -1 */
+};
+
 struct engine {
         struct core *core;
         struct driver driver;
@@ -15,13 +22,20 @@ struct engine {
         struct ledger *ledger; /* may be NULL */
         int rank, batch;
         int64_t slot_bytes, message_bytes; /* what a slot and a message buffer weigh in the ledger */
-        /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and how
-         * long the compute lane worked on forward and backward. */
+        /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and
+         * how long the compute lane worked on forward and backward. */
         double started, pipeline_end, allreduce_end, ended, busy_seconds;
         double lane_free[LANES];
         uint64_t order;
+        struct engine_pending *pending; /* by op.serial */
+        int pending_capacity, free_serial;
         bool inside; /* not re-entered */
 };
+
+/* `core` and `trace`, `ledger` (which may be NULL) stay the caller's. */
+void engine_init(struct engine *engine, struct core *core, struct driver driver, struct trace *trace,
+                 struct ledger *ledger, int rank);
+void engine_free(struct engine *engine);
 
 /* Begins a batch: core_start, then issues the first operations. */
 void engine_start(struct engine *engine);

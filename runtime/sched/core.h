@@ -7,7 +7,8 @@
  *      core_done(core)                          the batch is complete on this rank
  *
  * Pure: no clock, threads, I/O, MPI, CUDA, SimGrid, and no allocation: the caller brings core_bytes() bytes.
- * The state has no pointers, so a core may be copied, compared and hashed as bytes (the exhaustive test does). */
+ * The state has no pointers, so a core may be copied, compared and hashed as bytes (the exhaustive test
+ * does). */
 #ifndef RANVIER_RUNTIME_SCHED_CORE_H
 #define RANVIER_RUNTIME_SCHED_CORE_H
 
@@ -29,10 +30,10 @@ struct core_limits core_limits(const struct plan *plan, int stage);
 /* AxoNN's limit after its default (pp) and the number of micro-batches are taken into account. */
 int core_pipeline_limit(const struct plan *plan);
 
-size_t core_bytes(const struct plan *plan, int stage);
+size_t core_bytes(const struct plan *plan, int stage, int64_t parameters);
 
-/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets. The plan must be
- * sound: pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1. */
+/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets. The plan
+ * must be sound: pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1. */
 struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters);
 
 void core_start(struct core *core);
@@ -42,5 +43,8 @@ bool core_done(const struct core *core);
 
 /* Operations issued and not completed. */
 int core_in_flight(const struct core *core);
+
+/* How many buffers of each sort are in use now. */
+struct core_limits core_in_use(const struct core *core);
 
 #endif

@@ -6,7 +6,8 @@
 
 enum op_kind {
         OP_LOAD,               /* host to device: the batch's tokens (first stage) and targets (last) */
-        OP_RECEIVE_ACTIVATION, /* into input buffer `buffer`; the driver fills in `micro_batch` on completion */
+        OP_RECEIVE_ACTIVATION, /* into input buffer `buffer`; the driver fills in `micro_batch` on completion
+                                */
         OP_FORWARD,            /* input buffer `buffer` (-1 on the first stage) -> slot `slot` */
         OP_SEND_ACTIVATION,    /* the output of slot `slot` to the next stage */
         OP_RECEIVE_GRADIENT,   /* into gradient buffer `buffer`; the driver fills in `micro_batch` */
@@ -21,9 +22,14 @@ enum op_kind {
 
 /* Operations on one lane run in issue order; lanes run at the same time. A lane a neighbour and direction. */
 enum op_lane {
-        LANE_COMPUTE, LANE_HOST_TO_DEVICE,
-        LANE_RECEIVE_PREVIOUS, LANE_RECEIVE_NEXT, LANE_SEND_PREVIOUS, LANE_SEND_NEXT,
-        LANE_COLLECTIVE, LANES
+        LANE_COMPUTE,
+        LANE_HOST_TO_DEVICE,
+        LANE_RECEIVE_PREVIOUS,
+        LANE_RECEIVE_NEXT,
+        LANE_SEND_PREVIOUS,
+        LANE_SEND_NEXT,
+        LANE_COLLECTIVE,
+        LANES
 };
 
 enum op_group {
@@ -32,20 +38,24 @@ enum op_group {
         GROUP_WORLD
 };
 
-enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 }; /* parts of a backward; both unless a policy parts them */
+enum {
+        OP_INPUT_GRADIENT = 1,
+        OP_WEIGHT_GRADIENT = 2
+}; /* parts of a backward; both unless a policy parts them */
 
 struct op {
         enum op_kind kind;
         enum op_lane lane;
-        int parts;          /* OP_BACKWARD */
-        int micro_batch;    /* -1 where it has no meaning or is not known yet */
-        int input;          /* input buffer, or -1 */
-        int slot;           /* stored activations, or -1 */
-        int gradient;       /* gradient buffer, or -1 */
-        int bucket;         /* OP_UPDATE: which; OP_ALLREDUCE: the first of its chunk */
+        int parts;       /* OP_BACKWARD */
+        int micro_batch; /* -1 where it has no meaning or is not known yet */
+        int input;       /* input buffer, or -1 */
+        int slot;        /* stored activations, or -1 */
+        int gradient;    /* gradient buffer, or -1 */
+        int bucket;      /* OP_UPDATE: which; OP_ALLREDUCE: the first of its chunk */
         enum op_group group;
         int64_t offset, count; /* parameters */
         int64_t bytes;         /* of a message, copy or all-reduce */
+        int serial;            /* the engine's, to know the operation again; the core ignores it */
 };
 
 const char *op_name(enum op_kind kind); /* "forward", "send activation", ... */

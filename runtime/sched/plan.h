@@ -1,4 +1,5 @@
-/* Everything that a schedule depends on. Plain data, no pointers: a plan can be copied, compared and hashed. */
+/* Everything that a schedule depends on. Plain data, no pointers: a plan can be copied, compared and hashed.
+ */
 #ifndef RANVIER_RUNTIME_SCHED_PLAN_H
 #define RANVIER_RUNTIME_SCHED_PLAN_H
 
@@ -8,15 +9,15 @@
 enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICIES };
 
 struct plan {
-        int pp, dp;              /* G_inter stages a pipeline, G_data replicas of it */
-        int micro_batches;       /* a batch brings to each pipeline */
+        int pp, dp;        /* G_inter stages a pipeline, G_data replicas of it */
+        int micro_batches; /* a batch brings to each pipeline */
         enum policy_id policy;
-        int pipeline_limit;      /* axonn: micro-batches under way at once; 0 means pp */
-        bool forward_only;       /* validation: no backward, no optimizer */
-        bool tied;               /* first and last stage sum their gradient of the shared embedding */
-        bool clip;               /* updates wait for the global norm of the gradients */
-        int64_t message_bytes;   /* activations of one micro-batch between two stages */
-        int64_t load_bytes;      /* tokens (first stage) or targets (last) of the whole batch, each */
+        int pipeline_limit;           /* axonn: micro-batches under way at once; 0 means pp */
+        bool forward_only;            /* validation: no backward, no optimizer */
+        bool tied;                    /* first and last stage sum their gradient of the shared embedding */
+        bool clip;                    /* updates wait for the global norm of the gradients */
+        int64_t message_bytes;        /* activations of one micro-batch between two stages */
+        int64_t load_bytes;           /* tokens (first stage) or targets (last) of the whole batch, each */
         int64_t embedding_parameters; /* elements of the shared embedding, if tied and pp > 1 */
         int64_t bucket_parameters;    /* an optimizer update works on this many */
         int allreduce_buckets;        /* buckets an all-reduce (AxoNN's coalescing factor) */

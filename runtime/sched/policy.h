@@ -7,18 +7,19 @@
 /* What a policy may look at, always when the compute lane is idle. */
 struct policy_view {
         int stage, stages, micro_batches;
-        int pipeline_limit;         /* axonn's, resolved (never 0) */
-        int forwards, backwards;    /* done on this stage */
-        int forward_ready;          /* micro-batch that could go forward, or -1. On the first stage: the next one */
-        int backward_ready;         /* micro-batch that could go backward, or -1. On the last stage: forward done */
-        bool forward_came_first;    /* both are ready and arrived as messages: the forward's came first */
+        int pipeline_limit;      /* axonn's, resolved (never 0) */
+        int forwards, backwards; /* done on this stage */
+        int forward_ready;  /* micro-batch that could go forward, or -1. On the first stage: the next one */
+        int backward_ready; /* micro-batch that could go backward, or -1. On the last stage: forward done */
+        bool forward_came_first; /* both are ready and arrived as messages: the forward's came first */
 };
 
 enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD };
 
 struct policy {
         const char *name;
-        /* Most micro-batches that lie between forward and the end of backward on `stage`, resolved limit given. */
+        /* Most micro-batches that lie between forward and the end of backward on `stage`, resolved limit
+         * given. */
         int (*stored)(const struct plan *plan, int stage, int limit);
         /* Most micro-batches that lie between the arrival of their activations and the end of backward. */
         int (*received)(const struct plan *plan, int stage, int limit);

@@ -1,0 +1,129 @@
+#include "runtime/engine/engine.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void engine_init(struct engine *engine, struct core *core, struct driver driver, struct trace *trace,
+                 struct ledger *ledger, int rank)
+{
+        *engine = (struct engine){
+                .core = core,
+                .driver = driver,
+                .trace = trace,
+                .ledger = ledger,
+                .rank = rank,
+                .batch = -1,
+                .free_serial = -1,
+        };
+}
+
+void engine_free(struct engine *engine)
+{
+        free(engine->pending);
+}
+
+static int take_serial(struct engine *engine)
+{
+        if (engine->free_serial < 0) {
+                int old = engine->pending_capacity, new = old ? 2 * old : 16;
+                engine->pending = realloc(engine->pending, (size_t) new * sizeof *engine->pending);
+                if (!engine->pending)
+                        abort();
+                for (int i = old; i < new; i++)
+                        engine->pending[i].next_free = i + 1 < new ? i + 1 : -1;
+                engine->pending_capacity = new;
+                engine->free_serial = old;
+        }
+        int serial = engine->free_serial;
+        engine->free_serial = engine->pending[serial].next_free;
+        return serial;
+}
+
+static void weigh(struct engine *engine, enum memory_category category, int64_t bytes, double now)
+{
+        ledger_add(engine->ledger, category, bytes - engine->ledger->bytes[category], now);
+}
+
+/* Stored activations and messages in use now, as the core counts them. */
+static void update_ledger(struct engine *engine, double now)
+{
+        if (!engine->ledger)
+                return;
+        struct core_limits used = core_in_use(engine->core);
+        weigh(engine, MEMORY_ACTIVATIONS, used.slots * engine->slot_bytes, now);
+        weigh(engine, MEMORY_MESSAGES, (used.inputs + used.gradients) * engine->message_bytes, now);
+}
+
+static void issue_ready(struct engine *engine, double now)
+{
+        struct op op;
+        while (core_next(engine->core, &op)) {
+                op.serial = take_serial(engine);
+                engine->pending[op.serial].issued = now;
+                engine->pending[op.serial].order = engine->order++;
+                engine->driver.issue(engine->driver.world, &op);
+        }
+        update_ledger(engine, now);
+}
+
+void engine_start(struct engine *engine)
+{
+        assert(!engine->inside && core_in_flight(engine->core) == 0);
+        engine->inside = true;
+        double now = engine->driver.now(engine->driver.world);
+        engine->batch++;
+        engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = now;
+        engine->busy_seconds = 0;
+        core_start(engine->core);
+        issue_ready(engine, now);
+        engine->inside = false;
+}
+
+/* Notes the time and writes the record of an operation that ended at `now`. */
+static void account(struct engine *engine, const struct op *done, double now)
+{
+        const struct engine_pending *pending = &engine->pending[done->serial];
+        double start = pending->issued > engine->lane_free[done->lane] ? pending->issued
+                                                                       : engine->lane_free[done->lane];
+        engine->lane_free[done->lane] = now;
+        engine->ended = now;
+        if (done->kind == OP_FORWARD || done->kind == OP_BACKWARD) {
+                engine->busy_seconds += now - start;
+                engine->pipeline_end = now;
+        }
+        if (done->kind == OP_ALLREDUCE)
+                engine->allreduce_end = now;
+        if (!engine->trace)
+                return;
+        trace_add(engine->trace, &(struct trace_record){
+                                         .rank = engine->rank,
+                                         .batch = engine->batch,
+                                         .kind = done->kind,
+                                         .lane = done->lane,
+                                         .micro_batch = done->micro_batch,
+                                         .bucket = done->bucket,
+                                         .bytes = done->bytes,
+                                         .issued = pending->issued,
+                                         .start = start,
+                                         .end = now,
+                                         .order = pending->order,
+                                 });
+}
+
+void engine_complete(struct engine *engine, const struct op *done)
+{
+        assert(!engine->inside); /* a driver completes operations from outside issue() */
+        engine->inside = true;
+        double now = engine->driver.now(engine->driver.world);
+        account(engine, done, now);
+        engine->pending[done->serial].next_free = engine->free_serial;
+        engine->free_serial = done->serial;
+        core_complete(engine->core, done);
+        issue_ready(engine, now);
+        engine->inside = false;
+}
+
+bool engine_done(const struct engine *engine)
+{
+        return core_done(engine->core);
+}

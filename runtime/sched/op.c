@@ -1,0 +1,33 @@
+#include "runtime/sched/op.h"
+
+const char *op_name(enum op_kind kind)
+{
+        static const char *const names[OP_KINDS] = {
+                [OP_LOAD] = "load",
+                [OP_RECEIVE_ACTIVATION] = "receive activation",
+                [OP_FORWARD] = "forward",
+                [OP_SEND_ACTIVATION] = "send activation",
+                [OP_RECEIVE_GRADIENT] = "receive gradient",
+                [OP_BACKWARD] = "backward",
+                [OP_SEND_GRADIENT] = "send gradient",
+                [OP_ALLREDUCE] = "all-reduce",
+                [OP_NORM] = "norm",
+                [OP_REDUCE_SCALARS] = "reduce scalars",
+                [OP_UPDATE] = "update",
+        };
+        return names[kind];
+}
+
+const char *op_lane_name(enum op_lane lane)
+{
+        static const char *const names[LANES] = {
+                [LANE_COMPUTE] = "compute",
+                [LANE_HOST_TO_DEVICE] = "host to device",
+                [LANE_RECEIVE_PREVIOUS] = "receive from previous",
+                [LANE_RECEIVE_NEXT] = "receive from next",
+                [LANE_SEND_PREVIOUS] = "send to previous",
+                [LANE_SEND_NEXT] = "send to next",
+                [LANE_COLLECTIVE] = "collective",
+        };
+        return names[lane];
+}

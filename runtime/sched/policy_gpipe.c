@@ -1,0 +1,18 @@
+/* GPipe (Huang et al. 2019): every forward, then every backward. Stores all micro-batches. */
+#include "runtime/sched/policy.h"
+
+static int gpipe_all(const struct plan *plan, int stage, int limit)
+{
+        (void)stage;
+        (void)limit;
+        return plan->micro_batches;
+}
+
+static enum policy_choice gpipe_choose(const struct policy_view *view)
+{
+        if (view->forwards < view->micro_batches)
+                return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
+        return view->backward_ready >= 0 ? CHOOSE_BACKWARD : CHOOSE_WAIT;
+}
+
+const struct policy policy_gpipe = {"gpipe", gpipe_all, gpipe_all, gpipe_choose};

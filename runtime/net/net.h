@@ -19,16 +19,20 @@ struct net_done {
 struct net;
 struct net_ops {
         const char *name;
-        /* All three: never block; buffers stay the caller's and must not be touched until `token` is returned. */
-        void (*isend)(struct net *, const void *buffer, int64_t bytes, int peer, int channel, int micro_batch, int token);
+        /* All three: never block; buffers stay the caller's and must not be touched until `token` is
+         * returned. */
+        void (*isend)(struct net *, const void *buffer, int64_t bytes, int peer, int channel, int micro_batch,
+                      int token);
         void (*ireceive)(struct net *, void *buffer, int64_t bytes, int peer, int channel, int token);
-        void (*iallreduce)(struct net *, void *buffer, int64_t elements, enum net_type type, enum net_group group, int token);
+        void (*iallreduce)(struct net *, void *buffer, int64_t elements, enum net_type type,
+                           enum net_group group, int token);
         /* Makes progress; true and fills `done` if a request completed. */
         int (*test)(struct net *, struct net_done *done);
         /* Blocking, outside the batch. */
         void (*barrier)(struct net *);
         void (*broadcast)(struct net *, void *buffer, int64_t bytes, int root);
-        void (*gather)(struct net *, const void *mine, int64_t bytes, void *all); /* to rank 0; all may be NULL elsewhere */
+        void (*gather)(struct net *, const void *mine, int64_t bytes,
+                       void *all); /* to rank 0; all may be NULL elsewhere */
         void (*close)(struct net *);
 };
 
@@ -37,10 +41,10 @@ struct net {
         int rank, ranks;
 };
 
-/* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING and NET_DATA
- * exist after net_mpi_groups: ranks with the same colour form one, a negative colour is in none. */
+/* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING and
+ * NET_DATA exist after net_mpi_groups: ranks with the same colour form one, a negative colour is in none. */
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err);
-int net_mpi_groups(struct net *, int embedding_colour, int data_colour, struct rv_error_info *err);
+void net_mpi_groups(struct net *, int embedding_colour, int data_colour);
 /* Ends the whole job at once with `status`. */
 void net_mpi_abort(struct net *, int status) __attribute__((noreturn));
 

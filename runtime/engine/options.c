@@ -1,0 +1,484 @@
+#include "runtime/engine/options.h"
+
+#include "runtime/engine/report.h"
+#include "runtime/sched/policy.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824 };
+
+/* Keys of options without a short form. */
+enum key {
+        KEY_PP = 0x100,
+        KEY_DP,
+        KEY_MICRO_BATCH_SIZE,
+        KEY_BATCH_SIZE,
+        KEY_SEQ_LEN,
+        KEY_SCHEDULE,
+        KEY_PIPELINE_LIMIT,
+        KEY_CLIP,
+        KEY_BUCKET_PARAMS,
+        KEY_ALLREDUCE_BUCKETS,
+        KEY_REPORT,
+        KEY_TRACE,
+        KEY_OFFLOAD,
+        KEY_TP,
+        KEY_P2P,
+        KEY_VIRTUAL_STAGES,
+        KEY_SEQUENCE_PARALLEL,
+        KEY_ZERO,
+        KEY_PRECISION,
+        KEY_RECOMPUTE,
+        KEY_DEVICE,
+        KEY_DEVICE_MEMORY,
+        KEY_HELP,
+        KEY_USAGE,
+        KEY_VERSION
+};
+
+static const struct argp_option plan_options[] = {
+        {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
+        {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
+        {"dp", KEY_DP, "D", 0, "Replicas of the pipeline, AxoNN's G_data (default 1); P x D ranks in all", 1},
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0, "Sequences that go through a stage at once", 1},
+        {"batch-size", KEY_BATCH_SIZE, "G", 0, "Sequences of one batch over all ranks, a multiple of D x B",
+         1},
+        {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
+        {"schedule", KEY_SCHEDULE, "NAME", 0,
+         "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
+         "backward",
+         1},
+        {"pipeline-limit", KEY_PIPELINE_LIMIT, "L", 0,
+         "axonn: micro-batches under way in a pipeline at once (default P); more hide messages and cost "
+         "memory",
+         1},
+        {"clip", KEY_CLIP, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 1},
+        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0, "Parameters of one optimizer update (default 16000000)",
+         1},
+        {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
+        {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
+        {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
+        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
+         1},
+        /* Known, and refused by name until they are built. */
+        {"offload", KEY_OFFLOAD, 0, OPTION_HIDDEN, 0, 1},
+        {"tp", KEY_TP, "T", OPTION_HIDDEN, 0, 1},
+        {"p2p", KEY_P2P, "async", OPTION_HIDDEN, 0, 1},
+        {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
+        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, OPTION_HIDDEN, 0, 1},
+        {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
+        {"precision", KEY_PRECISION, "fp32", OPTION_HIDDEN, 0, 1},
+        {"recompute", KEY_RECOMPUTE, "none", OPTION_HIDDEN, 0, 1},
+        {"device-memory", KEY_DEVICE_MEMORY, "SIZE", OPTION_HIDDEN, 0, 1},
+        {0},
+};
+
+void options_init(struct options *options)
+{
+        *options = (struct options){
+                .pp = 1,
+                .dp = 1,
+                .policy = POLICY_AXONN,
+                .clip = 1.0,
+                .bucket_parameters = 16000000,
+                .allreduce_buckets = 4,
+        };
+}
+
+int options_parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
+                      struct rv_error_info *err)
+{
+        char *end;
+        errno = 0;
+        long long number = strtoll(text, &end, 10);
+        if (errno || end == text || *end || number < least || number > most)
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a whole number from %lld to %lld", option,
+                               text, (long long)least, (long long)most);
+        *value = number;
+        return 0;
+}
+
+int options_parse_bytes(const char *text, int64_t *bytes)
+{
+        static const struct {
+                const char *suffix;
+                double factor;
+        } units[] = {{"", 1},
+                     {"B", 1},
+                     {"kB", 1e3},
+                     {"KB", 1e3},
+                     {"MB", 1e6},
+                     {"GB", 1e9},
+                     {"TB", 1e12},
+                     {"KiB", 1024.0},
+                     {"MiB", 1048576.0},
+                     {"GiB", 1073741824.0},
+                     {"TiB", 1099511627776.0}};
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || !(number >= 0))
+                return -1;
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+                if (strcmp(end, units[i].suffix) == 0 && number * units[i].factor < 9e18) {
+                        *bytes = (int64_t)llround(number * units[i].factor);
+                        return 0;
+                }
+        return -1;
+}
+
+static int parse_int(struct options *o, const char *option, const char *text, int64_t most, int *value)
+{
+        int64_t number = 0;
+        int rc = options_parse_int(option, text, 1, most, &number, &o->error);
+        if (rc == 0)
+                *value = (int)number;
+        return rc;
+}
+
+/* An option of which only the value `built` exists so far, and `later` are known by name. */
+static int parse_only(struct options *o, const char *option, const char *text, const char *built,
+                      const char *const *later)
+{
+        if (strcmp(text, built) == 0)
+                return 0;
+        for (const char *const *name = later; *name; name++)
+                if (strcmp(text, *name) == 0)
+                        return rv_fail(&o->error, RV_ENOTBUILT, "%s %s is not built yet; %s %s is", option,
+                                       text, option, built);
+        char known[128] = "";
+        for (const char *const *name = later; *name; name++)
+                snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", *name);
+        return rv_fail(&o->error, RV_EINPUT, "%s: '%s' is not known; there is %s (and, not built yet%s)",
+                       option, text, built, known);
+}
+
+/* The same, for options that count: 1 (or 0) is what there is, more comes later. */
+static int parse_only_int(struct options *o, const char *option, const char *text, int64_t built)
+{
+        int64_t number = 0;
+        if (options_parse_int(option, text, built, LARGEST_GRID, &number, &o->error))
+                return o->error.code;
+        if (number != built)
+                return rv_fail(&o->error, RV_ENOTBUILT, "%s %s is not built yet; %s %lld is", option, text,
+                               option, (long long)built);
+        return 0;
+}
+
+static int parse_schedule(struct options *o, const char *text)
+{
+        int id = policy_find(text);
+        if (id >= 0) {
+                o->policy = (enum policy_id)id;
+                return 0;
+        }
+        char names[128] = "";
+        for (int i = 0; i < POLICIES; i++)
+                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                         policy_get((enum policy_id)i)->name);
+        if (strcmp(text, "interleaved") == 0 || strcmp(text, "zero-bubble") == 0)
+                return rv_fail(&o->error, RV_ENOTBUILT, "--schedule %s is not built yet; there are %s", text,
+                               names);
+        return rv_fail(&o->error, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text, names);
+}
+
+static int parse_clip(struct options *o, const char *text)
+{
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || *end || !isfinite(number) || number < 0)
+                return rv_fail(&o->error, RV_EINPUT, "--clip: '%s' is not a number from 0 (off) up", text);
+        o->clip = number;
+        return 0;
+}
+
+/* Options that later versions bring. */
+static int parse_later(struct options *o, int key, const char *text)
+{
+        switch (key) {
+        case KEY_OFFLOAD:
+                return rv_fail(&o->error, RV_ENOTBUILT, "--offload is not built yet");
+        case KEY_SEQUENCE_PARALLEL:
+                return rv_fail(&o->error, RV_ENOTBUILT, "--sequence-parallel is not built yet");
+        case KEY_DEVICE_MEMORY:
+                return rv_fail(&o->error, RV_ENOTBUILT, "--device-memory is not built yet");
+        case KEY_TP:
+                return parse_only_int(o, "--tp", text, 1);
+        case KEY_VIRTUAL_STAGES:
+                return parse_only_int(o, "--virtual-stages", text, 1);
+        case KEY_ZERO:
+                return parse_only_int(o, "--zero", text, 0);
+        case KEY_P2P:
+                return parse_only(o, "--p2p", text, "async", (const char *const[]){"blocking", 0});
+        case KEY_PRECISION:
+                return parse_only(o, "--precision", text, "fp32", (const char *const[]){"mixed", 0});
+        case KEY_RECOMPUTE:
+                return parse_only(o, "--recompute", text, "none",
+                                  (const char *const[]){"selective", "full", 0});
+        default:
+                assert(key == KEY_DEVICE);
+                return parse_only(o, "--device", text, "cpu", (const char *const[]){"cuda", 0});
+        }
+}
+
+static int parse_plan_option(struct options *o, int key, const char *text)
+{
+        int64_t number = 0;
+        int rc;
+        switch (key) {
+        case KEY_PP:
+                return parse_int(o, "--pp", text, LARGEST_GRID, &o->pp);
+        case KEY_DP:
+                return parse_int(o, "--dp", text, LARGEST_GRID, &o->dp);
+        case KEY_MICRO_BATCH_SIZE:
+                return parse_int(o, "--micro-batch-size", text, LARGEST_GRID, &o->micro_batch_size);
+        case KEY_BATCH_SIZE:
+                rc = options_parse_int("--batch-size", text, 1, LARGEST_BATCH, &number, &o->error);
+                if (rc == 0)
+                        o->batch_size = number;
+                return rc;
+        case KEY_SEQ_LEN:
+                return parse_int(o, "--seq-len", text, LARGEST_BATCH, &o->seq_len);
+        case KEY_SCHEDULE:
+                return parse_schedule(o, text);
+        case KEY_PIPELINE_LIMIT:
+                return parse_int(o, "--pipeline-limit", text, LARGEST_BATCH, &o->pipeline_limit);
+        case KEY_CLIP:
+                return parse_clip(o, text);
+        case KEY_BUCKET_PARAMS:
+                rc = options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40, &number, &o->error);
+                if (rc == 0)
+                        o->bucket_parameters = number;
+                return rc;
+        case KEY_ALLREDUCE_BUCKETS:
+                return parse_int(o, "--allreduce-buckets", text, LARGEST_GRID, &o->allreduce_buckets);
+        case KEY_REPORT:
+                o->report = text;
+                return 0;
+        case KEY_TRACE:
+                o->trace = text;
+                return 0;
+        default:
+                return parse_later(o, key, text);
+        }
+}
+
+static error_t plan_parser(int key, char *text, struct argp_state *state)
+{
+        struct options *o = state->input;
+        if (key == ARGP_KEY_ARG && !o->model) {
+                o->model = text;
+                return 0;
+        }
+        if (key < KEY_PP || key > KEY_DEVICE_MEMORY)
+                return ARGP_ERR_UNKNOWN;
+        if (parse_plan_option(o, key, text) == 0)
+                return 0;
+        if (state->hook)
+                *(struct rv_error_info *)state->hook = o->error;
+        return EINVAL;
+}
+
+const struct argp options_argp = {.options = plan_options, .parser = plan_parser};
+
+int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
+{
+        if (!o->model)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
+        if (!o->batch_size)
+                return rv_fail(err, RV_EINPUT,
+                               "--batch-size is missing: the sequences of one batch over all ranks");
+        if (!o->micro_batch_size)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--micro-batch-size is missing: the sequences that go through a stage at once");
+        if (o->pipeline_limit && o->policy != POLICY_AXONN)
+                return rv_fail(err, RV_EPLAN,
+                               "--pipeline-limit is for --schedule axonn; %s has its own limit",
+                               policy_get(o->policy)->name);
+        int rc = gpt_load(&o->gpt, o->model, err);
+        if (rc)
+                return rc;
+        if (!o->seq_len)
+                o->seq_len = o->gpt.n_positions;
+        int64_t grid = (int64_t)o->pp * o->dp, step = (int64_t)o->dp * o->micro_batch_size;
+        if (grid != ranks)
+                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld rank%s, but there %s %d", o->pp,
+                               o->dp, (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are",
+                               ranks);
+        if (o->pp > o->gpt.n_layer)
+                return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
+                               o->pp, o->gpt.name, o->gpt.n_layer);
+        if (o->seq_len > o->gpt.n_positions)
+                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
+                               o->seq_len, o->gpt.n_positions, o->gpt.name);
+        if (o->batch_size % step)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
+                               (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
+        return 0;
+}
+
+static int micro_batches(const struct options *o)
+{
+        return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
+}
+
+struct plan options_plan(const struct options *o, bool forward_only)
+{
+        int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
+        bool tied = o->gpt.tied && o->pp > 1;
+        return (struct plan){
+                .pp = o->pp,
+                .dp = o->dp,
+                .micro_batches = micro_batches(o),
+                .policy = o->policy,
+                .pipeline_limit = o->pipeline_limit,
+                .forward_only = forward_only,
+                .tied = tied,
+                .clip = o->clip > 0,
+                .message_bytes = tokens * o->gpt.n_embd * (int64_t)sizeof(float),
+                .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
+                .embedding_parameters = tied ? (int64_t)o->gpt.vocab_size * o->gpt.n_embd : 0,
+                .bucket_parameters = o->bucket_parameters,
+                .allreduce_buckets = o->allreduce_buckets,
+                .element_bytes = (int)sizeof(float),
+        };
+}
+
+struct memory_plan options_memory(const struct options *o, int stage)
+{
+        struct plan plan = options_plan(o, false);
+        struct core_limits limits = core_limits(&plan, stage);
+        return (struct memory_plan){
+                .micro_batch_size = o->micro_batch_size,
+                .seq_len = o->seq_len,
+                .micro_batches = plan.micro_batches,
+                .slots = limits.slots,
+                .input_buffers = limits.inputs,
+                .gradient_buffers = limits.gradients,
+                .element_bytes = plan.element_bytes,
+        };
+}
+
+/* What one call of options_parse carries through argp. */
+struct parse_context {
+        void *input;
+        struct rv_error_info *err;
+        int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
+        int next;  /* the argument that parsing stopped before */
+};
+
+static const struct argp_option help_options[] = {
+        {"help", KEY_HELP, 0, 0, "Print this help", -1},
+        {"usage", KEY_USAGE, 0, 0, "Print a short summary of the options", -1},
+        {"version", KEY_VERSION, 0, 0, "Print the version", -1},
+        {0},
+};
+
+static error_t outer_parser(int key, char *text, struct argp_state *state)
+{
+        (void)text;
+        struct parse_context *context = state->input;
+        switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = context->input;
+                state->hook = context->err;
+                return 0;
+        case ARGP_KEY_ERROR:
+                context->next = state->next;
+                return 0;
+        case KEY_HELP:
+        case KEY_USAGE:
+        case KEY_VERSION:
+                context->asked = key;
+                return ECANCELED;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+}
+
+/* Visits `argp` and its children for long options that begin with `length` characters of `name`. */
+static void find_option(const struct argp *argp, const char *name, size_t length,
+                        const struct argp_option **found, int *matches)
+{
+        for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++)
+                if (o->name && strncmp(o->name, name, length) == 0) {
+                        bool exact = strlen(o->name) == length;
+                        if (exact || *matches >= 0) {
+                                *found = o;
+                                *matches = exact ? -1 : *matches + 1; /* an exact match ends the search */
+                        }
+                }
+        for (const struct argp_child *child = argp->children; child && child->argp; child++)
+                find_option(child->argp, name, length, found, matches);
+}
+
+/* The sentence for the option `word`, which argp refused without saying why. */
+static int fail_option(const struct argp *argp, const char *word, struct rv_error_info *err)
+{
+        const struct argp_option *option = NULL;
+        int matches = 0;
+        size_t length = strcspn(word, "=");
+        if (strncmp(word, "--", 2) == 0 && length > 2)
+                find_option(argp, word + 2, length - 2, &option, &matches);
+        if (matches == 0)
+                return rv_fail(err, RV_EINPUT, "unrecognized option '%.*s'; --help lists what there is",
+                               (int)length, word);
+        if (matches > 1)
+                return rv_fail(err, RV_EINPUT,
+                               "option '%.*s' is ambiguous: it begins several; --help lists them",
+                               (int)length, word);
+        if (word[length] == '=')
+                return rv_fail(err, RV_EINPUT, "option '--%s' takes no argument", option->name);
+        return rv_fail(err, RV_EINPUT, "option '--%s' needs an argument: --%s %s", option->name, option->name,
+                       option->arg ? option->arg : "");
+}
+
+static void print_help(const struct argp *argp, char *argv0, int asked)
+{
+        const char *slash = strrchr(argv0, '/');
+        char name[64];
+        snprintf(name, sizeof name, "%s", slash ? slash + 1 : argv0);
+        if (strncmp(name, "ranvier-", 8) == 0)
+                name[7] = ' ';
+        if (asked == KEY_VERSION)
+                printf("%s %s\n", name, RANVIER_VERSION);
+        else
+                argp_help(argp, stdout,
+                          asked == KEY_USAGE ? ARGP_HELP_USAGE
+                                             : ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK,
+                          name);
+}
+
+int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
+                  struct rv_error_info *err)
+{
+        struct argp_child children[] = {{argp, 0, NULL, 0}, {0}};
+        struct argp outer = {.options = help_options, .parser = outer_parser, .children = children};
+        struct rv_error_info own;
+        struct parse_context context = {.input = input, .err = err ? err : &own};
+        context.err->code = RV_OK;
+        int next = argc;
+        error_t rc =
+                argp_parse(&outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next, &context);
+        if (context.asked) {
+                if (!quiet)
+                        print_help(&outer, argv[0], context.asked);
+                return OPTIONS_DONE;
+        }
+        if (context.err->code)
+                return context.err->code;
+        if (rc)
+                return fail_option(&outer, argv[context.next - 1], context.err);
+        if (next < argc)
+                return rv_fail(context.err, RV_EINPUT, "unexpected argument '%s'; --help shows what is right",
+                               argv[next]);
+        return 0;
+}

@@ -33,7 +33,7 @@ struct memory_layout {
         int64_t slot;             /* one slot in total: sum of the above over the stage's blocks */
         int64_t message;          /* one input or gradient buffer (B,T,C) */
         int64_t work_c, work_4c, work_qkv, work_attention, work_scalars; /* backward workspace, once a stage */
-        int64_t tokens;           /* inputs (first) and targets (last) of all micro-batches, int32 */
+        int64_t tokens;           /* each of inputs (first stage) and targets (last): all micro-batches, int32 */
         int64_t parameters;       /* one flat buffer of the stage's parameters */
 };
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan);

@@ -1,0 +1,178 @@
+#include "models/gpt.h"
+
+#include "models/file.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Far above any model that exists, and low enough that no product of them overflows. */
+enum {
+        MOST_LAYERS = 10000,
+        MOST_WIDTH = 131072,
+        MOST_HEADS = 1024,
+        MOST_VOCABULARY = 2097152,
+        MOST_POSITIONS = 131072
+};
+
+static int need_count(const char *path, const json_t *object, const char *key, int most, int *value,
+                      struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int status = file_need_int(path, object, key, 1, most, &number, err);
+        *value = (int)number;
+        return status;
+}
+
+/* `path`:line of `key`, `key` "text": what would be right. */
+static int wrong_value(const char *path, const char *key, const json_t *value, const char *right,
+                       struct rv_error_info *err)
+{
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        int status = rv_fail(err, RV_EINPUT, "%s:%d: %s is %.60s, %s", path, file_line_of(path, key), key,
+                             text ? text : "?", right);
+        free(text);
+        return status;
+}
+
+/* Keys of Hugging Face's GPT-2 that change the computation, with the one value that is computed here. */
+static int check_switches(const char *path, const json_t *object, struct rv_error_info *err)
+{
+        static const struct {
+                const char *key;
+                bool right;
+        } switches[] = {
+                {"scale_attn_weights", true},
+                {"scale_attn_by_inverse_layer_idx", false},
+                {"add_cross_attention", false},
+        };
+        for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+                const json_t *value = json_object_get(object, switches[i].key);
+                if (value && (!json_is_boolean(value) || json_is_true(value) != switches[i].right))
+                        return wrong_value(
+                                path, switches[i].key, value,
+                                switches[i].right ? "only true is computed" : "only false is computed", err);
+        }
+        return RV_OK;
+}
+
+static int check_variant(const struct gpt *gpt, const char *path, const json_t *object,
+                         struct rv_error_info *err)
+{
+        const json_t *value = json_object_get(object, "model_type");
+        if (value && (!json_is_string(value) || strcmp(json_string_value(value), "gpt2") != 0))
+                return wrong_value(path, "model_type", value, "only \"gpt2\" is known", err);
+
+        value = json_object_get(object, "activation_function");
+        const char *name = json_string_value(value);
+        if (value && (!name || (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0 &&
+                                strcmp(name, "gelu_tanh") != 0)))
+                return wrong_value(path, "activation_function", value,
+                                   "only \"gelu_new\" (tanh GELU) is known", err);
+
+        value = json_object_get(object, "layer_norm_epsilon");
+        if (value && (!json_is_number(value) || fabs(json_number_value(value) - 1e-5) > 1e-12))
+                return wrong_value(path, "layer_norm_epsilon", value, "only 1e-5 is known", err);
+
+        value = json_object_get(object, "n_inner");
+        if (value && !json_is_null(value) &&
+            (!json_is_integer(value) || json_integer_value(value) != 4 * (json_int_t)gpt->n_embd))
+                return wrong_value(path, "n_inner", value, "only null or 4 x n_embd is known", err);
+        return check_switches(path, object, err);
+}
+
+/* The file's "name", or else its own name without folder and suffix. */
+static void name_model(struct gpt *gpt, const char *path, const json_t *object)
+{
+        const char *name = json_string_value(json_object_get(object, "name"));
+        if (!name) {
+                const char *slash = strrchr(path, '/');
+                name = slash ? slash + 1 : path;
+        }
+        snprintf(gpt->name, sizeof gpt->name, "%s", name);
+        size_t length = strlen(gpt->name);
+        if (length > 5 && strcmp(gpt->name + length - 5, ".json") == 0)
+                gpt->name[length - 5] = '\0';
+}
+
+int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        memset(gpt, 0, sizeof *gpt);
+        if (need_count(path, object, "n_layer", MOST_LAYERS, &gpt->n_layer, err) != RV_OK ||
+            need_count(path, object, "n_embd", MOST_WIDTH, &gpt->n_embd, err) != RV_OK ||
+            need_count(path, object, "n_head", MOST_HEADS, &gpt->n_head, err) != RV_OK ||
+            need_count(path, object, "vocab_size", MOST_VOCABULARY, &gpt->vocab_size, err) != RV_OK ||
+            need_count(path, object, "n_positions", MOST_POSITIONS, &gpt->n_positions, err) != RV_OK)
+                return RV_EINPUT;
+        if (gpt->n_embd % gpt->n_head != 0)
+                return rv_fail(err, RV_EINPUT, "%s:%d: n_head %d does not divide n_embd %d", path,
+                               file_line_of(path, "n_head"), gpt->n_head, gpt->n_embd);
+        const json_t *tied = json_object_get(object, "tie_word_embeddings");
+        if (tied && !json_is_boolean(tied))
+                return wrong_value(path, "tie_word_embeddings", tied, "true or false was expected", err);
+        gpt->tied = !tied || json_is_true(tied);
+        name_model(gpt, path, object);
+        return check_variant(gpt, path, object, err);
+}
+
+/* A word without slash and suffix names a preset; anything else, and a word that is a file, is a path. */
+static int resolve_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
+{
+        struct stat info;
+        bool word = name_or_path[0] && !strchr(name_or_path, '/') && !strstr(name_or_path, ".json");
+        if (word && file_find(path, path_size, "models/presets", name_or_path, ".json") == RV_OK)
+                return RV_OK;
+        if (word && stat(name_or_path, &info) != 0) {
+                char presets[512];
+                file_list(presets, sizeof presets, "models/presets", ".json");
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%.100s: no such model; a config.json or one of these presets was expected: %s",
+                        name_or_path, presets);
+        }
+        if (snprintf(path, path_size, "%s", name_or_path) >= (int)path_size)
+                return rv_fail(err, RV_EINPUT, "%.100s...: the path of the model is too long", name_or_path);
+        return RV_OK;
+}
+
+int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err)
+{
+        char path[4096];
+        int status = resolve_path(path, sizeof path, name_or_path, err);
+        if (status != RV_OK)
+                return status;
+        json_t *object = file_read_json(path, err);
+        if (!object)
+                return RV_EINPUT;
+        status = gpt_from_json(gpt, path, object, err);
+        json_decref(object);
+        return status;
+}
+
+json_t *gpt_to_json(const struct gpt *gpt)
+{
+        return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "name", gpt->name,
+                         "model_type", "gpt2", "n_layer", gpt->n_layer, "n_embd", gpt->n_embd, "n_head",
+                         gpt->n_head, "vocab_size", gpt->vocab_size, "n_positions", gpt->n_positions,
+                         "tie_word_embeddings", gpt->tied, "activation_function", "gelu_new",
+                         "layer_norm_epsilon", 1e-5);
+}
+
+int64_t gpt_parameters(const struct gpt *gpt)
+{
+        int64_t C = gpt->n_embd, V = gpt->vocab_size;
+        int64_t block = 12 * C * C + 13 * C; /* 3C^2+3C, C^2+C, 4C^2+4C, 4C^2+C, and two LayerNorms of 2C */
+        int64_t embeddings = V * C + gpt->n_positions * C;
+        int64_t head = gpt->tied ? 0 : V * C;
+        return embeddings + gpt->n_layer * block + 2 * C + head;
+}
+
+double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute)
+{
+        double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len, B = (double)batch;
+        /* The output projection is never recomputed: 6 B s h V in both cases, so its term is V / (factor/6 l
+         * h). */
+        double factor = recompute ? 96 : 72;
+        return factor * B * s * l * h * h * (1 + s / (6 * h) + V / (factor / 6 * l * h));
+}

@@ -1,0 +1,80 @@
+#include "models/memory.h"
+
+static const char *const names[MEMORY_CATEGORIES] = {
+        [MEMORY_WEIGHTS] = "weights",     [MEMORY_GRADIENTS] = "gradients",
+        [MEMORY_OPTIMIZER] = "optimizer", [MEMORY_ACTIVATIONS] = "activations",
+        [MEMORY_MESSAGES] = "messages",   [MEMORY_WORKSPACE] = "workspace",
+        [MEMORY_TOKENS] = "tokens",
+};
+
+const char *memory_category_name(enum memory_category category)
+{
+        return names[category];
+}
+
+int64_t memory_aligned(int64_t bytes)
+{
+        return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
+}
+
+/* Bytes that one block's buffers take of a slot. */
+static int64_t block_bytes(const struct memory_layout *layout)
+{
+        return layout->block_ln1 + layout->block_qkv + layout->block_attention + layout->block_atty +
+               layout->block_residual1 + layout->block_ln2 + layout->block_fc + layout->block_gelu +
+               layout->block_residual2 + layout->block_stats;
+}
+
+struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
+                                   const struct memory_plan *plan)
+{
+        int64_t T = plan->seq_len, N = plan->micro_batch_size * T, e = plan->element_bytes;
+        int64_t row = memory_aligned(N * gpt->n_embd * e); /* one (B,T,C) */
+        int64_t qkv = memory_aligned(N * 3 * gpt->n_embd * e), wide = memory_aligned(N * 4 * gpt->n_embd * e);
+        int64_t attention = memory_aligned(N * T * gpt->n_head * e); /* (B,H,T,T) */
+        struct memory_layout layout = {
+                .block_ln1 = row,
+                .block_qkv = qkv,
+                .block_attention = attention,
+                .block_atty = row,
+                .block_residual1 = row,
+                .block_ln2 = row,
+                .block_fc = wide,
+                .block_gelu = wide,
+                .block_residual2 = row,
+                .block_stats = memory_aligned(4 * N * e),
+                .embedded = stage->first ? row : 0,
+                .final_ln = stage->last ? row : 0,
+                .final_stats = stage->last ? memory_aligned(2 * N * e) : 0,
+                .logits = stage->last ? memory_aligned(N * gpt->vocab_size * e) : 0,
+                .message = row,
+                .work_c = row,
+                .work_4c = wide,
+                .work_qkv = qkv,
+                .work_attention = attention,
+                .work_scalars = memory_aligned(3 * (int64_t)sizeof(double)),
+                .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
+                .parameters = memory_aligned(partition_parameters(gpt, stage) * e),
+        };
+        layout.slot = layout.embedded + stage->layers * block_bytes(&layout) + layout.final_ln +
+                      layout.final_stats + layout.logits;
+        return layout;
+}
+
+int64_t memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                     int64_t bytes[MEMORY_CATEGORIES])
+{
+        struct memory_layout layout = memory_layout(gpt, stage, plan);
+        bytes[MEMORY_WEIGHTS] = layout.parameters;
+        bytes[MEMORY_GRADIENTS] = layout.parameters;
+        bytes[MEMORY_OPTIMIZER] = 2 * layout.parameters;
+        bytes[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
+        bytes[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
+        bytes[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
+                                  layout.work_scalars;
+        bytes[MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;
+        int64_t total = 0;
+        for (int category = 0; category < MEMORY_CATEGORIES; category++)
+                total += bytes[category];
+        return total;
+}

@@ -1,0 +1,292 @@
+#include "models/workload.h"
+
+#include <string.h>
+
+static const char *const names[KERNEL_KINDS] = {
+        [KERNEL_MATMUL] = "matmul",
+        [KERNEL_EMBEDDING] = "embedding",
+        [KERNEL_EMBEDDING_BACKWARD] = "embedding_backward",
+        [KERNEL_LAYERNORM] = "layernorm",
+        [KERNEL_LAYERNORM_BACKWARD] = "layernorm_backward",
+        [KERNEL_BIAS] = "bias",
+        [KERNEL_BIAS_BACKWARD] = "bias_backward",
+        [KERNEL_BIAS_GELU] = "bias_gelu",
+        [KERNEL_GELU_BACKWARD] = "gelu_backward",
+        [KERNEL_BIAS_RESIDUAL] = "bias_residual",
+        [KERNEL_SOFTMAX] = "softmax",
+        [KERNEL_SOFTMAX_BACKWARD] = "softmax_backward",
+        [KERNEL_CROSS_ENTROPY] = "cross_entropy",
+        [KERNEL_CROSS_ENTROPY_LOSS] = "cross_entropy_loss",
+        [KERNEL_SQUARED_NORM] = "squared_norm",
+        [KERNEL_ADAMW] = "adamw",
+};
+
+const char *kernel_name(enum kernel_kind kind)
+{
+        return names[kind];
+}
+
+int kernel_kind_of(const char *name)
+{
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                if (strcmp(names[kind], name) == 0)
+                        return kind;
+        return -1;
+}
+
+bool kernel_same(const struct kernel *a, const struct kernel *b)
+{
+        return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
+               a->accumulate == b->accumulate && a->batch == b->batch && a->m == b->m && a->n == b->n &&
+               a->k == b->k;
+}
+
+/* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
+static double causal_elements(const struct kernel *kernel)
+{
+        return (double)kernel->batch * (double)kernel->m * (double)(kernel->n + 1) / 2;
+}
+
+/* A tanh or exp counts as one operation, as in the literature's counts of model flops. */
+double kernel_flops(const struct kernel *kernel)
+{
+        double m = (double)kernel->m, mn = m * (double)kernel->n;
+        switch (kernel->kind) {
+        case KERNEL_MATMUL:
+                return 2 * (double)kernel->batch * mn * (double)kernel->k;
+        case KERNEL_EMBEDDING:
+        case KERNEL_BIAS:
+        case KERNEL_BIAS_BACKWARD:
+                return mn;
+        case KERNEL_EMBEDDING_BACKWARD:
+        case KERNEL_BIAS_RESIDUAL:
+                return 2 * mn;
+        case KERNEL_LAYERNORM: /* mean 1, variance 3, normalise 2, scale and shift 2 */
+                return 8 * mn;
+        case KERNEL_LAYERNORM_BACKWARD: /* normalise 2, dy w 1, two sums 3, dw and db 3, dx 4, accumulate 1 */
+                return (13 + kernel->accumulate) * mn;
+        case KERNEL_BIAS_GELU: /* bias 1; h/2 (1 + tanh(c (h + a h^3))) 9 */
+                return 10 * mn;
+        case KERNEL_GELU_BACKWARD:
+                return 16 * mn;
+        case KERNEL_SOFTMAX:          /* scale, maximum, exp of difference, sum, division */
+        case KERNEL_SOFTMAX_BACKWARD: /* product and sum, difference, two products */
+                return 5 * causal_elements(kernel);
+        case KERNEL_CROSS_ENTROPY: /* maximum, exp of difference, sum, division, scale */
+                return 6 * mn;
+        case KERNEL_CROSS_ENTROPY_LOSS:
+                return 4 * mn;
+        case KERNEL_SQUARED_NORM:
+                return 2 * m;
+        case KERNEL_ADAMW: /* clip 1, moments 3 + 4, bias corrections 2, root and quotient 3, decay 2, step 1
+                            */
+                return 16 * m;
+        case KERNEL_KINDS:
+                break;
+        }
+        return 0;
+}
+
+/* Elements that the kernel reads and writes, each array once (twice if it is read and written). */
+static double kernel_elements(const struct kernel *kernel)
+{
+        double m = (double)kernel->m, n = (double)kernel->n, mn = m * n, k = (double)kernel->k;
+        switch (kernel->kind) {
+        case KERNEL_MATMUL:
+                return (double)kernel->batch * (m * k + k * n + (1 + kernel->accumulate) * mn);
+        case KERNEL_EMBEDDING: /* two rows in, one out */
+                return 3 * mn;
+        case KERNEL_EMBEDDING_BACKWARD: /* one row in, two rows read and written */
+                return 5 * mn;
+        case KERNEL_LAYERNORM:
+                return 2 * mn + 2 * m + 2 * n;
+        case KERNEL_LAYERNORM_BACKWARD: /* dy, x, dx; stats; w, dw and db read and written */
+                return (3 + kernel->accumulate) * mn + 2 * m + 5 * n;
+        case KERNEL_BIAS:
+                return 2 * mn + n;
+        case KERNEL_BIAS_BACKWARD:
+                return mn + 2 * n;
+        case KERNEL_BIAS_GELU:     /* h read and written, g written */
+        case KERNEL_BIAS_RESIDUAL: /* y read and written, x read */
+                return 3 * mn + n;
+        case KERNEL_GELU_BACKWARD: /* dh read and written, h read */
+                return 3 * mn;
+        case KERNEL_SOFTMAX: /* reads the causal half, writes all */
+                return causal_elements(kernel) + (double)kernel->batch * mn;
+        case KERNEL_SOFTMAX_BACKWARD:
+                return 2 * causal_elements(kernel) + (double)kernel->batch * mn;
+        case KERNEL_CROSS_ENTROPY:
+                return 2 * mn;
+        case KERNEL_CROSS_ENTROPY_LOSS:
+                return mn;
+        case KERNEL_SQUARED_NORM:
+                return m;
+        case KERNEL_ADAMW: /* p, g, m, v read and written */
+                return 8 * m;
+        case KERNEL_KINDS:
+                break;
+        }
+        return 0;
+}
+
+double kernel_bytes(const struct kernel *kernel, int element_bytes)
+{
+        return kernel_elements(kernel) * element_bytes;
+}
+
+/* The list under construction; `out` may be NULL. */
+struct list {
+        struct kernel *out;
+        int count;
+};
+
+static void add(struct list *list, struct kernel kernel)
+{
+        if (list->out)
+                list->out[list->count] = kernel;
+        list->count++;
+}
+
+enum { PLAIN, TRANSPOSE_A, TRANSPOSE_B };
+
+static void add_matmul(struct list *list, int transpose, int part, int64_t batch, int64_t m, int64_t n,
+                       int64_t k)
+{
+        add(list, (struct kernel){.kind = KERNEL_MATMUL,
+                                  .transpose_a = transpose == TRANSPOSE_A,
+                                  .transpose_b = transpose == TRANSPOSE_B,
+                                  .accumulate = part == PART_WEIGHT,
+                                  .part = (unsigned char)part,
+                                  .batch = batch,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k});
+}
+
+/* Anything but a matmul in a forward pass. */
+static void add_forward(struct list *list, enum kernel_kind kind, int64_t batch, int64_t m, int64_t n)
+{
+        add(list, (struct kernel){.kind = kind, .batch = batch, .m = m, .n = n});
+}
+
+/* Anything but a matmul in a backward pass. Gradients of parameters are always added to. */
+static void add_backward(struct list *list, enum kernel_kind kind, int part, bool accumulate, int64_t batch,
+                         int64_t m, int64_t n)
+{
+        add(list, (struct kernel){.kind = kind,
+                                  .accumulate = accumulate,
+                                  .part = (unsigned char)part,
+                                  .batch = batch,
+                                  .m = m,
+                                  .n = n});
+}
+
+/* The sizes that a block's kernels depend on. */
+struct shape {
+        int64_t N, T, C, V;
+        int64_t batch; /* attention: B x heads */
+        int64_t hs;    /* width of a head */
+};
+
+static struct shape shape_of(const struct gpt *gpt, int micro_batch_size, int seq_len)
+{
+        return (struct shape){
+                .N = (int64_t)micro_batch_size * seq_len,
+                .T = seq_len,
+                .C = gpt->n_embd,
+                .V = gpt->vocab_size,
+                .batch = (int64_t)micro_batch_size * gpt->n_head,
+                .hs = gpt->n_embd / gpt->n_head,
+        };
+}
+
+static void block_forward(struct list *list, const struct shape *s)
+{
+        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->C, s->C); /* q, k, v */
+        add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->C);
+        add_matmul(list, TRANSPOSE_B, 0, s->batch, s->T, s->T, s->hs); /* scores = Q K^T */
+        add_forward(list, KERNEL_SOFTMAX, s->batch, s->T, s->T);
+        add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, s->C);
+        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
+        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 4 * s->C, s->C);
+        add_forward(list, KERNEL_BIAS_GELU, 1, s->N, 4 * s->C);
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, 4 * s->C);
+        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
+}
+
+int workload_forward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+                     bool loss_only, struct kernel *out)
+{
+        struct list list = {.out = out};
+        struct shape s = shape_of(gpt, micro_batch_size, seq_len);
+        if (stage->first)
+                add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
+        for (int block = 0; block < stage->layers; block++)
+                block_forward(&list, &s);
+        if (stage->last) {
+                add_forward(&list, KERNEL_LAYERNORM, 1, s.N, s.C);
+                add_matmul(&list, TRANSPOSE_B, 0, 1, s.N, s.V, s.C);
+                add_forward(&list, loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, 1, s.N, s.V);
+        }
+        return list.count;
+}
+
+static void mlp_backward(struct list *list, const struct shape *s)
+{
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, 4 * s->C, s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, 4 * s->C, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
+        add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, 4 * s->C);
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 4 * s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 4 * s->C, s->C, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 4 * s->C);
+        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
+}
+
+static void attention_backward(struct list *list, const struct shape *s)
+{
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->C, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
+        add_matmul(list, TRANSPOSE_B, PART_INPUT, s->batch, s->T, s->T, s->hs); /* dP = dy V^T */
+        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dV = P^T dy */
+        add_backward(list, KERNEL_SOFTMAX_BACKWARD, PART_INPUT, false, s->batch, s->T, s->T);
+        add_matmul(list, PLAIN, PART_INPUT, s->batch, s->T, s->hs, s->T);       /* dQ = dS K */
+        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dK = dS^T Q */
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 3 * s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 3 * s->C, s->C, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 3 * s->C);
+        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
+}
+
+int workload_backward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+                      struct kernel *out)
+{
+        struct list list = {.out = out};
+        struct shape s = shape_of(gpt, micro_batch_size, seq_len);
+        if (stage->last) {
+                add_matmul(&list, PLAIN, PART_INPUT, 1, s.N, s.C, s.V);
+                add_matmul(&list, TRANSPOSE_A, PART_WEIGHT, 1, s.V, s.C, s.N);
+                add_backward(&list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s.N, s.C);
+        }
+        for (int block = 0; block < stage->layers; block++) {
+                mlp_backward(&list, &s);
+                attention_backward(&list, &s);
+        }
+        if (stage->first)
+                add_backward(&list, KERNEL_EMBEDDING_BACKWARD, PART_WEIGHT, true, 1, s.N, s.C);
+        return list.count;
+}
+
+struct kernel workload_norm(int64_t parameters)
+{
+        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .batch = 1, .m = parameters};
+}
+
+struct kernel workload_update(int64_t parameters)
+{
+        return (struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = parameters};
+}

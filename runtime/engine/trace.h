@@ -21,6 +21,8 @@ struct trace_record {
 struct trace {
         struct trace_record *records;
         int64_t count, capacity;
+        int pp;         /* set by trace_read: stages of a pipeline, */
+        char world[16]; /* and where it was recorded */
 };
 
 void trace_init(struct trace *trace);
@@ -28,11 +30,13 @@ void trace_free(struct trace *trace);
 void trace_add(struct trace *trace, const struct trace_record *record);
 void trace_clear(struct trace *trace);
 
-/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds with a fraction;
- * args hold kind, micro_batch, bucket, bytes, batch, issued, order. `world`: "real" or "simulated". */
+/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the nanosecond;
+ * args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order. One event a line, written as it goes:
+ * a trace of millions of events needs no more memory than it has here. `world`: "real" or "simulated". */
 int trace_write(const struct trace *trace, const char *path, const char *world, int pp, struct rv_error_info *err);
 
-/* Reads back what trace_write wrote; `trace` is initialised by the call. */
+/* Reads back what trace_write wrote (line by line: a file that another program laid out anew is refused), times to
+ * the nanosecond; `trace` is initialised by the call and, if it fails, empty. */
 int trace_read(struct trace *trace, const char *path, struct rv_error_info *err);
 
 #endif

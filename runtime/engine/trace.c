@@ -1,0 +1,274 @@
+#include "runtime/engine/trace.h"
+
+#include "models/file.h"
+#include "runtime/engine/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void trace_init(struct trace *trace)
+{
+        *trace = (struct trace){0};
+}
+
+void trace_free(struct trace *trace)
+{
+        free(trace->records);
+        trace_init(trace);
+}
+
+void trace_clear(struct trace *trace)
+{
+        trace->count = 0;
+}
+
+void trace_add(struct trace *trace, const struct trace_record *record)
+{
+        if (trace->count == trace->capacity) {
+                int64_t capacity = trace->capacity ? 2 * trace->capacity : 256;
+                trace->records = realloc(trace->records, (size_t)capacity * sizeof *trace->records);
+                if (!trace->records) /* a trace with holes would be worse than none */
+                        abort();
+                trace->capacity = capacity;
+        }
+        trace->records[trace->count++] = *record;
+}
+
+/* chrome://tracing's own colour names; Perfetto colours by the event's name. */
+static const char *colour(enum op_kind kind)
+{
+        switch (kind) {
+        case OP_FORWARD:
+                return "rail_response";
+        case OP_BACKWARD:
+                return "rail_animation";
+        case OP_UPDATE:
+        case OP_NORM:
+                return "good";
+        default:
+                return "grey";
+        }
+}
+
+/* Names a process for every rank and a thread for every lane that has records. */
+static int write_names(const struct trace *trace, FILE *out, int pp, struct rv_error_info *err)
+{
+        int ranks = 0;
+        for (int64_t i = 0; i < trace->count; i++)
+                if (trace->records[i].rank >= ranks)
+                        ranks = trace->records[i].rank + 1;
+        unsigned *lanes = calloc((size_t)ranks + 1, sizeof *lanes);
+        if (!lanes)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for the names of %d ranks", ranks);
+        for (int64_t i = 0; i < trace->count; i++)
+                lanes[trace->records[i].rank] |= 1u << trace->records[i].lane;
+        for (int rank = 0; rank < ranks; rank++) {
+                if (!lanes[rank])
+                        continue;
+                fprintf(out,
+                        "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d "
+                        "(stage %d, "
+                        "replica %d)\"}},\n",
+                        rank, rank, rank % pp, rank / pp);
+                fprintf(out,
+                        "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%"
+                        "d}},\n",
+                        rank, rank);
+                for (int lane = 0; lane < LANES; lane++)
+                        if (lanes[rank] & 1u << lane)
+                                fprintf(out,
+                                        "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,"
+                                        "\"args\":{"
+                                        "\"name\":\"%s\"}},\n",
+                                        rank, lane, op_lane_name((enum op_lane)lane));
+        }
+        free(lanes);
+        return 0;
+}
+
+static void write_record(const struct trace_record *r, FILE *out)
+{
+        /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
+         */
+        int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
+        char name[64];
+        if (r->micro_batch >= 0)
+                snprintf(name, sizeof name, "%s %d", op_name(r->kind), r->micro_batch);
+        else
+                snprintf(name, sizeof name, "%s", op_name(r->kind));
+        fprintf(out,
+                "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cname\":\"%"
+                "s\","
+                "\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":%d,\"bytes\":%lld,\"batch\":%d,"
+                "\"issued\":%.9f,\"order\":%llu}}",
+                name, r->rank, r->lane, (double)start / 1e3, (double)(end - start) / 1e3, colour(r->kind),
+                op_name(r->kind), r->micro_batch, r->bucket, (long long)r->bytes, r->batch, r->issued,
+                (unsigned long long)r->order);
+}
+
+int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
+                struct rv_error_info *err)
+{
+        struct file_writer writer;
+        int rc = file_writer_open(&writer, path, err);
+        if (rc)
+                return rc;
+        FILE *out = writer.stream;
+        fprintf(out,
+                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\",\"pp\":%d},"
+                "\"traceEvents\":[\n",
+                RANVIER_VERSION, world, pp);
+        rc = write_names(trace, out, pp, err);
+        if (rc) {
+                file_writer_abandon(&writer);
+                return rc;
+        }
+        for (int64_t i = 0; i < trace->count; i++) {
+                write_record(&trace->records[i], out);
+                fputs(i + 1 < trace->count ? ",\n" : "\n", out);
+        }
+        fputs("]}\n", out);
+        return file_writer_commit(&writer, err);
+}
+
+/* What reading a trace knows about where it is. */
+struct trace_source {
+        const char *path;
+        FILE *stream;
+        char *line;
+        size_t capacity, length;
+        int64_t number;
+};
+
+/* The next line without its end; false at the end of the file. */
+static bool next_line(struct trace_source *source)
+{
+        ssize_t length = getline(&source->line, &source->capacity, source->stream);
+        if (length < 0)
+                return false;
+        while (length > 0 && (source->line[length - 1] == '\n' || source->line[length - 1] == '\r'))
+                source->line[--length] = 0;
+        source->length = (size_t)length;
+        source->number++;
+        return true;
+}
+
+static int read_header(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+{
+        static const char opening[] = "\"traceEvents\":[";
+        bool ours = next_line(source) && source->length >= sizeof opening - 1 &&
+                    strcmp(source->line + source->length - (sizeof opening - 1), opening) == 0;
+        json_t *header = NULL;
+        if (ours) {
+                char *whole = malloc(source->length + 3);
+                if (!whole)
+                        return rv_fail(err, RV_ESYSTEM, "%s: out of memory", source->path);
+                memcpy(whole, source->line, source->length);
+                memcpy(whole + source->length, "]}", 3);
+                header = json_loads(whole, 0, NULL);
+                free(whole);
+        }
+        const char *version, *world;
+        ours = header && json_unpack(header, "{s:{s:s, s:s, s:i}}", "otherData", "ranvier", &version, "world",
+                                     &world, "pp", &trace->pp) == 0;
+        ours = ours && trace->pp >= 1 && strlen(world) < sizeof trace->world;
+        if (ours)
+                strcpy(trace->world, world);
+        json_decref(header);
+        if (!ours)
+                return rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote",
+                               source->path);
+        return 0;
+}
+
+static int find_kind(const char *name)
+{
+        for (int kind = 0; kind < OP_KINDS; kind++)
+                if (strcmp(name, op_name((enum op_kind)kind)) == 0)
+                        return kind;
+        return -1;
+}
+
+static int read_event(struct trace *trace, const struct trace_source *source, const json_t *event,
+                      struct rv_error_info *err)
+{
+        json_error_t error;
+        const char *kind_name;
+        int rank, lane, micro_batch, bucket, batch;
+        json_int_t bytes, order;
+        double ts, dur, issued;
+        if (json_unpack_ex((json_t *)event, &error, 0,
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I}}", "pid", &rank, "tid",
+                           &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name, "micro_batch",
+                           &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch, "issued",
+                           &issued, "order", &order))
+                return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
+                               (long long)source->number, error.text);
+        int kind = find_kind(kind_name);
+        if (kind < 0)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: kind '%s' is no operation", source->path,
+                               (long long)source->number, kind_name);
+        if (rank < 0 || lane < 0 || lane >= LANES || batch < 0 || dur < 0 || order < 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s:%lld: pid, tid, dur, batch and order must not be negative, and tid below %d",
+                        source->path, (long long)source->number, LANES);
+        int64_t start = llround(ts * 1e3), end = start + llround(dur * 1e3);
+        trace_add(trace, &(struct trace_record){.rank = rank,
+                                                .batch = batch,
+                                                .kind = (enum op_kind)kind,
+                                                .lane = (enum op_lane)lane,
+                                                .micro_batch = micro_batch,
+                                                .bucket = bucket,
+                                                .bytes = bytes,
+                                                .issued = issued,
+                                                .start = (double)start / 1e9,
+                                                .end = (double)end / 1e9,
+                                                .order = (uint64_t)order});
+        return 0;
+}
+
+static int read_line(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+{
+        if (source->length && source->line[source->length - 1] == ',')
+                source->line[--source->length] = 0;
+        json_error_t error;
+        json_t *event = json_loadb(source->line, source->length, 0, &error);
+        if (!event)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: %s (is the file cut short?)", source->path,
+                               (long long)source->number, error.text);
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        int rc = 0;
+        if (!phase)
+                rc = rv_fail(err, RV_EINPUT, "%s:%lld: an event without \"ph\"", source->path,
+                             (long long)source->number);
+        else if (strcmp(phase, "X") == 0)
+                rc = read_event(trace, source, event, err);
+        json_decref(event);
+        return rc;
+}
+
+int trace_read(struct trace *trace, const char *path, struct rv_error_info *err)
+{
+        trace_init(trace);
+        struct trace_source source = {.path = path, .stream = fopen(path, "r")};
+        if (!source.stream)
+                return rv_fail(err, RV_EINPUT, "%s: %s", path, strerror(errno));
+        int rc = read_header(trace, &source, err);
+        bool closed = false;
+        while (rc == 0 && !closed && next_line(&source)) {
+                closed = strcmp(source.line, "]}") == 0;
+                if (!closed)
+                        rc = read_line(trace, &source, err);
+        }
+        if (rc == 0 && !closed)
+                rc = rv_fail(err, RV_EINPUT, "%s:%lld: the trace ends before its closing ]}", path,
+                             (long long)source.number);
+        if (rc)
+                trace_free(trace);
+        free(source.line);
+        fclose(source.stream);
+        return rc;
+}

@@ -28,7 +28,15 @@ struct report {
 /* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */
 double report_quantile(double *values, int count, double q);
 
-/* The report as JSON (caller owns) and as the short table that commands print. */
+/* Numbers as a reader wants them, into `text`, which is returned: "1.25 GiB", "12.3 ms", "1,234,567". */
+enum { REPORT_TEXT = 32 };
+char *report_bytes(char text[REPORT_TEXT], double bytes);
+char *report_seconds(char text[REPORT_TEXT], double seconds);
+char *report_count(char text[REPORT_TEXT], double count);
+
+/* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the JSON,
+ * memory.by_category is the rank with the most bytes, which is device_peak_bytes; "ranks" has every rank. What is
+ * not known is null. Members of `extra` come last and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
 

@@ -1,0 +1,248 @@
+#include "runtime/engine/report.h"
+
+#include "runtime/sched/policy.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+        double x = *(const double *)a, y = *(const double *)b;
+        return (x > y) - (x < y);
+}
+
+double report_quantile(double *values, int count, double q)
+{
+        assert(count > 0 && q >= 0 && q <= 1);
+        qsort(values, (size_t)count, sizeof *values, compare_doubles);
+        double place = q * (count - 1);
+        int below = (int)place;
+        if (below >= count - 1)
+                return values[count - 1];
+        return values[below] + (place - below) * (values[below + 1] - values[below]);
+}
+
+char *report_bytes(char text[REPORT_TEXT], double bytes)
+{
+        static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+        int unit = 0;
+        for (; fabs(bytes) >= 1023.995 && unit < 5; unit++)
+                bytes /= 1024;
+        snprintf(text, REPORT_TEXT, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+        return text;
+}
+
+char *report_seconds(char text[REPORT_TEXT], double seconds)
+{
+        double size = fabs(seconds);
+        if (size >= 1 || size == 0)
+                snprintf(text, REPORT_TEXT, "%.3f s", seconds);
+        else if (size >= 1e-3)
+                snprintf(text, REPORT_TEXT, "%.3f ms", seconds * 1e3);
+        else
+                snprintf(text, REPORT_TEXT, "%.3f us", seconds * 1e6);
+        return text;
+}
+
+char *report_count(char text[REPORT_TEXT], double count)
+{
+        char digits[REPORT_TEXT];
+        if (fabs(count) >= 1e15) {
+                snprintf(text, REPORT_TEXT, "%.3g", count);
+                return text;
+        }
+        int length = snprintf(digits, sizeof digits, "%.0f", count), out = 0;
+        for (int i = 0; i < length; i++) {
+                text[out++] = digits[i];
+                int left = length - 1 - i;
+                if (left && left % 3 == 0 && digits[i] != '-')
+                        text[out++] = ',';
+        }
+        text[out] = 0;
+        return text;
+}
+
+/* What the JSON and the table both say, worked out once. */
+struct figures {
+        double median, p10, p90;
+        double tokens_per_second, flops_per_gpu_per_second, percent_of_peak, training_days;
+        int largest; /* the rank with the most bytes */
+        int64_t device_peak_bytes, device_total_bytes, live_peak_bytes;
+};
+
+static int64_t rank_sum(const struct report *r, int rank)
+{
+        int64_t sum = 0;
+        for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                sum += r->rank_bytes[rank][c];
+        return sum;
+}
+
+static void weigh_ranks(const struct report *r, struct figures *f)
+{
+        f->device_peak_bytes = -1;
+        for (int rank = 0; rank < r->ranks; rank++) {
+                int64_t sum = rank_sum(r, rank);
+                f->device_total_bytes += sum;
+                if (sum > f->device_peak_bytes) {
+                        f->device_peak_bytes = sum;
+                        f->largest = rank;
+                }
+                if (r->rank_live_peak && r->rank_live_peak[rank] > f->live_peak_bytes)
+                        f->live_peak_bytes = r->rank_live_peak[rank];
+        }
+}
+
+static int work_out(const struct report *r, struct figures *f)
+{
+        *f = (struct figures){0};
+        double *sorted = malloc((size_t)r->batches * sizeof *sorted);
+        if (!sorted)
+                return -1;
+        memcpy(sorted, r->batch_seconds, (size_t)r->batches * sizeof *sorted);
+        f->median = report_quantile(sorted, r->batches, 0.5);
+        f->p10 = report_quantile(sorted, r->batches, 0.1);
+        f->p90 = report_quantile(sorted, r->batches, 0.9);
+        free(sorted);
+        const struct options *o = r->options;
+        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, false);
+        f->tokens_per_second = (double)o->batch_size * o->seq_len / f->median;
+        f->flops_per_gpu_per_second = flops / f->median / r->ranks;
+        if (r->peak_flops_per_gpu_per_second > 0)
+                f->percent_of_peak = 100 * f->flops_per_gpu_per_second / r->peak_flops_per_gpu_per_second;
+        f->training_days = (double)r->tokens / f->tokens_per_second / 86400;
+        weigh_ranks(r, f);
+        return 0;
+}
+
+static json_t *plan_json(const struct options *o)
+{
+        struct plan plan = options_plan(o, false);
+        return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b}", "pp",
+                         o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size, "batch_size",
+                         (json_int_t)o->batch_size, "micro_batches", plan.micro_batches, "seq_len",
+                         o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
+                         o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
+                         "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
+                         o->allreduce_buckets, "precision", "fp32", "recompute", "none", "offload", 0);
+}
+
+static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
+{
+        json_t *object = json_object();
+        for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                json_object_set_new(object, memory_category_name((enum memory_category)c),
+                                    json_integer(bytes[c]));
+        return object;
+}
+
+static json_t *ranks_json(const struct report *r)
+{
+        struct plan plan = options_plan(r->options, false);
+        json_t *list = json_array();
+        for (int rank = 0; rank < r->ranks; rank++)
+                json_array_append_new(
+                        list,
+                        json_pack("{s:i, s:i, s:i, s:o, s:I, s:o}", "rank", rank, "stage",
+                                  plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "bytes",
+                                  categories_json(r->rank_bytes[rank]), "total_bytes",
+                                  (json_int_t)rank_sum(r, rank), "live_peak_bytes",
+                                  r->rank_live_peak ? json_integer(r->rank_live_peak[rank]) : json_null()));
+        return list;
+}
+
+static json_t *memory_json(const struct report *r, const struct figures *f)
+{
+        return json_pack(
+                "{s:I, s:o, s:o, s:I, s:i, s:o}", "device_peak_bytes", (json_int_t)f->device_peak_bytes,
+                "live_peak_bytes", r->rank_live_peak ? json_integer(f->live_peak_bytes) : json_null(),
+                "host_peak_bytes", r->host_peak_bytes > 0 ? json_integer(r->host_peak_bytes) : json_null(),
+                "device_total_bytes", (json_int_t)f->device_total_bytes, "largest_rank", f->largest,
+                "by_category", categories_json(r->rank_bytes[f->largest]));
+}
+
+json_t *report_json(const struct report *r)
+{
+        struct figures f;
+        if (work_out(r, &f))
+                return NULL;
+        json_t *json = json_pack(
+                "{s:s, s:s, s:s, s:o, s:o, s:{s:f, s:f, s:f, s:i}, s:f, s:f, s:o, s:f, s:I, s:{s:f, s:f, "
+                "s:f, s:f}, "
+                "s:o, s:o}",
+                "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
+                "model", gpt_to_json(&r->options->gpt), "plan", plan_json(r->options), "batch_seconds",
+                "median", f.median, "p10", f.p10, "p90", f.p90, "batches", r->batches, "tokens_per_second",
+                f.tokens_per_second, "flops_per_gpu_per_second", f.flops_per_gpu_per_second,
+                "percent_of_peak", f.percent_of_peak > 0 ? json_real(f.percent_of_peak) : json_null(),
+                "training_days", f.training_days, "training_tokens", (json_int_t)r->tokens, "phases",
+                "pipeline_seconds", r->pipeline_seconds, "allreduce_seconds", r->allreduce_seconds,
+                "optimizer_seconds", r->optimizer_seconds, "bubble_fraction", r->bubble_fraction, "memory",
+                memory_json(r, &f), "ranks", ranks_json(r));
+        if (json && r->loss) {
+                json_t *loss = json_array();
+                for (int i = 0; i < r->losses; i++)
+                        json_array_append_new(loss, json_real(r->loss[i]));
+                json_object_set_new(json, "loss", loss);
+        }
+        if (json && r->extra)
+                json_object_update_missing(json, r->extra);
+        return json;
+}
+
+static void print_speed(const struct report *r, const struct figures *f, FILE *out)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
+        fprintf(out, "  time per batch      %14s   p10 %s, p90 %s over %d batch%s\n",
+                report_seconds(a, f->median), report_seconds(b, f->p10), report_seconds(c, f->p90),
+                r->batches, r->batches == 1 ? "" : "es");
+        fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));
+        fprintf(out, "  flops per device    %7.2f Gflop/s", f->flops_per_gpu_per_second / 1e9);
+        if (f->percent_of_peak > 0)
+                fprintf(out, "   %.1f %% of peak", f->percent_of_peak);
+        fprintf(out, "\n");
+        if (r->tokens > 0)
+                fprintf(out, "  training            %9.1f days   for %.4g billion tokens\n", f->training_days,
+                        (double)r->tokens / 1e9);
+}
+
+static void print_phases(const struct report *r, FILE *out)
+{
+        char a[REPORT_TEXT];
+        fprintf(out, "  pipeline            %14s   bubble %.1f %%\n", report_seconds(a, r->pipeline_seconds),
+                100 * r->bubble_fraction);
+        fprintf(out, "  all-reduce          %14s\n", report_seconds(a, r->allreduce_seconds));
+        fprintf(out, "  optimizer           %14s\n", report_seconds(a, r->optimizer_seconds));
+}
+
+static void print_memory(const struct report *r, const struct figures *f, FILE *out)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT];
+        fprintf(out, "  device memory       %14s   rank %d, the largest of %d; %s in all\n",
+                report_bytes(a, (double)f->device_peak_bytes), f->largest, r->ranks,
+                report_bytes(b, (double)f->device_total_bytes));
+        for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                if (r->rank_bytes[f->largest][c])
+                        fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),
+                                report_bytes(a, (double)r->rank_bytes[f->largest][c]));
+        if (r->host_peak_bytes > 0)
+                fprintf(out, "  host memory         %14s   largest rank\n",
+                        report_bytes(a, (double)r->host_peak_bytes));
+}
+
+void report_print(const struct report *r, FILE *out)
+{
+        struct figures f;
+        if (work_out(r, &f))
+                return;
+        const struct options *o = r->options;
+        fprintf(out, "%s on %d %s (pp %d x dp %d), %s, micro-batch %d, batch %lld x %d tokens, %s\n",
+                o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp,
+                policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
+                strcmp(r->world, "real") == 0 ? "measured" : "simulated");
+        print_speed(r, &f, out);
+        print_phases(r, out);
+        print_memory(r, &f, out);
+}

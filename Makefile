@@ -7,8 +7,8 @@ BUILD   := build$(if $(SAN),/san)
 MPIRUN  ?= mpirun
 
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
-OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 -march=native -g)
 comma   := ,
+OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 -march=native -g)
 CFLAGS  ?=
 ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
 LDFLAGS_ALL = -pthread $(if $(SAN),-fsanitize=address$(comma)undefined) $(LDFLAGS)
@@ -30,10 +30,11 @@ real     := runtime/driver_real.c
 sim      := $(filter-out sim/simulate.c,$(wildcard sim/*.c))
 profile  := calibrate/profile.c
 fit      := calibrate/fit.c
+calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(wildcard tests/paper/*.c)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-ROOMS    := models core engine device net nn real sim profile fit plot paper
+ROOMS    := models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
 PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
@@ -63,7 +64,8 @@ $(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device m
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/simulate.c) $(call lib,sim engine core profile models)
 	$(LINK) -lsimgrid -ljansson -lm
-$(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) $(call lib,fit profile nn net device models)
+$(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
+                $(call lib,calibrate fit profile nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) $(GSL_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models)
 	$(LINK) -ljansson -lm

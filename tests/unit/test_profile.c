@@ -1,0 +1,315 @@
+/* A profile survives the file, refuses what is wrong with it in a sentence, and prices kernels. */
+#include "calibrate/profile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* One matmul shape and one copy, with everything a file may hold. */
+static const char SOUND[] =
+        "{\"ranvier\": \"0.1.0\", \"kind\": \"profile\", \"device\": \"cpu\", \"measured\": true,\n"
+        " \"source\": \"by hand\", \"element_bytes\": 4, \"peak_flops_per_second\": 5e10,\n"
+        " \"device_memory_bytes\": 1073741824, \"machine\": {\"cpu\": \"abacus\"}, \"loads\": [{\n"
+        "  \"ranks\": 2, \"op_overhead_seconds\": 1e-5, \"kernels\": {\"matmul\": {\n"
+        "   \"fit\": {\"overhead_seconds\": 1e-6, \"seconds_per_flop\": 1e-10, \"seconds_per_byte\": 0,\n"
+        "     \"points\": 1, \"median_error\": 0.1, \"worst_error\": 0.2},\n"
+        "   \"points\": [{\"m\": 8, \"n\": 4, \"k\": 2, \"batch\": 1, \"transpose_a\": false, "
+        "\"transpose_b\": true,\n"
+        "     \"accumulate\": false, \"seconds\": 3e-6, \"p10\": 2e-6, \"p90\": 4e-6, \"samples\": 9}]}},\n"
+        "  \"copy\": {\"fit\": {\"latency_seconds\": 1e-6, \"seconds_per_byte\": 1e-10},\n"
+        "   \"points\": [{\"bytes\": 4096, \"seconds\": 2e-6}]}}]}\n";
+
+static void write_text(const char *path, const char *text, size_t length)
+{
+        FILE *stream = fopen(path, "w");
+        assert_non_null(stream);
+        assert_int_equal(fwrite(text, 1, length, stream), length);
+        assert_int_equal(fclose(stream), 0);
+}
+
+/* A path of this process's own; the caller unlinks it. */
+static void temporary_path(char path[64])
+{
+        snprintf(path, 64, "/tmp/ranvier-profile-%ld.json", (long)getpid());
+}
+
+/* Loads `text` as a profile file. */
+static int load_text(struct profile *profile, const char *text, size_t length, struct rv_error_info *err)
+{
+        char path[64];
+        temporary_path(path);
+        write_text(path, text, length);
+        *err = (struct rv_error_info){0};
+        int rc = profile_load(profile, path, err);
+        unlink(path);
+        return rc;
+}
+
+static void a_sound_file_is_read(void **state)
+{
+        (void)state;
+        struct profile profile;
+        struct rv_error_info err;
+        int rc = load_text(&profile, SOUND, sizeof SOUND - 1, &err);
+        if (rc != RV_OK)
+                fail_msg("%s", err.sentence);
+        assert_true(profile.measured);
+        assert_string_equal(profile.device, "cpu");
+        assert_string_equal(json_string_value(json_object_get(profile.machine, "cpu")), "abacus");
+        assert_int_equal(profile.device_memory_bytes, 1073741824);
+        assert_int_equal(profile.load_count, 1);
+        const struct profile_load *load = &profile.loads[0];
+        assert_int_equal(load->point_count, 1);
+        assert_int_equal(load->points[0].samples, 9);
+        assert_true(load->points[0].kernel.transpose_b && !load->points[0].kernel.transpose_a);
+        assert_true(load->copy.present && !load->message.present);
+        assert_int_equal(load->copy_points[0].bytes, 4096);
+        profile_free(&profile);
+}
+
+static struct kernel product(int64_t m, int64_t n, int64_t k)
+{
+        return (struct kernel){.kind = KERNEL_MATMUL, .transpose_b = 1, .batch = 1, .m = m, .n = n, .k = k};
+}
+
+static void saving_and_loading_changes_nothing(void **state)
+{
+        (void)state;
+        struct rv_error_info err = {0};
+        struct kernel_point points[3] = {
+                {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11},
+                {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2},
+                {{.kind = KERNEL_LAYERNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 7, .n = 9},
+                 1e-7,
+                 1e-7,
+                 2e-7,
+                 3}};
+        struct line_point lines[2] = {{1024, 1e-6}, {1 << 20, 1.0 / 7}};
+        struct profile_load loads[2] = {
+                {.ranks = 1, .op_overhead_seconds = 1e-6, .points = points, .point_count = 2},
+                {.ranks = 4,
+                 .op_overhead_seconds = 2e-6,
+                 .points = points,
+                 .point_count = 3,
+                 .message_points = lines,
+                 .message_count = 2,
+                 .message = {1e-6, 1e-10, 2, 0.01, 0.02, true}}};
+        loads[1].fits[KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
+        struct profile before = {.measured = true,
+                                 .peak_flops_per_second = 1e11 / 3,
+                                 .device_memory_bytes = 5,
+                                 .element_bytes = 4,
+                                 .loads = loads,
+                                 .load_count = 2};
+        snprintf(before.device, sizeof before.device, "cpu");
+        snprintf(before.source, sizeof before.source, "a test");
+        before.sources = json_pack("{s:s}", "peak", "a datasheet");
+
+        char path[64];
+        temporary_path(path);
+        assert_int_equal(profile_save(&before, path, &err), RV_OK);
+        struct profile after;
+        if (profile_load(&after, path, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        unlink(path);
+        assert_string_equal(after.path, path);
+        assert_string_equal(after.source, before.source);
+        assert_true(json_equal(after.sources, before.sources));
+        assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
+        assert_int_equal(after.load_count, 2);
+        assert_int_equal(after.loads[0].point_count, 2);
+        assert_int_equal(after.loads[1].point_count, 3);
+        for (int i = 0; i < 3; i++) {
+                const struct kernel_point *found = &after.loads[1].points[i];
+                int j = 0;
+                while (j < 3 && !kernel_same(&points[j].kernel, &found->kernel))
+                        j++;
+                assert_true(j < 3);
+                assert_true(found->seconds == points[j].seconds && found->p10 == points[j].p10 &&
+                            found->p90 == points[j].p90 && found->samples == points[j].samples);
+        }
+        assert_memory_equal(&after.loads[1].fits[KERNEL_ADAMW].seconds_per_byte,
+                            &loads[1].fits[KERNEL_ADAMW].seconds_per_byte, sizeof(double));
+        assert_false(after.loads[1].fits[KERNEL_MATMUL].present);
+        assert_true(after.loads[1].message.present && after.loads[1].message_points[1].seconds == 1.0 / 7);
+        json_decref(before.sources);
+        profile_free(&after);
+}
+
+/* What is replaced in SOUND, by what, and what the sentence must speak of. */
+struct damage {
+        const char *from, *to, *sentence;
+};
+static const struct damage DAMAGES[] = {
+        {"\"ranvier\": \"0.1.0\", ", "", "\"ranvier\""},
+        {"\"kind\": \"profile\"", "\"kind\": \"report\"", "\"report\""},
+        {"\"measured\": true", "\"measured\": 1", "\"measured\""},
+        {"\"device\": \"cpu\"", "\"device\": \"\"", "\"device\""},
+        {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
+        {"\"element_bytes\": 4", "\"element_bytes\": 0", "\"element_bytes\" is 0"},
+        {"5e10", "-5e10", "\"peak_flops_per_second\" is -5e+10"},
+        {"1073741824", "1.5", "\"device_memory_bytes\""},
+        {"{\"cpu\": \"abacus\"}", "\"abacus\"", "\"machine\""},
+        {"\"loads\": [{", "\"loads\": [], \"other\": [{", "\"loads\""},
+        {"\"ranks\": 2", "\"ranks\": 0", "loads[0]: \"ranks\" is 0"},
+        {"\"op_overhead_seconds\"", "\"op_overhead\"", "loads[0]: needs \"op_overhead_seconds\""},
+        {"\"kernels\": {", "\"kernel\": {", "loads[0]: needs \"kernels\""},
+        {"\"matmul\": {", "\"matmull\": {", "loads[0].kernels.matmull"},
+        {"\"seconds_per_flop\": 1e-10", "\"seconds_per_flop\": \"fast\"", "loads[0].kernels.matmul.fit"},
+        {"\"points\": [{\"m\"", "\"points\": 5, \"other\": [{\"m\"", "\"points\" must be an array"},
+        {"\"m\": 8", "\"m\": -8", "loads[0].kernels.matmul.points[0]: \"m\" is -8"},
+        {"\"transpose_b\": true", "\"transpose_b\": 1", "\"transpose_b\""},
+        {"\"seconds\": 3e-6, ", "", "points[0]: needs \"seconds\""},
+        {"\"seconds\": 3e-6", "\"seconds\": 0", "points[0]: \"seconds\" is 0"},
+        {"\"samples\": 9", "\"samples\": 0", "\"samples\" is 0"},
+        {"\"latency_seconds\": 1e-6", "\"latency_seconds\": null", "loads[0].copy.fit"},
+        {"\"bytes\": 4096", "\"bytes\": 4096.5", "loads[0].copy.points[0]"},
+        {"\"copy\": {", "\"copy\": 3, \"other\": {", "loads[0].copy"},
+};
+
+/* SOUND with the first `from` replaced; the caller frees it. */
+static char *damaged(const struct damage *damage)
+{
+        const char *at = strstr(SOUND, damage->from);
+        assert_non_null(at);
+        size_t length = sizeof SOUND + strlen(damage->to);
+        char *text = malloc(length);
+        assert_non_null(text);
+        snprintf(text, length, "%.*s%s%s", (int)(at - SOUND), SOUND, damage->to, at + strlen(damage->from));
+        return text;
+}
+
+static void each_wrong_value_is_refused_in_a_sentence_that_names_it(void **state)
+{
+        (void)state;
+        for (size_t i = 0; i < sizeof DAMAGES / sizeof *DAMAGES; i++) {
+                struct profile profile;
+                struct rv_error_info err;
+                char path[64], *text = damaged(&DAMAGES[i]);
+                temporary_path(path);
+                if (load_text(&profile, text, strlen(text), &err) != RV_EINPUT)
+                        fail_msg("accepted: \"%s\" -> \"%s\"", DAMAGES[i].from, DAMAGES[i].to);
+                if (!strstr(err.sentence, path) || !strstr(err.sentence, DAMAGES[i].sentence))
+                        fail_msg("\"%s\" -> \"%s\" gave \"%s\"", DAMAGES[i].from, DAMAGES[i].to,
+                                 err.sentence);
+                free(text);
+        }
+}
+
+static void every_truncation_is_refused(void **state)
+{
+        (void)state;
+        size_t whole = strlen(SOUND) - 1; /* without the final newline */
+        for (size_t length = 0; length < whole; length += 7) {
+                struct profile profile;
+                struct rv_error_info err;
+                assert_int_equal(load_text(&profile, SOUND, length, &err), RV_EINPUT);
+                assert_true(strlen(err.sentence) > 0);
+        }
+}
+
+static void two_loads_for_the_same_ranks_are_refused(void **state)
+{
+        (void)state;
+        char text[4096];
+        const char *load = strstr(SOUND, "[{\n  \"ranks\"") + 1;
+        int load_length = (int)(strlen(load) - strlen("]}\n"));
+        snprintf(text, sizeof text, "%.*s, %.*s]}", (int)strlen(SOUND) - 3, SOUND, load_length, load);
+        struct profile profile;
+        struct rv_error_info err;
+        assert_int_equal(load_text(&profile, text, strlen(text), &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "both for 2 ranks"));
+}
+
+static void a_profile_that_is_nowhere_is_an_error_that_says_how_to_get_one(void **state)
+{
+        (void)state;
+        struct profile profile;
+        struct rv_error_info err;
+        assert_int_equal(profile_load(&profile, "no-such-machine", &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "no-such-machine"));
+        assert_non_null(strstr(err.sentence, "ranvier calibrate"));
+}
+
+static void the_nearest_load_is_chosen_and_the_busier_of_two(void **state)
+{
+        (void)state;
+        struct profile_load loads[3] = {{.ranks = 4}, {.ranks = 1}, {.ranks = 8}};
+        struct profile profile = {.loads = loads, .load_count = 3};
+        const int wanted[] = {1, 2, 3, 4, 5, 6, 7, 100}, expected[] = {1, 1, 4, 4, 4, 8, 8, 8};
+        for (int i = 0; i < 8; i++)
+                assert_int_equal(profile_load_for(&profile, wanted[i])->ranks, expected[i]);
+}
+
+static void a_measured_shape_costs_its_point_and_others_the_fit(void **state)
+{
+        (void)state;
+        struct profile profile;
+        struct rv_error_info err;
+        enum profile_source source;
+        double seconds, expected = 1e-6 + 1e-10 * 2 * 8 * 4 * 3;
+        assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
+        struct kernel exact = product(8, 4, 2), other = product(8, 4, 3);
+        const struct profile_load *load = &profile.loads[0];
+
+        assert_int_equal(profile_kernel_seconds(&profile, load, &exact, false, &seconds, &source, &err),
+                         RV_OK);
+        assert_true(seconds == 3e-6 && source == PROFILE_POINT);
+        exact.part = PART_INPUT; /* what the product is for does not change its cost */
+        assert_int_equal(profile_kernel_seconds(&profile, load, &exact, false, &seconds, &source, &err),
+                         RV_OK);
+        assert_true(source == PROFILE_POINT);
+
+        assert_int_equal(profile_kernel_seconds(&profile, load, &other, false, &seconds, &source, &err),
+                         RV_OK);
+        assert_true(seconds > 0.999999 * expected && seconds < 1.000001 * expected && source == PROFILE_FIT);
+        assert_int_equal(profile_kernel_seconds(&profile, load, &exact, true, &seconds, &source, &err),
+                         RV_OK);
+        assert_true(source == PROFILE_FIT && seconds != 3e-6);
+        exact.transpose_b = 0; /* another kernel */
+        assert_int_equal(profile_kernel_seconds(&profile, load, &exact, false, &seconds, &source, &err),
+                         RV_OK);
+        assert_true(source == PROFILE_FIT);
+        profile_free(&profile);
+}
+
+static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure(void **state)
+{
+        (void)state;
+        struct profile profile;
+        struct rv_error_info err;
+        double seconds;
+        char path[64];
+        temporary_path(path);
+        assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
+        struct kernel kernel = {.kind = KERNEL_SOFTMAX_BACKWARD, .batch = 2, .m = 16, .n = 16};
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
+                RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "softmax_backward"));
+        assert_non_null(strstr(err.sentence, path));
+        assert_non_null(strstr(err.sentence, "ranvier calibrate --model"));
+        profile_free(&profile);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_sound_file_is_read),
+                cmocka_unit_test(saving_and_loading_changes_nothing),
+                cmocka_unit_test(each_wrong_value_is_refused_in_a_sentence_that_names_it),
+                cmocka_unit_test(every_truncation_is_refused),
+                cmocka_unit_test(two_loads_for_the_same_ranks_are_refused),
+                cmocka_unit_test(a_profile_that_is_nowhere_is_an_error_that_says_how_to_get_one),
+                cmocka_unit_test(the_nearest_load_is_chosen_and_the_busier_of_two),
+                cmocka_unit_test(a_measured_shape_costs_its_point_and_others_the_fit),
+                cmocka_unit_test(a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -14,7 +14,7 @@ struct data {
 
 /* `path`: a text file (byte-level tokens, 0..255), a nanoGPT .bin (bare little-endian uint16) or an llm.c .bin
  * (header of 256 int32, magic 20240520). Checks tokens against vocab_size and that both parts hold at least one
- * sequence of seq_len + 1 tokens. */
+ * sequence of seq_len + 1 tokens (with validation_fraction 0 there is no validation part). */
 int data_open(struct data *, const char *path, int vocab_size, int seq_len, double validation_fraction,
               struct rv_error_info *err);
 void data_free(struct data *);
@@ -25,7 +25,8 @@ void data_free(struct data *);
 void data_sequence(const struct data *, uint64_t seed, int64_t step, int64_t batch_size, int64_t index, int seq_len,
                    int validation, int32_t *inputs, int32_t *targets);
 
-/* The generator above, also used for initial weights: splitmix64's output function. */
+/* The generator above, also used for initial weights: the first output of splitmix64 seeded with `x`, so
+ * data_splitmix64(0) is 0xE220A8397B1DCDAF. */
 uint64_t data_splitmix64(uint64_t x);
 
 #endif

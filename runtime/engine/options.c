@@ -278,8 +278,8 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
                 return ARGP_ERR_UNKNOWN;
         if (parse_plan_option(o, key, text) == 0)
                 return 0;
-        if (state->hook)
-                *(struct rv_error_info *)state->hook = o->error;
+        if (options_error(state))
+                *options_error(state) = o->error;
         return EINVAL;
 }
 
@@ -367,8 +367,10 @@ struct memory_plan options_memory(const struct options *o, int stage)
         };
 }
 
-/* What one call of options_parse carries through argp. */
+/* What one call of options_parse carries through argp: the outermost argp comes first, because it is what
+ * every parser's state leads to. */
 struct parse_context {
+        struct argp outer;
         void *input;
         struct rv_error_info *err;
         int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
@@ -389,7 +391,6 @@ static error_t outer_parser(int key, char *text, struct argp_state *state)
         switch (key) {
         case ARGP_KEY_INIT:
                 state->child_inputs[0] = context->input;
-                state->hook = context->err;
                 return 0;
         case ARGP_KEY_ERROR:
                 context->next = state->next;
@@ -402,6 +403,13 @@ static error_t outer_parser(int key, char *text, struct argp_state *state)
         default:
                 return ARGP_ERR_UNKNOWN;
         }
+}
+
+struct rv_error_info *options_error(const struct argp_state *state)
+{
+        if (state->root_argp->parser != outer_parser)
+                return NULL;
+        return ((const struct parse_context *)state->root_argp)->err;
 }
 
 /* Visits `argp` and its children for long options that begin with `length` characters of `name`. */
@@ -461,22 +469,25 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
                   struct rv_error_info *err)
 {
         struct argp_child children[] = {{argp, 0, NULL, 0}, {0}};
-        struct argp outer = {.options = help_options, .parser = outer_parser, .children = children};
         struct rv_error_info own;
-        struct parse_context context = {.input = input, .err = err ? err : &own};
+        struct parse_context context = {
+                .outer = {.options = help_options, .parser = outer_parser, .children = children},
+                .input = input,
+                .err = err ? err : &own,
+        };
         context.err->code = RV_OK;
         int next = argc;
-        error_t rc =
-                argp_parse(&outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next, &context);
+        error_t rc = argp_parse(&context.outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next,
+                                &context);
         if (context.asked) {
                 if (!quiet)
-                        print_help(&outer, argv[0], context.asked);
+                        print_help(&context.outer, argv[0], context.asked);
                 return OPTIONS_DONE;
         }
         if (context.err->code)
                 return context.err->code;
         if (rc)
-                return fail_option(&outer, argv[context.next - 1], context.err);
+                return fail_option(&context.outer, argv[context.next - 1], context.err);
         if (next < argc)
                 return rv_fail(context.err, RV_EINPUT, "unexpected argument '%s'; --help shows what is right",
                                argv[next]);

@@ -26,13 +26,16 @@ struct options {
 void options_init(struct options *options);
 
 /* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows --help,
- * --usage and --version itself. `input` goes to `argp`'s parser. While parsing, state->hook is `err`: a parser that
- * finds a value wrong fills it (rv_fail, options_parse_int) and returns EINVAL. Everything else that can be wrong (an
+ * --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong fills
+ * options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can be wrong (an
  * unknown or ambiguous option, a missing or needless argument, one word too many) becomes a sentence here. Help is
  * printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with "ranvier-x" read as "ranvier x".
  * Returns 0, OPTIONS_DONE (help was asked for: exit 0), or RV_EINPUT, RV_ENOTBUILT (exit 2). */
 enum { OPTIONS_DONE = 1 };
 int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet, struct rv_error_info *err);
+
+/* Where a parser under options_parse says what is wrong; NULL under plain argp_parse. */
+struct rv_error_info *options_error(const struct argp_state *state);
 
 /* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the command's
  * parser sets state->child_inputs[] at ARGP_KEY_INIT). Flags that later versions bring are known and refused by name

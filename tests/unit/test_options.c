@@ -1,0 +1,256 @@
+/* The command line of a plan: what it means, and the sentence that every wrong one gets. */
+#include "runtime/engine/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* A command as train is one: the plan's flags and one of its own. */
+struct command {
+        struct options plan;
+        int64_t steps;
+};
+
+static error_t command_parser(int key, char *text, struct argp_state *state)
+{
+        struct command *command = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = &command->plan;
+                return 0;
+        }
+        if (key == 's')
+                return options_parse_int("--steps", text, 1, 1000, &command->steps, options_error(state))
+                               ? EINVAL
+                               : 0;
+        return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option command_options[] = {{"steps", 's', "K", 0, "Steps", 0}, {0}};
+static const struct argp_child command_children[] = {{&options_argp, 0, NULL, 0}, {0}};
+static const struct argp command_argp = {.options = command_options,
+                                         .parser = command_parser,
+                                         .args_doc = "MODEL",
+                                         .children = command_children};
+
+/* Parses and resolves "MODEL --flags ..." as a user with `ranks` ranks; the words are split at blanks. */
+static int run(const char *line, int ranks, struct command *command, struct rv_error_info *err)
+{
+        static char words[1024]; /* options point into it */
+        char *argv[64] = {"ranvier-test"};
+        int argc = 1;
+        snprintf(words, sizeof words, "%s", line);
+        for (char *at = strtok(words, " "); at; at = strtok(NULL, " "))
+                argv[argc++] = at;
+        *command = (struct command){0};
+        options_init(&command->plan);
+        *err = (struct rv_error_info){0};
+        int rc = options_parse(&command_argp, argc, argv, command, true, err);
+        return rc ? rc : options_resolve(&command->plan, ranks, err);
+}
+
+#define GOOD "tiny --micro-batch-size 2 --batch-size 24 "
+
+static const struct {
+        const char *line;
+        int ranks;
+        enum rv_error code;
+        const char *sentence;
+} wrong[] = {
+        {GOOD "--foo", 1, RV_EINPUT, "unrecognized option '--foo'; --help lists what there is"},
+        {GOOD "--foo=3", 1, RV_EINPUT, "unrecognized option '--foo'; --help lists what there is"},
+        {GOOD "-z", 1, RV_EINPUT, "unrecognized option '-z'; --help lists what there is"},
+        {GOOD "--pp", 1, RV_EINPUT, "option '--pp' needs an argument: --pp P"},
+        {GOOD "--steps", 1, RV_EINPUT, "option '--steps' needs an argument: --steps K"},
+        {GOOD "--offload=yes", 1, RV_EINPUT, "option '--offload' takes no argument"},
+        {GOOD "--se 4", 1, RV_EINPUT, "option '--se' is ambiguous: it begins several; --help lists them"},
+        {GOOD "another", 1, RV_EINPUT, "unexpected argument 'another'; --help shows what is right"},
+        {GOOD "--steps 0", 1, RV_EINPUT, "--steps: '0' is not a whole number from 1 to 1000"},
+        {GOOD "--pp abc", 1, RV_EINPUT, "--pp: 'abc' is not a whole number from 1 to 1048576"},
+        {GOOD "--pp 2.5", 1, RV_EINPUT, "--pp: '2.5' is not a whole number from 1 to 1048576"},
+        {GOOD "--dp -1", 1, RV_EINPUT, "--dp: '-1' is not a whole number from 1 to 1048576"},
+        {GOOD "--dp 0", 1, RV_EINPUT, "--dp: '0' is not a whole number from 1 to 1048576"},
+        {GOOD "--seq-len 99999999999999999999", 1, RV_EINPUT,
+         "--seq-len: '99999999999999999999' is not a whole number from 1 to 1073741824"},
+        {GOOD "--clip nan", 1, RV_EINPUT, "--clip: 'nan' is not a number from 0 (off) up"},
+        {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
+        {GOOD "--schedule lifo", 1, RV_EINPUT,
+         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b"},
+        {GOOD "--schedule zero-bubble", 1, RV_ENOTBUILT,
+         "--schedule zero-bubble is not built yet; there are axonn, gpipe, 1f1b"},
+        {GOOD "--schedule interleaved", 1, RV_ENOTBUILT,
+         "--schedule interleaved is not built yet; there are axonn, gpipe, 1f1b"},
+        {GOOD "--offload", 1, RV_ENOTBUILT, "--offload is not built yet"},
+        {GOOD "--sequence-parallel", 1, RV_ENOTBUILT, "--sequence-parallel is not built yet"},
+        {GOOD "--device-memory 16GB", 1, RV_ENOTBUILT, "--device-memory is not built yet"},
+        {GOOD "--tp 2", 1, RV_ENOTBUILT, "--tp 2 is not built yet; --tp 1 is"},
+        {GOOD "--virtual-stages 2", 1, RV_ENOTBUILT,
+         "--virtual-stages 2 is not built yet; --virtual-stages 1 is"},
+        {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet; --zero 0 is"},
+        {GOOD "--p2p blocking", 1, RV_ENOTBUILT, "--p2p blocking is not built yet; --p2p async is"},
+        {GOOD "--precision mixed", 1, RV_ENOTBUILT,
+         "--precision mixed is not built yet; --precision fp32 is"},
+        {GOOD "--precision fp8", 1, RV_EINPUT,
+         "--precision: 'fp8' is not known; there is fp32 (and, not built yet, mixed)"},
+        {GOOD "--recompute full", 1, RV_ENOTBUILT, "--recompute full is not built yet; --recompute none is"},
+        {GOOD "--recompute selective", 1, RV_ENOTBUILT,
+         "--recompute selective is not built yet; --recompute none is"},
+        {GOOD "--device cuda", 1, RV_ENOTBUILT, "--device cuda is not built yet; --device cpu is"},
+        {"", 1, RV_EINPUT,
+         "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json"},
+        {"tiny --micro-batch-size 2", 1, RV_EINPUT,
+         "--batch-size is missing: the sequences of one batch over all ranks"},
+        {"tiny --batch-size 2", 1, RV_EINPUT,
+         "--micro-batch-size is missing: the sequences that go through a stage at once"},
+        {GOOD "--pp 3 --dp 2", 4, RV_EPLAN, "--pp 3 x --dp 2 needs 6 ranks, but there are 4"},
+        {GOOD "--pp 3 --dp 2", 1, RV_EPLAN, "--pp 3 x --dp 2 needs 6 ranks, but there is 1"},
+        {GOOD, 2, RV_EPLAN, "--pp 1 x --dp 1 needs 1 rank, but there are 2"},
+        {GOOD "--pp 5", 5, RV_EPLAN, "--pp 5 needs at least as many layers, but tiny has n_layer 4"},
+        {GOOD "--seq-len 65", 1, RV_EPLAN, "--seq-len 65 is longer than the n_positions 64 of tiny"},
+        {GOOD "--dp 5", 5, RV_EPLAN,
+         "--batch-size 24 is not divisible by --dp 5 x --micro-batch-size 2 = 10"},
+        {GOOD "--schedule gpipe --pipeline-limit 3", 1, RV_EPLAN,
+         "--pipeline-limit is for --schedule axonn; gpipe has its own limit"},
+        {GOOD "--pipeline-limit 3 --schedule 1f1b", 1, RV_EPLAN,
+         "--pipeline-limit is for --schedule axonn; 1f1b has its own limit"},
+};
+
+static void every_wrong_command_line_gets_its_sentence(void **state)
+{
+        (void)state;
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+                struct command command;
+                struct rv_error_info err;
+                int rc = run(wrong[i].line, wrong[i].ranks, &command, &err);
+                if (rc != (int)wrong[i].code || strcmp(err.sentence, wrong[i].sentence) != 0)
+                        fail_msg("'%s' gave %d '%s', expected %d '%s'", wrong[i].line, rc, err.sentence,
+                                 (int)wrong[i].code, wrong[i].sentence);
+                assert_int_equal(rv_exit_status(&err), 2);
+        }
+}
+
+static void a_full_command_line_means_what_it_says(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        int rc = run(
+                "--pp 2 tiny --dp=3 --micro-batch-size 2 --batch-size 24 --seq-len 16 --pipeline-limit 4 "
+                "--clip 0 "
+                "--bucket-params 1000 --allreduce-buckets 2 --report r.json --trace t.json --steps 7 --tp 1 "
+                "--zero 0 --p2p async --precision fp32 --recompute none --device cpu --virtual-stages 1",
+                6, &command, &err);
+        if (rc)
+                fail_msg("%s", err.sentence);
+        const struct options *o = &command.plan;
+        assert_string_equal(o->model, "tiny");
+        assert_string_equal(o->report, "r.json");
+        assert_string_equal(o->trace, "t.json");
+        assert_int_equal(command.steps, 7);
+        struct plan plan = options_plan(o, false);
+        assert_int_equal(plan.pp, 2);
+        assert_int_equal(plan.dp, 3);
+        assert_int_equal(plan.micro_batches, 4);
+        assert_int_equal(plan.policy, POLICY_AXONN);
+        assert_int_equal(plan.pipeline_limit, 4);
+        assert_true(plan.tied);
+        assert_false(plan.clip);
+        assert_false(plan.forward_only);
+        assert_int_equal(plan.message_bytes, 2 * 16 * 32 * 4);
+        assert_int_equal(plan.load_bytes, 4 * 2 * 16 * 4);
+        assert_int_equal(plan.embedding_parameters, 256 * 32);
+        assert_int_equal(plan.bucket_parameters, 1000);
+        assert_int_equal(plan.allreduce_buckets, 2);
+        assert_true(options_plan(o, true).forward_only);
+}
+
+static void defaults_are_one_rank_the_longest_sequence_and_axonn(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        assert_int_equal(run(GOOD, 1, &command, &err), 0);
+        struct plan plan = options_plan(&command.plan, false);
+        assert_int_equal(command.plan.seq_len, 64);
+        assert_int_equal(plan.pp * plan.dp, 1);
+        assert_int_equal(plan.policy, POLICY_AXONN);
+        assert_int_equal(plan.bucket_parameters, 16000000);
+        assert_int_equal(plan.allreduce_buckets, 4);
+        assert_true(plan.clip);
+        assert_false(plan.tied); /* one stage: the embedding is there once */
+        assert_int_equal(plan.embedding_parameters, 0);
+}
+
+static void memory_is_planned_for_the_buffers_that_the_core_uses(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        assert_int_equal(run(GOOD "--pp 3 --seq-len 8", 3, &command, &err), 0);
+        struct plan plan = options_plan(&command.plan, false);
+        for (int stage = 0; stage < 3; stage++) {
+                struct memory_plan memory = options_memory(&command.plan, stage);
+                struct core_limits limits = core_limits(&plan, stage);
+                assert_int_equal(memory.slots, limits.slots);
+                assert_int_equal(memory.input_buffers, limits.inputs);
+                assert_int_equal(memory.gradient_buffers, limits.gradients);
+                assert_int_equal(memory.micro_batches, 12);
+                assert_int_equal(memory.micro_batch_size, 2);
+                assert_int_equal(memory.seq_len, 8);
+                assert_int_equal(memory.element_bytes, 4);
+        }
+}
+
+static void help_ends_parsing_without_an_error(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        assert_int_equal(run("--help --nonsense", 1, &command, &err), OPTIONS_DONE);
+        assert_int_equal(run("tiny --version", 1, &command, &err), OPTIONS_DONE);
+        assert_int_equal(run("--usage", 1, &command, &err), OPTIONS_DONE);
+        assert_int_equal(err.code, RV_OK);
+}
+
+static void sizes_are_read_with_their_units(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *text;
+                int64_t bytes;
+        } right[] = {{"0", 0},
+                     {"4096", 4096},
+                     {"7B", 7},
+                     {"1.5KiB", 1536},
+                     {"500MB", 500000000},
+                     {"2GiB", INT64_C(2147483648)},
+                     {"16GB", INT64_C(16000000000)},
+                     {"3TiB", INT64_C(3298534883328)}};
+        for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+                int64_t bytes = -1;
+                assert_int_equal(options_parse_bytes(right[i].text, &bytes), 0);
+                assert_int_equal(bytes, right[i].bytes);
+        }
+        static const char *const bad[] = {"", "GB", "-1", "1XB", "1 GB", "nan", "1e30", "12 "};
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+                int64_t bytes;
+                if (options_parse_bytes(bad[i], &bytes) != -1)
+                        fail_msg("'%s' was taken for a size", bad[i]);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_wrong_command_line_gets_its_sentence),
+                cmocka_unit_test(a_full_command_line_means_what_it_says),
+                cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
+                cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),
+                cmocka_unit_test(help_ends_parsing_without_an_error),
+                cmocka_unit_test(sizes_are_read_with_their_units),
+        };
+        return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

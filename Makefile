@@ -53,7 +53,9 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
-$(BUILD)/obj/runtime/device/%.o: EXTRA = $(BLAS_CFLAGS)
+# sqrt need not set errno and comparisons need not trap (loops with them stay scalar otherwise), a x + b may be fused.
+DEVICE_CFLAGS := $(BLAS_CFLAGS) -fno-math-errno -fno-trapping-math -ffp-contract=fast
+$(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
 
 LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)

@@ -8,8 +8,8 @@
 
 enum device_lane { DEVICE_COMPUTE, DEVICE_HOST_TO_DEVICE, DEVICE_DEVICE_TO_HOST, DEVICE_LANES };
 
-/* Operands of a kernel; what each means is said in runtime/device/kernels.h, kernel by kernel. Pointers are device
- * pointers and must stay valid until the kernel has run. */
+/* Operands of a kernel; what each means is said in runtime/device/kernels.h, kernel by kernel. Pointers are
+ * device pointers and must stay valid until the kernel has run. */
 struct kernel_args {
         void *p[8];
         int64_t ld[3], stride[3][2]; /* matmul: leading dimensions, and strides of batch = outer x inner */
@@ -23,13 +23,15 @@ typedef void device_record_fn(void *context, const struct kernel *kernel, double
 struct device;
 struct device_ops {
         const char *name;
-        /* Device memory, zeroed, aligned to MEMORY_ALIGNMENT; counted under `category`. NULL: out of memory. */
+        /* Device memory, zeroed, aligned to MEMORY_ALIGNMENT; counted under `category`. NULL: out of memory.
+         */
         void *(*alloc)(struct device *, enum memory_category category, int64_t bytes);
         /* Queues a kernel on the compute lane; shapes in `kernel`. Does not block; args are copied. */
         void (*launch)(struct device *, const struct kernel *kernel, const struct kernel_args *args);
         /* Queues a copy between host and device memory on a copy lane. Does not block. */
         void (*copy)(struct device *, enum device_lane lane, void *to, const void *from, int64_t bytes);
-        /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is reached. */
+        /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is reached.
+         */
         void (*record)(struct device *, enum device_lane lane, int token);
         /* A token whose event was reached and that was not returned before, or -1. Does not block. */
         int (*poll)(struct device *);
@@ -46,8 +48,8 @@ struct device {
         void *recorder_context;
 };
 
-/* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`: BLAS
- * threads of the compute lane. */
+/* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
+ * BLAS threads of the compute lane. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);
 
 #endif

@@ -1,6 +1,12 @@
 /* Typed launches, one a kernel of models/workload.h: the vocabulary in which runtime/nn and runtime/optim are
- * written. Each packs its operands for device->ops->launch. All matrices are row-major, all sums are added in a
- * fixed order (the same input gives the same bits). N rows, C columns unless said otherwise. */
+ * written. Each packs its operands for device->ops->launch. All matrices are row-major, all sums are added in
+ * a fixed order (the same input gives the same bits). N rows, C columns unless said otherwise.
+ *
+ * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
+ * of the function's parameters, shapes are in struct kernel. Besides: matmul has ld and stride of a, b, c (ld
+ * never 0) and inner; the embedding kernels have T in ld[0]; softmax and cross-entropy have their scale in
+ * scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in scalar[0..5],
+ * and in `p` after p, g, m, v the ranges and gradient_scale. */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
@@ -12,7 +18,8 @@ struct matmul {
         bool transpose_a, transpose_b, accumulate;
         int64_t lda, ldb, ldc; /* elements between stored rows; 0: dense */
         int64_t outer, inner;  /* batch = outer x inner; 0 means 1 */
-        int64_t stride_a[2], stride_b[2], stride_c[2]; /* elements from one outer (0), inner (1) matrix to the next */
+        int64_t stride_a[2], stride_b[2],
+                stride_c[2]; /* elements from one outer (0), inner (1) matrix to the next */
         unsigned char part;
 };
 void kernels_matmul(struct device *, const struct matmul *, const real *a, const real *b, real *c);
@@ -20,8 +27,8 @@ void kernels_matmul(struct device *, const struct matmul *, const real *a, const
 /* x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. */
 void kernels_embedding(struct device *, real *x, const int32_t *tokens, const real *wte, const real *wpe,
                        int64_t B, int64_t T, int64_t C);
-void kernels_embedding_backward(struct device *, real *dwte, real *dwpe, const real *dx, const int32_t *tokens,
-                                int64_t B, int64_t T, int64_t C);
+void kernels_embedding_backward(struct device *, real *dwte, real *dwpe, const real *dx,
+                                const int32_t *tokens, int64_t B, int64_t T, int64_t C);
 
 /* y = (x - mean) rstd w + b; stats (2, N) holds mean then rstd. epsilon 1e-5, as GPT-2. */
 void kernels_layernorm(struct device *, real *y, real *stats, const real *x, const real *w, const real *b,
@@ -39,7 +46,8 @@ void kernels_bias_residual(struct device *, real *y, const real *b, const real *
 /* s (batch, T, T): row t becomes softmax of scale s[t, 0..t], zeros after. */
 void kernels_softmax(struct device *, real *s, int64_t batch, int64_t T, double scale);
 /* dp (batch, T, T) becomes ds = scale p (dp - sum(dp p)), zeros after the diagonal. */
-void kernels_softmax_backward(struct device *, real *dp, const real *p, int64_t batch, int64_t T, double scale);
+void kernels_softmax_backward(struct device *, real *dp, const real *p, int64_t batch, int64_t T,
+                              double scale);
 
 /* Adds the summed negative log likelihood of targets (N) to *loss (double) and, unless loss_only, leaves
  * scale (softmax - onehot) in logits (N, V). */
@@ -49,10 +57,10 @@ void kernels_cross_entropy(struct device *, double *loss, real *logits, const in
 /* *sum (double) = sum of squares of x (n), or adds to it if accumulate. Summed in double. */
 void kernels_squared_norm(struct device *, double *sum, const real *x, int64_t n, bool accumulate);
 
-/* AdamW (Loshchilov & Hutter 2019), bias-corrected: over n parameters p with moments m, v and gradients g scaled by
- * *gradient_scale (double, read when the kernel runs: the clipping factor); leaves g zero. p, g, m, v point to element
- * `offset` of the stage's flat buffers; `ranges` (sorted by end, the last ends at or after offset + n) say which
- * elements of those flat buffers are decayed. */
+/* AdamW (Loshchilov & Hutter 2019), bias-corrected: over n parameters p with moments m, v and gradients g
+ * scaled by *gradient_scale (double, read when the kernel runs: the clipping factor); leaves g zero. p, g, m,
+ * v point to element `offset` of the stage's flat buffers; `ranges` (sorted by end, the last ends at or after
+ * offset + n) say which elements of those flat buffers are decayed. */
 struct adamw_range {
         int64_t end; /* elements from the previous range's end up to here ... */
         int decay;   /* ... are decayed or not */

@@ -1,4 +1,5 @@
-/* The optimizer step as enqueued kernels: global norm, clipping factor, AdamW; and the learning rate's course. */
+/* The optimizer step as enqueued kernels: global norm, clipping factor, AdamW; and the learning rate's
+ * course. */
 #ifndef RANVIER_RUNTIME_OPTIM_OPTIM_H
 #define RANVIER_RUNTIME_OPTIM_OPTIM_H
 
@@ -6,10 +7,10 @@
 #include "runtime/nn/nn.h"
 
 struct optim {
-        double lr, min_lr;        /* peak, and at the end of the cosine */
-        int64_t warmup, steps;    /* linear warm-up steps; total steps */
+        double lr, min_lr;     /* peak, and at the end of the cosine */
+        int64_t warmup, steps; /* linear warm-up steps; total steps */
         double beta1, beta2, epsilon, weight_decay;
-        double clip;              /* global norm; 0: off */
+        double clip; /* global norm; 0: off */
 };
 
 /* Learning rate of `step` (from 0): linear warm-up to lr, then a cosine to min_lr at `steps`. */

@@ -1,0 +1,343 @@
+/* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
+#include "runtime/device/cpu_kernels.h"
+#include "runtime/device/device.h"
+
+#include <assert.h>
+#include <cblas.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+enum command_kind { COMMAND_KERNEL, COMMAND_COPY, COMMAND_EVENT };
+
+struct command {
+        enum command_kind kind;
+        union {
+                struct {
+                        struct kernel kernel;
+                        struct kernel_args args;
+                } run;
+                struct {
+                        void *to;
+                        const void *from;
+                        int64_t bytes;
+                } copy;
+                int token;
+        };
+};
+
+struct lane {
+        struct cpu_device *cpu;
+        pthread_t thread;
+        pthread_mutex_t mutex; /* of everything below */
+        pthread_cond_t work, idle;
+        struct command *ring;
+        size_t capacity, head, count;
+        bool busy;     /* a command that is no longer in the ring is running */
+        bool sleeping; /* the worker waits for `work` */
+        bool closing;
+};
+
+struct cpu_device {
+        struct device base;
+        struct lane lanes[DEVICE_LANES];
+        int lanes_started;
+        void **blocks; /* what alloc gave, to free */
+        size_t block_count, block_capacity;
+        pthread_mutex_t reached_mutex; /* of the ring of tokens */
+        int *reached;
+        size_t reached_capacity, reached_head;
+        atomic_size_t reached_count; /* changed under the mutex; poll looks at it first, without */
+};
+
+static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
+        [KERNEL_MATMUL] = cpu_matmul,
+        [KERNEL_EMBEDDING] = cpu_embedding,
+        [KERNEL_EMBEDDING_BACKWARD] = cpu_embedding_backward,
+        [KERNEL_LAYERNORM] = cpu_layernorm,
+        [KERNEL_LAYERNORM_BACKWARD] = cpu_layernorm_backward,
+        [KERNEL_BIAS] = cpu_bias,
+        [KERNEL_BIAS_BACKWARD] = cpu_bias_backward,
+        [KERNEL_BIAS_GELU] = cpu_bias_gelu,
+        [KERNEL_GELU_BACKWARD] = cpu_gelu_backward,
+        [KERNEL_BIAS_RESIDUAL] = cpu_bias_residual,
+        [KERNEL_SOFTMAX] = cpu_softmax,
+        [KERNEL_SOFTMAX_BACKWARD] = cpu_softmax_backward,
+        [KERNEL_CROSS_ENTROPY] = cpu_cross_entropy,
+        [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
+        [KERNEL_SQUARED_NORM] = cpu_squared_norm,
+        [KERNEL_ADAMW] = cpu_adamw,
+};
+
+/* Moves a full ring of `*capacity` elements into one twice as large, its head at 0. A launch has no way to
+ * fail, so without memory for a few kilobytes the program ends here. */
+static void *grow(void *ring, size_t *capacity, size_t *head, size_t element_bytes)
+{
+        const size_t larger = *capacity ? 2 * *capacity : 64;
+        char *to = malloc(larger * element_bytes);
+        if (!to)
+                abort();
+        if (*capacity) {
+                const char *from = ring;
+                const size_t tail = *capacity - *head;
+                memcpy(to, from + *head * element_bytes, tail * element_bytes);
+                memcpy(to + tail * element_bytes, from, *head * element_bytes);
+        }
+        free(ring);
+        *capacity = larger;
+        *head = 0;
+        return to;
+}
+
+static void enqueue(struct lane *lane, const struct command *command)
+{
+        pthread_mutex_lock(&lane->mutex);
+        if (lane->count == lane->capacity)
+                lane->ring = grow(lane->ring, &lane->capacity, &lane->head, sizeof *lane->ring);
+        lane->ring[(lane->head + lane->count) % lane->capacity] = *command;
+        lane->count++;
+        if (lane->sleeping)
+                pthread_cond_signal(&lane->work);
+        pthread_mutex_unlock(&lane->mutex);
+}
+
+/* The next command, waiting for one; false when the lane closes. */
+static bool dequeue(struct lane *lane, struct command *command)
+{
+        pthread_mutex_lock(&lane->mutex);
+        lane->busy = false;
+        if (lane->count == 0)
+                pthread_cond_broadcast(&lane->idle);
+        lane->sleeping = true;
+        while (lane->count == 0 && !lane->closing)
+                pthread_cond_wait(&lane->work, &lane->mutex);
+        lane->sleeping = false;
+        const bool got = lane->count > 0;
+        if (got) {
+                *command = lane->ring[lane->head];
+                lane->head = (lane->head + 1) % lane->capacity;
+                lane->count--;
+                lane->busy = true;
+        }
+        pthread_mutex_unlock(&lane->mutex);
+        return got;
+}
+
+static double now_seconds(void)
+{
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void run_kernel(const struct device *device, const struct kernel *kernel,
+                       const struct kernel_args *args)
+{
+        if (!device->recorder) {
+                kernels[kernel->kind](kernel, args);
+                return;
+        }
+        const double start = now_seconds();
+        kernels[kernel->kind](kernel, args);
+        device->recorder(device->recorder_context, kernel, now_seconds() - start);
+}
+
+static void reach(struct cpu_device *cpu, int token)
+{
+        pthread_mutex_lock(&cpu->reached_mutex);
+        const size_t count = atomic_load_explicit(&cpu->reached_count, memory_order_relaxed);
+        if (count == cpu->reached_capacity)
+                cpu->reached =
+                        grow(cpu->reached, &cpu->reached_capacity, &cpu->reached_head, sizeof *cpu->reached);
+        cpu->reached[(cpu->reached_head + count) % cpu->reached_capacity] = token;
+        atomic_store_explicit(&cpu->reached_count, count + 1, memory_order_release);
+        pthread_mutex_unlock(&cpu->reached_mutex);
+}
+
+/* Subnormal numbers take many times longer on some processors, and a kernel's time would depend on its data.
+ */
+static void flush_subnormals(void)
+{
+#if defined(__SSE__) && !defined(RANVIER_DOUBLE)
+        const unsigned flush_results = 0x8000, flush_operands = 0x0040;
+        _mm_setcsr(_mm_getcsr() | flush_results | flush_operands);
+#endif
+}
+
+static void *lane_main(void *argument)
+{
+        struct lane *lane = argument;
+        flush_subnormals();
+        for (struct command command; dequeue(lane, &command);) {
+                switch (command.kind) {
+                case COMMAND_KERNEL:
+                        run_kernel(&lane->cpu->base, &command.run.kernel, &command.run.args);
+                        break;
+                case COMMAND_COPY:
+                        memcpy(command.copy.to, command.copy.from, (size_t)command.copy.bytes);
+                        break;
+                case COMMAND_EVENT:
+                        reach(lane->cpu, command.token);
+                        break;
+                }
+        }
+        return NULL;
+}
+
+static struct cpu_device *cpu_of(struct device *device)
+{
+        return (struct cpu_device *)device; /* its first member */
+}
+
+static bool fits_memory(const struct device *device, int64_t bytes)
+{
+        const int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+        int64_t total = bytes;
+        for (int category = 0; category < MEMORY_CATEGORIES; category++)
+                total += device->bytes[category];
+        return total <= physical;
+}
+
+/* An allocation that the machine could not back with memory is refused here; later it would end in a kill. */
+static void *cpu_alloc(struct device *device, enum memory_category category, int64_t bytes)
+{
+        struct cpu_device *cpu = cpu_of(device);
+        const int64_t rounded = memory_aligned(bytes > 0 ? bytes : 1);
+        if (!fits_memory(device, rounded))
+                return NULL;
+        if (cpu->block_count == cpu->block_capacity) {
+                const size_t larger = cpu->block_capacity ? 2 * cpu->block_capacity : 64;
+                void **blocks = realloc(cpu->blocks, larger * sizeof *blocks);
+                if (!blocks)
+                        return NULL;
+                cpu->blocks = blocks;
+                cpu->block_capacity = larger;
+        }
+        void *block = aligned_alloc(MEMORY_ALIGNMENT, (size_t)rounded);
+        if (!block)
+                return NULL;
+        memset(block, 0, (size_t)rounded);
+        cpu->blocks[cpu->block_count++] = block;
+        device->bytes[category] += memory_aligned(bytes);
+        return block;
+}
+
+static void cpu_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
+{
+        const struct command command = {.kind = COMMAND_KERNEL, .run = {*kernel, *args}};
+        enqueue(&cpu_of(device)->lanes[DEVICE_COMPUTE], &command);
+}
+
+static void cpu_copy(struct device *device, enum device_lane lane, void *to, const void *from, int64_t bytes)
+{
+        assert(lane == DEVICE_HOST_TO_DEVICE || lane == DEVICE_DEVICE_TO_HOST);
+        const struct command command = {.kind = COMMAND_COPY, .copy = {to, from, bytes}};
+        enqueue(&cpu_of(device)->lanes[lane], &command);
+}
+
+static void cpu_record(struct device *device, enum device_lane lane, int token)
+{
+        assert(token >= 0);
+        const struct command command = {.kind = COMMAND_EVENT, .token = token};
+        enqueue(&cpu_of(device)->lanes[lane], &command);
+}
+
+static int cpu_poll(struct device *device)
+{
+        struct cpu_device *cpu = cpu_of(device);
+        if (atomic_load_explicit(&cpu->reached_count, memory_order_acquire) == 0)
+                return -1;
+        pthread_mutex_lock(&cpu->reached_mutex);
+        const int token = cpu->reached[cpu->reached_head];
+        cpu->reached_head = (cpu->reached_head + 1) % cpu->reached_capacity;
+        atomic_fetch_sub_explicit(&cpu->reached_count, 1, memory_order_relaxed);
+        pthread_mutex_unlock(&cpu->reached_mutex);
+        return token;
+}
+
+static void cpu_synchronize(struct device *device)
+{
+        struct cpu_device *cpu = cpu_of(device);
+        for (int i = 0; i < DEVICE_LANES; i++) {
+                struct lane *lane = &cpu->lanes[i];
+                pthread_mutex_lock(&lane->mutex);
+                while (lane->count > 0 || lane->busy)
+                        pthread_cond_wait(&lane->idle, &lane->mutex);
+                pthread_mutex_unlock(&lane->mutex);
+        }
+}
+
+/* Ends the lane after what is queued on it. */
+static void lane_stop(struct lane *lane)
+{
+        pthread_mutex_lock(&lane->mutex);
+        lane->closing = true;
+        pthread_cond_signal(&lane->work);
+        pthread_mutex_unlock(&lane->mutex);
+        pthread_join(lane->thread, NULL);
+        pthread_mutex_destroy(&lane->mutex);
+        pthread_cond_destroy(&lane->work);
+        pthread_cond_destroy(&lane->idle);
+        free(lane->ring);
+}
+
+static void cpu_close(struct device *device)
+{
+        struct cpu_device *cpu = cpu_of(device);
+        for (int i = 0; i < cpu->lanes_started; i++)
+                lane_stop(&cpu->lanes[i]);
+        for (size_t i = 0; i < cpu->block_count; i++)
+                free(cpu->blocks[i]);
+        free(cpu->blocks);
+        free(cpu->reached);
+        pthread_mutex_destroy(&cpu->reached_mutex);
+        free(cpu);
+}
+
+static int lane_start(struct lane *lane, struct cpu_device *cpu)
+{
+        lane->cpu = cpu;
+        pthread_mutex_init(&lane->mutex, NULL);
+        pthread_cond_init(&lane->work, NULL);
+        pthread_cond_init(&lane->idle, NULL);
+        return pthread_create(&lane->thread, NULL, lane_main, lane);
+}
+
+struct device *device_cpu_open(int threads, struct rv_error_info *err)
+{
+        static const struct device_ops ops = {
+                .name = "cpu",
+                .alloc = cpu_alloc,
+                .launch = cpu_launch,
+                .copy = cpu_copy,
+                .record = cpu_record,
+                .poll = cpu_poll,
+                .synchronize = cpu_synchronize,
+                .close = cpu_close,
+        };
+        struct cpu_device *cpu = calloc(1, sizeof *cpu);
+        if (!cpu) {
+                rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for its queues");
+                return NULL;
+        }
+        cpu->base.ops = &ops;
+        pthread_mutex_init(&cpu->reached_mutex, NULL);
+        openblas_set_num_threads(threads);
+        for (int i = 0; i < DEVICE_LANES; i++) {
+                const int error = lane_start(&cpu->lanes[i], cpu);
+                if (error) {
+                        rv_fail(err, RV_ESYSTEM, "the cpu device: cannot start the thread of a lane: %s",
+                                strerror(error));
+                        cpu_close(&cpu->base);
+                        return NULL;
+                }
+                cpu->lanes_started++;
+        }
+        return &cpu->base;
+}

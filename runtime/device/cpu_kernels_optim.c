@@ -1,0 +1,83 @@
+/* The optimizer's two kernels: squared norm of the gradients, and AdamW. */
+#include "runtime/device/cpu_kernels.h"
+#include "runtime/device/cpu_math.h"
+#include "runtime/device/kernels.h"
+
+#include <assert.h>
+
+void cpu_squared_norm(const struct kernel *kernel, const struct kernel_args *args)
+{
+        double *sum = args->p[0];
+        const real *restrict x = args->p[1];
+        const int64_t n = kernel->m;
+        double lane[LANES_IN_SUM] = {0};
+        int64_t i = 0;
+        for (; i + LANES_IN_SUM <= n; i += LANES_IN_SUM)
+                for (int j = 0; j < LANES_IN_SUM; j++)
+                        lane[j] += (double)x[i + j] * (double)x[i + j];
+        for (int j = 0; i + j < n; j++)
+                lane[j] += (double)x[i + j] * (double)x[i + j];
+        double total = 0;
+        for (int j = 0; j < LANES_IN_SUM; j++)
+                total += lane[j];
+        *sum = kernel->accumulate ? *sum + total : total;
+}
+
+/* AdamW's numbers for one step, in the type of the parameters. */
+struct step {
+        real gradient_scale, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
+        real rate;                                       /* lr / (1 - beta1^step) */
+        real root_correction;                            /* 1 / sqrt(1 - beta2^step) */
+        real epsilon, shrink; /* shrink: 1 - lr weight_decay, where a range is decayed */
+};
+
+static struct step step_of(const struct kernel_args *args)
+{
+        const double lr = args->scalar[0], beta1 = args->scalar[1], beta2 = args->scalar[2];
+        const double step = args->scalar[5];
+        return (struct step){.gradient_scale = (real) * (const double *)args->p[5],
+                             .beta1 = (real)beta1,
+                             .beta2 = (real)beta2,
+                             .rest1 = (real)(1 - beta1),
+                             .rest2 = (real)(1 - beta2),
+                             .rate = (real)(lr / (1 - pow(beta1, step))),
+                             .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
+                             .epsilon = (real)args->scalar[3],
+                             .shrink = (real)(1 - lr * args->scalar[4])};
+}
+
+static void update(real *restrict p, real *restrict g, real *restrict m, real *restrict v, int64_t n,
+                   const struct step *s, real shrink)
+{
+        const struct step k = *s; /* a local copy: the stores below cannot touch it */
+        for (int64_t i = 0; i < n; i++) {
+                const real gradient = g[i] * k.gradient_scale;
+                const real first = k.beta1 * m[i] + k.rest1 * gradient;
+                const real second = k.beta2 * v[i] + k.rest2 * gradient * gradient;
+                m[i] = first;
+                v[i] = second;
+#ifdef RANVIER_DOUBLE
+                const real root = sqrt(second);
+#else
+                const real root = sqrtf(second);
+#endif
+                p[i] = p[i] * shrink - k.rate * first / (root * k.root_correction + k.epsilon);
+                g[i] = 0;
+        }
+}
+
+void cpu_adamw(const struct kernel *kernel, const struct kernel_args *args)
+{
+        real *p = args->p[0], *g = args->p[1], *m = args->p[2], *v = args->p[3];
+        const struct adamw_range *range = args->p[4];
+        const int64_t offset = args->ld[0], end = offset + kernel->m;
+        const struct step step = step_of(args);
+        for (int64_t at = offset; at < end; range++) {
+                const int64_t stop = range->end < end ? range->end : end;
+                if (stop <= at)
+                        continue;
+                const int64_t i = at - offset;
+                update(p + i, g + i, m + i, v + i, stop - at, &step, range->decay ? step.shrink : 1);
+                at = stop;
+        }
+}

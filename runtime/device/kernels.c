@@ -1,0 +1,149 @@
+#include "runtime/device/kernels.h"
+
+static void launch(struct device *device, struct kernel kernel, const struct kernel_args *args)
+{
+        if (kernel.batch == 0)
+                kernel.batch = 1;
+        device->ops->launch(device, &kernel, args);
+}
+
+/* `given`, or `otherwise` where 0 stands for it. */
+static int64_t given_or(int64_t given, int64_t otherwise)
+{
+        return given ? given : otherwise;
+}
+
+void kernels_matmul(struct device *device, const struct matmul *mm, const real *a, const real *b, real *c)
+{
+        const int64_t outer = given_or(mm->outer, 1), inner = given_or(mm->inner, 1);
+        launch(device,
+               (struct kernel){.kind = KERNEL_MATMUL,
+                               .transpose_a = mm->transpose_a,
+                               .transpose_b = mm->transpose_b,
+                               .accumulate = mm->accumulate,
+                               .part = mm->part,
+                               .batch = outer * inner,
+                               .m = mm->m,
+                               .n = mm->n,
+                               .k = mm->k},
+               &(struct kernel_args){.p = {(void *)a, (void *)b, c},
+                                     .ld = {given_or(mm->lda, mm->transpose_a ? mm->m : mm->k),
+                                            given_or(mm->ldb, mm->transpose_b ? mm->k : mm->n),
+                                            given_or(mm->ldc, mm->n)},
+                                     .stride = {{mm->stride_a[0], mm->stride_a[1]},
+                                                {mm->stride_b[0], mm->stride_b[1]},
+                                                {mm->stride_c[0], mm->stride_c[1]}},
+                                     .inner = inner});
+}
+
+void kernels_embedding(struct device *device, real *x, const int32_t *tokens, const real *wte,
+                       const real *wpe, int64_t B, int64_t T, int64_t C)
+{
+        launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
+               &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe}, .ld = {T}});
+}
+
+void kernels_embedding_backward(struct device *device, real *dwte, real *dwpe, const real *dx,
+                                const int32_t *tokens, int64_t B, int64_t T, int64_t C)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD,
+                               .accumulate = 1,
+                               .part = PART_WEIGHT,
+                               .m = B * T,
+                               .n = C},
+               &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T}});
+}
+
+void kernels_layernorm(struct device *device, real *y, real *stats, const real *x, const real *w,
+                       const real *b, int64_t N, int64_t C)
+{
+        launch(device, (struct kernel){.kind = KERNEL_LAYERNORM, .m = N, .n = C},
+               &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}});
+}
+
+void kernels_layernorm_backward(struct device *device, real *dx, real *dw, real *db, const real *dy,
+                                const real *x, const real *stats, const real *w, int64_t N, int64_t C,
+                                bool accumulate)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_LAYERNORM_BACKWARD,
+                               .accumulate = accumulate,
+                               .part = PART_BOTH,
+                               .m = N,
+                               .n = C},
+               &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w}});
+}
+
+void kernels_bias(struct device *device, real *y, const real *b, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_BIAS, .m = m, .n = n},
+               &(struct kernel_args){.p = {y, (void *)b}});
+}
+
+void kernels_bias_backward(struct device *device, real *db, const real *dy, int64_t m, int64_t n)
+{
+        launch(device,
+               (struct kernel){
+                       .kind = KERNEL_BIAS_BACKWARD, .accumulate = 1, .part = PART_WEIGHT, .m = m, .n = n},
+               &(struct kernel_args){.p = {db, (void *)dy}});
+}
+
+void kernels_bias_gelu(struct device *device, real *g, real *h, const real *b, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_BIAS_GELU, .m = m, .n = n},
+               &(struct kernel_args){.p = {g, h, (void *)b}});
+}
+
+void kernels_gelu_backward(struct device *device, real *dh, const real *h, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+               &(struct kernel_args){.p = {dh, (void *)h}});
+}
+
+void kernels_bias_residual(struct device *device, real *y, const real *b, const real *x, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_BIAS_RESIDUAL, .m = m, .n = n},
+               &(struct kernel_args){.p = {y, (void *)b, (void *)x}});
+}
+
+void kernels_softmax(struct device *device, real *s, int64_t batch, int64_t T, double scale)
+{
+        launch(device, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = batch, .m = T, .n = T},
+               &(struct kernel_args){.p = {s}, .scalar = {scale}});
+}
+
+void kernels_softmax_backward(struct device *device, real *dp, const real *p, int64_t batch, int64_t T,
+                              double scale)
+{
+        launch(device,
+               (struct kernel){
+                       .kind = KERNEL_SOFTMAX_BACKWARD, .part = PART_INPUT, .batch = batch, .m = T, .n = T},
+               &(struct kernel_args){.p = {dp, (void *)p}, .scalar = {scale}});
+}
+
+void kernels_cross_entropy(struct device *device, double *loss, real *logits, const int32_t *targets,
+                           int64_t N, int64_t V, double scale, bool loss_only)
+{
+        launch(device,
+               (struct kernel){
+                       .kind = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, .m = N, .n = V},
+               &(struct kernel_args){.p = {loss, logits, (void *)targets}, .scalar = {scale}});
+}
+
+void kernels_squared_norm(struct device *device, double *sum, const real *x, int64_t n, bool accumulate)
+{
+        launch(device, (struct kernel){.kind = KERNEL_SQUARED_NORM, .accumulate = accumulate, .m = n},
+               &(struct kernel_args){.p = {sum, (void *)x}});
+}
+
+void kernels_adamw(struct device *device, real *p, real *g, real *m, real *v,
+                   const struct adamw_range *ranges, const double *gradient_scale, int64_t offset, int64_t n,
+                   const struct adamw *adamw)
+{
+        launch(device, (struct kernel){.kind = KERNEL_ADAMW, .m = n},
+               &(struct kernel_args){.p = {p, g, m, v, (void *)ranges, (void *)gradient_scale},
+                                     .ld = {offset},
+                                     .scalar = {adamw->lr, adamw->beta1, adamw->beta2, adamw->epsilon,
+                                                adamw->weight_decay, (double)adamw->step}});
+}

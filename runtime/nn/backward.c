@@ -1,0 +1,141 @@
+/* The backward pass, in the reverse order of forward.c. `g` is the gradient buffer: dL/d(output) of what is
+ * worked on, transformed in place. A residual connection passes g on unchanged, so a branch only adds to it.
+ */
+#include "runtime/nn/nn.h"
+#include "runtime/nn/slot.h"
+
+/* Of y (m,n) = x (m,k) w^T: dx = dy w, and dw += dy^T x. */
+static void project_backward(struct device *device, real *dx, real *dw, const real *dy, const real *x,
+                             const real *w, int64_t m, int64_t n, int64_t k)
+{
+        kernels_matmul(device, &(struct matmul){.m = m, .n = k, .k = n, .part = PART_INPUT}, dy, w, dx);
+        kernels_matmul(
+                device,
+                &(struct matmul){
+                        .m = n, .n = k, .k = m, .transpose_a = true, .accumulate = true, .part = PART_WEIGHT},
+                dy, x, dw);
+}
+
+/* Pointers to a block's weights, gradients and stored activations. */
+struct block {
+        const real *x; /* its input */
+        struct block_slot b;
+        const real *w[BLOCK_TENSORS];
+        real *d[BLOCK_TENSORS];
+};
+
+static struct block block_of(const struct nn_stage *nn, int slot, int block, int input)
+{
+        struct block k = {.x = slot_block_input(nn, slot, block, input), .b = slot_block(nn, slot, block)};
+        for (int role = 0; role < BLOCK_TENSORS; role++) {
+                k.w[role] = slot_block_tensor(nn, nn->weights, block, (enum tensor_role)role);
+                k.d[role] = slot_block_tensor(nn, nn->gradients, block, (enum tensor_role)role);
+        }
+        return k;
+}
+
+static void mlp_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s, real *g)
+{
+        struct device *device = nn->device;
+        const int64_t N = s->N, C = s->C;
+        project_backward(device, nn->work_4c, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, k->w[BLOCK_FCPROJ_W], N, C,
+                         4 * C);
+        kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
+        kernels_gelu_backward(device, nn->work_4c, k->b.fc, N, 4 * C);
+        project_backward(device, nn->work_c, k->d[BLOCK_FC_W], nn->work_4c, k->b.ln2, k->w[BLOCK_FC_W], N,
+                         4 * C, C);
+        kernels_bias_backward(device, k->d[BLOCK_FC_B], nn->work_4c, N, 4 * C);
+        kernels_layernorm_backward(device, g, k->d[BLOCK_LN2_W], k->d[BLOCK_LN2_B], nn->work_c,
+                                   k->b.residual1, k->b.stats2, k->w[BLOCK_LN2_W], N, C, true);
+}
+
+/* From work_c = d atty to work_qkv = dqkv, which is written whole: dQ, dK and dV among its columns, as in
+ * attend(). */
+static void attend_backward(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+{
+        struct device *device = nn->device;
+        const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs, square = T * T;
+        const real *q = b->qkv, *k = b->qkv + C, *v = b->qkv + 2 * C, *dy = nn->work_c;
+        real *dq = nn->work_qkv, *dk = dq + C, *dv = dq + 2 * C, *ds = nn->work_attention;
+        kernels_matmul(device, /* dP = dy V^T */
+                       &(struct matmul){.m = T,
+                                        .n = T,
+                                        .k = hs,
+                                        .transpose_b = true,
+                                        .lda = C,
+                                        .ldb = 3 * C,
+                                        .outer = s->B,
+                                        .inner = H,
+                                        .stride_a = {C * T, hs},
+                                        .stride_b = {3 * C * T, hs},
+                                        .stride_c = {H * square, square},
+                                        .part = PART_INPUT},
+                       dy, v, ds);
+        /* The other three have a (T,T) matrix on the left and a head's columns of qkv or dy on the right. */
+        struct matmul mm = {.m = T,
+                            .n = hs,
+                            .k = T,
+                            .transpose_a = true,
+                            .ldb = C,
+                            .ldc = 3 * C,
+                            .outer = s->B,
+                            .inner = H,
+                            .stride_a = {H * square, square},
+                            .stride_b = {C * T, hs},
+                            .stride_c = {3 * C * T, hs},
+                            .part = PART_INPUT};
+        kernels_matmul(device, &mm, b->attention, dy, dv); /* dV = P^T dy */
+        kernels_softmax_backward(device, ds, b->attention, s->B * H, T, s->scale);
+        mm.ldb = 3 * C;
+        mm.stride_b[0] = 3 * C * T;
+        mm.transpose_a = false;
+        kernels_matmul(device, &mm, ds, k, dq); /* dQ = dS K */
+        mm.transpose_a = true;
+        kernels_matmul(device, &mm, ds, q, dk); /* dK = dS^T Q */
+}
+
+static void attention_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s,
+                               real *g)
+{
+        struct device *device = nn->device;
+        const int64_t N = s->N, C = s->C;
+        project_backward(device, nn->work_c, k->d[BLOCK_PROJ_W], g, k->b.atty, k->w[BLOCK_PROJ_W], N, C, C);
+        kernels_bias_backward(device, k->d[BLOCK_PROJ_B], g, N, C);
+        attend_backward(nn, &k->b, s);
+        project_backward(device, nn->work_c, k->d[BLOCK_QKV_W], nn->work_qkv, k->b.ln1, k->w[BLOCK_QKV_W], N,
+                         3 * C, C);
+        kernels_bias_backward(device, k->d[BLOCK_QKV_B], nn->work_qkv, N, 3 * C);
+        kernels_layernorm_backward(device, g, k->d[BLOCK_LN1_W], k->d[BLOCK_LN1_B], nn->work_c, k->x,
+                                   k->b.stats1, k->w[BLOCK_LN1_W], N, C, true);
+}
+
+/* From the gradient of the logits, which the forward pass left in their place; writes g. */
+static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_shape *s, real *g)
+{
+        const struct final_slot f = slot_final(nn, slot);
+        const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
+        project_backward(nn->device, nn->work_c, slot_tensor(nn, nn->gradients, head), f.logits, f.ln,
+                         slot_tensor(nn, nn->weights, head), s->N, s->V, s->C);
+        kernels_layernorm_backward(nn->device, g, slot_tensor(nn, nn->gradients, lnf),
+                                   slot_tensor(nn, nn->gradients, lnf + 1), nn->work_c,
+                                   slot_block(nn, slot, nn->stage.layers - 1).residual2, f.stats,
+                                   slot_tensor(nn, nn->weights, lnf), s->N, s->C, false);
+}
+
+void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
+{
+        const struct nn_shape s = slot_shape(nn);
+        real *g = nn->gradient_buffers[gradient];
+        if (nn->stage.last)
+                loss_backward(nn, slot, &s, g);
+        for (int block = nn->stage.layers - 1; block >= 0; block--) {
+                const struct block k = block_of(nn, slot, block, input);
+                mlp_backward(nn, &k, &s, g);
+                attention_backward(nn, &k, &s, g);
+        }
+        if (nn->stage.first)
+                kernels_embedding_backward(nn->device,
+                                           slot_tensor(nn, nn->gradients, partition_wte(&nn->stage)),
+                                           slot_tensor(nn, nn->gradients, partition_wpe(&nn->stage)), g,
+                                           nn->tokens + micro_batch * s.N, s.B, s.T, s.C);
+}

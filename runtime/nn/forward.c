@@ -1,0 +1,96 @@
+/* The forward pass: embeddings, pre-LayerNorm blocks, final LayerNorm, output projection, loss. */
+#include "runtime/nn/nn.h"
+#include "runtime/nn/slot.h"
+
+/* y (m,n) = x (m,k) w^T, with w (n,k) as all weights are stored: (out, in). */
+static void project(struct device *device, real *y, const real *x, const real *w, int64_t m, int64_t n,
+                    int64_t k)
+{
+        kernels_matmul(device, &(struct matmul){.m = m, .n = n, .k = k, .transpose_b = true}, x, w, y);
+}
+
+/* atty = softmax(Q K^T / sqrt(hs)) V for every sequence and head. Q, K and V are columns of qkv (B,T,3C), a
+ * head's are hs wide; strides pick them out, and put a head's result back among the columns of atty (B,T,C).
+ */
+static void attend(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+{
+        const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs;
+        const real *q = b->qkv, *k = b->qkv + C, *v = b->qkv + 2 * C;
+        kernels_matmul(nn->device,
+                       &(struct matmul){.m = T,
+                                        .n = T,
+                                        .k = hs,
+                                        .transpose_b = true,
+                                        .lda = 3 * C,
+                                        .ldb = 3 * C,
+                                        .outer = s->B,
+                                        .inner = H,
+                                        .stride_a = {3 * C * T, hs},
+                                        .stride_b = {3 * C * T, hs},
+                                        .stride_c = {H * T * T, T * T}},
+                       q, k, b->attention);
+        kernels_softmax(nn->device, b->attention, s->B * H, T, s->scale);
+        kernels_matmul(nn->device,
+                       &(struct matmul){.m = T,
+                                        .n = hs,
+                                        .k = T,
+                                        .ldb = 3 * C,
+                                        .ldc = C,
+                                        .outer = s->B,
+                                        .inner = H,
+                                        .stride_a = {H * T * T, T * T},
+                                        .stride_b = {3 * C * T, hs},
+                                        .stride_c = {C * T, hs}},
+                       b->attention, v, b->atty);
+}
+
+static void block_forward(const struct nn_stage *nn, int block, const real *x, const struct block_slot *b,
+                          const struct nn_shape *s)
+{
+        struct device *device = nn->device;
+        const int64_t N = s->N, C = s->C;
+        const real *w[BLOCK_TENSORS];
+        for (int role = 0; role < BLOCK_TENSORS; role++)
+                w[role] = slot_block_tensor(nn, nn->weights, block, (enum tensor_role)role);
+
+        kernels_layernorm(device, b->ln1, b->stats1, x, w[BLOCK_LN1_W], w[BLOCK_LN1_B], N, C);
+        project(device, b->qkv, b->ln1, w[BLOCK_QKV_W], N, 3 * C, C);
+        kernels_bias(device, b->qkv, w[BLOCK_QKV_B], N, 3 * C);
+        attend(nn, b, s);
+        project(device, b->residual1, b->atty, w[BLOCK_PROJ_W], N, C, C);
+        kernels_bias_residual(device, b->residual1, w[BLOCK_PROJ_B], x, N, C);
+
+        kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
+        project(device, b->fc, b->ln2, w[BLOCK_FC_W], N, 4 * C, C);
+        kernels_bias_gelu(device, b->gelu, b->fc, w[BLOCK_FC_B], N, 4 * C);
+        project(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], N, C, 4 * C);
+        kernels_bias_residual(device, b->residual2, w[BLOCK_FCPROJ_B], b->residual1, N, C);
+}
+
+static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, const struct nn_shape *s,
+                         double loss_scale, bool loss_only)
+{
+        const struct final_slot f = slot_final(nn, slot);
+        const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
+        kernels_layernorm(nn->device, f.ln, f.stats, slot_block(nn, slot, nn->stage.layers - 1).residual2,
+                          slot_tensor(nn, nn->weights, lnf), slot_tensor(nn, nn->weights, lnf + 1), s->N,
+                          s->C);
+        project(nn->device, f.logits, f.ln, slot_tensor(nn, nn->weights, head), s->N, s->V, s->C);
+        kernels_cross_entropy(nn->device, &nn->scalars[0], f.logits, nn->targets + micro_batch * s->N, s->N,
+                              s->V, loss_scale, loss_only);
+}
+
+void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, double loss_scale, bool loss_only)
+{
+        const struct nn_shape s = slot_shape(nn);
+        if (nn->stage.first)
+                kernels_embedding(nn->device, slot_embedded(nn, slot), nn->tokens + micro_batch * s.N,
+                                  slot_tensor(nn, nn->weights, partition_wte(&nn->stage)),
+                                  slot_tensor(nn, nn->weights, partition_wpe(&nn->stage)), s.B, s.T, s.C);
+        for (int block = 0; block < nn->stage.layers; block++) {
+                const struct block_slot b = slot_block(nn, slot, block);
+                block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s);
+        }
+        if (nn->stage.last)
+                loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);
+}

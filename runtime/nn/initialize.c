@@ -1,0 +1,51 @@
+/* Initial weights, the same on every layout. */
+#include "runtime/data/data.h"
+#include "runtime/nn/nn.h"
+
+#include <math.h>
+
+/* A standard normal number (Box & Muller 1958) that depends on the key and index alone. */
+static double normal(uint64_t key, int64_t index)
+{
+        const double pi = 3.14159265358979323846, unit = 0x1p-53;
+        const uint64_t first = data_splitmix64(key + 2 * (uint64_t)index);
+        const uint64_t second = data_splitmix64(key + 2 * (uint64_t)index + 1);
+        const double u = ((double)(first >> 11) + 1) * unit; /* in (0, 1]: it has a logarithm */
+        const double v = (double)(second >> 11) * unit;
+        return sqrt(-2 * log(u)) * cos(2 * pi * v);
+}
+
+/* The value of element `index` of a tensor. */
+static double initial_value(const struct tensor *tensor, const struct gpt *gpt, uint64_t key, int64_t index)
+{
+        switch (tensor->init) {
+        case INIT_NORMAL:
+                return 0.02 * normal(key, index);
+        case INIT_NORMAL_RESIDUAL: /* keeps the residual stream's variance over 2 n_layer additions */
+                return 0.02 / sqrt(2.0 * gpt->n_layer) * normal(key, index);
+        case INIT_ONE:
+                return 1;
+        case INIT_ZERO:
+                break;
+        }
+        return 0;
+}
+
+void nn_initialize(struct nn_stage *nn, uint64_t seed)
+{
+        enum { CHUNK = 8192 };
+        real chunk[CHUNK];
+        struct device *device = nn->device;
+        for (int i = 0; i < nn->tensor_count; i++) {
+                const struct tensor *tensor = &nn->tensors[i];
+                const uint64_t key = data_splitmix64(data_splitmix64(seed) ^ tensor->id);
+                for (int64_t start = 0; start < tensor->elements; start += CHUNK) {
+                        const int64_t left = tensor->elements - start, count = left < CHUNK ? left : CHUNK;
+                        for (int64_t j = 0; j < count; j++)
+                                chunk[j] = (real)initial_value(tensor, &nn->gpt, key, start + j);
+                        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, nn->weights + tensor->offset + start,
+                                          chunk, count * (int64_t)sizeof(real));
+                        device->ops->synchronize(device);
+                }
+        }
+}

@@ -1,0 +1,87 @@
+#include "runtime/nn/slot.h"
+
+#include <math.h>
+
+/* Takes the next `bytes` of a slot. */
+static real *take(char **at, int64_t bytes)
+{
+        real *taken = (real *)(void *)*at;
+        *at += bytes;
+        return taken;
+}
+
+/* A slot holds: the embedding if it is the first stage's, block after block, then what the last stage stores.
+ */
+static char *block_start(const struct nn_stage *nn, int slot, int block)
+{
+        const struct memory_layout *l = &nn->layout;
+        const int64_t block_bytes =
+                (l->slot - l->embedded - l->final_ln - l->final_stats - l->logits) / nn->stage.layers;
+        return (char *)nn->slots[slot] + l->embedded + block * block_bytes;
+}
+
+struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
+{
+        const struct memory_layout *l = &nn->layout;
+        const struct nn_shape s = slot_shape(nn);
+        char *at = block_start(nn, slot, block);
+        struct block_slot b;
+        b.stats1 = take(&at, l->block_stats); /* both LayerNorms' share one buffer */
+        b.stats2 = b.stats1 + 2 * s.N;
+        b.ln1 = take(&at, l->block_ln1);
+        b.qkv = take(&at, l->block_qkv);
+        b.attention = take(&at, l->block_attention);
+        b.atty = take(&at, l->block_atty);
+        b.residual1 = take(&at, l->block_residual1);
+        b.ln2 = take(&at, l->block_ln2);
+        b.fc = take(&at, l->block_fc);
+        b.gelu = take(&at, l->block_gelu);
+        b.residual2 = take(&at, l->block_residual2);
+        return b;
+}
+
+real *slot_embedded(const struct nn_stage *nn, int slot)
+{
+        return nn->slots[slot];
+}
+
+const real *slot_block_input(const struct nn_stage *nn, int slot, int block, int input)
+{
+        if (block > 0)
+                return slot_block(nn, slot, block - 1).residual2;
+        return nn->stage.first ? slot_embedded(nn, slot) : nn->inputs[input];
+}
+
+struct final_slot slot_final(const struct nn_stage *nn, int slot)
+{
+        char *at = block_start(nn, slot, nn->stage.layers);
+        struct final_slot f;
+        f.stats = take(&at, nn->layout.final_stats);
+        f.ln = take(&at, nn->layout.final_ln);
+        f.logits = take(&at, nn->layout.logits);
+        return f;
+}
+
+real *slot_tensor(const struct nn_stage *nn, real *flat, int tensor)
+{
+        return flat + nn->tensors[tensor].offset;
+}
+
+real *slot_block_tensor(const struct nn_stage *nn, real *flat, int block, enum tensor_role role)
+{
+        return slot_tensor(nn, flat, partition_block_tensor(&nn->stage, block, role));
+}
+
+struct nn_shape slot_shape(const struct nn_stage *nn)
+{
+        const int64_t B = nn->plan.micro_batch_size, T = nn->plan.seq_len;
+        const int64_t C = nn->gpt.n_embd, H = nn->gpt.n_head;
+        return (struct nn_shape){.B = B,
+                                 .T = T,
+                                 .N = B * T,
+                                 .C = C,
+                                 .V = nn->gpt.vocab_size,
+                                 .H = H,
+                                 .hs = C / H,
+                                 .scale = 1 / sqrt((double)(C / H))};
+}

@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder of the running program, without a final slash. */
-static int program_folder(char *folder, size_t folder_size)
+int file_program_folder(char *folder, size_t folder_size)
 {
         ssize_t length = readlink("/proc/self/exe", folder, folder_size - 1);
         if (length <= 0)
@@ -30,7 +29,7 @@ static int search_folder(int which, const char *tree_folder, char *folder, size_
 {
         static const char *const installed[] = {"/../share/ranvier", "/../../share/ranvier"};
         char program[PATH_MAX];
-        if (program_folder(program, sizeof program) != 0)
+        if (file_program_folder(program, sizeof program) != 0)
                 return -1;
         if (which == 0) {
                 char *build = NULL;

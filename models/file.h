@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The folder of the running program, without a final slash. 0, or -1 if it cannot be told. */
+int file_program_folder(char *folder, size_t folder_size);
+
 /* Where a preset or script lives: tries, beside the running program, the source tree (`tree_folder`, such as
  * "models/presets") and then the installed place (PREFIX/share/ranvier/`tree_folder`). Fills `path` with
  * <folder>/<name><suffix> and returns 0 if that file exists, RV_EINPUT (without a sentence) if not. */

@@ -1,0 +1,259 @@
+/* `ranvier`: a dispatcher, as git is. The commands are programs of their own beside it (or in libexec),
+ * because SimGrid and Open MPI cannot live in one process. */
+#include "models/file.h"
+#include "runtime/engine/report.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2, MOST_RANKS = 4096 };
+
+struct command {
+        const char *name;
+        const char *program; /* NULL: a later version's, refused by name */
+        const char *verb;    /* the program's first argument, or NULL */
+        const char *summary;
+};
+
+static const struct command commands[] = {
+        {"train", "ranvier-train", NULL, "train a GPT on text, over the ranks that mpirun starts"},
+        {"calibrate", "ranvier-calibrate", NULL, "measure this machine's kernels, copies and messages"},
+        {"simulate", "ranvier-sim", "simulate", "predict a training run, here or on a cluster"},
+        {"compare", "ranvier-plot", "compare", "a predicted and a measured report side by side, with errors"},
+        {"plot", "ranvier-plot", "plot", "figures from reports and traces"},
+        {"sample", "ranvier-sample", NULL, "text from a trained model"},
+        {"sweep", NULL, NULL, NULL},
+        {"validate", NULL, NULL, NULL},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const char workflow[] =
+        "\n"
+        "'ranvier COMMAND --help' says what a command takes. From a text to a checked prediction, on two "
+        "cores:\n"
+        "\n"
+        "  Measure this machine while two ranks work:\n"
+        "    ranvier calibrate --ranks 2 --quick --out here.json\n"
+        "  Train the preset 'demo' as a pipeline of two stages:\n"
+        "    mpirun -n 2 --bind-to core ranvier train demo --data book.txt --pp 2 --dp 1 \\\n"
+        "        --micro-batch-size 4 --batch-size 32 --steps 20 --report measured.json\n"
+        "  Predict the same run, then see how right that was:\n"
+        "    ranvier simulate demo --profile here.json --platform local --gpus 2 --pp 2 --dp 1 \\\n"
+        "        --micro-batch-size 4 --batch-size 32 --report predicted.json\n"
+        "    ranvier compare predicted.json measured.json\n";
+
+static void print_help(void)
+{
+        printf("Usage: ranvier COMMAND [OPTION...]\n\n"
+               "Trains GPTs in parallel over MPI and predicts such runs, with one scheduling core for "
+               "both.\n\n"
+               "Commands:\n");
+        for (int i = 0; i < COMMANDS; i++)
+                if (commands[i].program)
+                        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+        fputs(workflow, stdout);
+}
+
+/* Levenshtein's distance: letters to insert, delete or replace to turn one word into the other. */
+static int edit_distance(const char *from, const char *to)
+{
+        int row[32], length = (int)strlen(to);
+        for (int j = 0; j <= length; j++)
+                row[j] = j;
+        for (int i = 1; from[i - 1]; i++) {
+                int diagonal = row[0];
+                row[0] = i;
+                for (int j = 1; j <= length; j++) {
+                        int replace = diagonal + (from[i - 1] != to[j - 1]);
+                        int shorter = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+                        diagonal = row[j];
+                        row[j] = replace < shorter ? replace : shorter;
+                }
+        }
+        return row[length];
+}
+
+static const struct command *find_command(const char *name)
+{
+        for (int i = 0; i < COMMANDS; i++)
+                if (strcmp(commands[i].name, name) == 0)
+                        return &commands[i];
+        return NULL;
+}
+
+static int refuse_unknown(const char *name)
+{
+        const struct command *nearest = &commands[0];
+        for (int i = 1; i < COMMANDS; i++)
+                if (commands[i].program &&
+                    edit_distance(name, commands[i].name) < edit_distance(name, nearest->name))
+                        nearest = &commands[i];
+        if (name[0] == '-')
+                fprintf(stderr, "ranvier: unknown option %s; 'ranvier --help' lists the commands\n", name);
+        else
+                fprintf(stderr,
+                        "ranvier: unknown command '%s'; the nearest is '%s', 'ranvier --help' lists all\n",
+                        name, nearest->name);
+        return STATUS_USAGE;
+}
+
+/* The full path of a command's program. */
+static int find_program(const char *program, char *path, size_t path_size)
+{
+        static const char *const places[] = {"", "/../libexec/ranvier"};
+        char folder[PATH_MAX];
+        if (file_program_folder(folder, sizeof folder) == 0)
+                for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+                        int length = snprintf(path, path_size, "%s%s/%s", folder, places[i], program);
+                        if (length > 0 && (size_t)length < path_size && access(path, X_OK) == 0)
+                                return RV_OK;
+                }
+        fprintf(stderr,
+                "ranvier: %s is neither beside this program nor in ../libexec/ranvier; is it built?\n",
+                program);
+        return RV_ESYSTEM;
+}
+
+/* Replaces this process; returns only if that fails. */
+static int run(const char *path, char **arguments)
+{
+        fflush(NULL);
+        execvp(path, arguments);
+        fprintf(stderr, "ranvier: %s cannot be started: %s\n", path, strerror(errno));
+        return STATUS_FAILED;
+}
+
+/* Physical cores: mpirun binds to these, and refuses to bind more ranks than there are. */
+static int count_cores(void)
+{
+        int online = (int)sysconf(_SC_NPROCESSORS_ONLN), cores = 0;
+        for (int cpu = 0; cpu < online; cpu++) {
+                char path[128];
+                int first_sibling = cpu;
+                snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                         cpu);
+                FILE *stream = fopen(path, "r");
+                if (stream && fscanf(stream, "%d", &first_sibling) != 1)
+                        first_sibling = cpu;
+                if (stream)
+                        fclose(stream);
+                cores += first_sibling == cpu;
+        }
+        return cores > 0 ? cores : 1;
+}
+
+/* Takes `--ranks N` or `--ranks=N` out of the arguments. 0 after a sentence if N is wrong; 1 if it is not
+ * there. */
+static int take_ranks(char **arguments)
+{
+        const char *option = "--ranks";
+        size_t length = strlen(option);
+        int ranks = 1;
+        char **kept = arguments;
+        for (char **at = arguments; *at; at++) {
+                if (strncmp(*at, option, length) != 0 || ((*at)[length] != '\0' && (*at)[length] != '=')) {
+                        *kept++ = *at;
+                        continue;
+                }
+                const char *text = (*at)[length] == '=' ? *at + length + 1 : at[1] ? *++at : "";
+                char *end;
+                long number = strtol(text, &end, 10);
+                if (end == text || *end || number < 1 || number > MOST_RANKS) {
+                        fprintf(stderr,
+                                "ranvier: --ranks is '%s', a whole number from 1 to %d was expected\n", text,
+                                MOST_RANKS);
+                        return 0;
+                }
+                ranks = (int)number;
+        }
+        *kept = NULL;
+        return ranks;
+}
+
+/* `calibrate` starts its own ranks, unless mpirun already did or there is nothing to run. */
+static bool needs_mpirun(const struct command *command, char **arguments)
+{
+        if (strcmp(command->name, "calibrate") != 0 || getenv("OMPI_COMM_WORLD_SIZE"))
+                return false;
+        for (char **at = arguments; *at; at++)
+                if (strcmp(*at, "--help") == 0 || strcmp(*at, "-?") == 0 || strcmp(*at, "--usage") == 0 ||
+                    strcmp(*at, "--version") == 0 || strcmp(*at, "-V") == 0)
+                        return false;
+        return true;
+}
+
+/* `all` has room for the arguments and a dozen more. */
+static int run_with_mpirun(char *program, char **arguments, char **all)
+{
+        char ranks_text[16];
+        int ranks = take_ranks(arguments), count = 0;
+        if (ranks == 0)
+                return STATUS_USAGE;
+        bool fits = ranks <= count_cores();
+        snprintf(ranks_text, sizeof ranks_text, "%d", ranks);
+        all[count++] = "mpirun";
+        all[count++] = "-n";
+        all[count++] = ranks_text;
+        if (getuid() == 0)
+                all[count++] = "--allow-run-as-root";
+        if (!fits)
+                all[count++] = "--oversubscribe";
+        all[count++] = "--bind-to";
+        all[count++] = fits ? "core" : "none";
+        all[count++] = program;
+        for (char **at = arguments; *at; at++)
+                all[count++] = *at;
+        all[count] = NULL;
+        return run("mpirun", all);
+}
+
+static int run_command(const struct command *command, int count, char **arguments)
+{
+        char program[PATH_MAX];
+        if (!command->program) {
+                fprintf(stderr, "ranvier: %s is not built yet\n", command->name);
+                return STATUS_USAGE;
+        }
+        if (find_program(command->program, program, sizeof program) != RV_OK)
+                return STATUS_FAILED;
+        char **all = calloc((size_t)count + 16, sizeof *all);
+        if (!all) {
+                fprintf(stderr, "ranvier: no memory\n");
+                return STATUS_FAILED;
+        }
+        int status;
+        if (needs_mpirun(command, arguments)) {
+                status = run_with_mpirun(program, arguments, all);
+        } else {
+                int used = 0;
+                all[used++] = program;
+                if (command->verb)
+                        all[used++] = (char *)command->verb;
+                memcpy(all + used, arguments, (size_t)count * sizeof *all);
+                status = run(program, all);
+        }
+        free(all);
+        return status;
+}
+
+int main(int argc, char **argv)
+{
+        if (argc < 2 || strcmp(argv[1], "--help") == 0 || (strcmp(argv[1], "help") == 0 && argc == 2)) {
+                print_help();
+                return 0;
+        }
+        if (strcmp(argv[1], "--version") == 0) {
+                printf("ranvier %s\n", RANVIER_VERSION);
+                return 0;
+        }
+        if (strcmp(argv[1], "help") == 0) { /* `ranvier help train` is `ranvier train --help` */
+                argv[1] = argv[2];
+                argv[2] = "--help";
+        }
+        const struct command *command = find_command(argv[1]);
+        return command ? run_command(command, argc - 2, argv + 2) : refuse_unknown(argv[1]);
+}

@@ -1,0 +1,255 @@
+/* What is written as a trace is read back; what is not a trace is refused with its line. */
+#include "runtime/engine/ledger.h"
+#include "runtime/engine/trace.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { SEED = 20240607, RANKS = 6, PP = 3, RECORDS = 5000 };
+
+struct fixture {
+        struct trace trace;
+        char path[64];
+};
+
+static double unit(uint64_t *seed)
+{
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        return (double)(*seed >> 11) / 9007199254740992.0;
+}
+
+/* A trace of every kind of operation at times that need all their digits. */
+static int set_up(void **state)
+{
+        struct fixture *f = calloc(1, sizeof *f);
+        uint64_t seed = SEED;
+        trace_init(&f->trace);
+        for (int i = 0; i < RECORDS; i++) {
+                double start = 1000 * unit(&seed), length = unit(&seed) * (i % 2 ? 1e-6 : 10);
+                trace_add(&f->trace, &(struct trace_record){.rank = i % RANKS,
+                                                            .batch = i / 100,
+                                                            .kind = (enum op_kind)(i % OP_KINDS),
+                                                            .lane = (enum op_lane)(i % LANES),
+                                                            .micro_batch = i % 5 - 1,
+                                                            .bucket = i % 3 - 1,
+                                                            .bytes = INT64_C(5000000000) * (i % 2),
+                                                            .issued = start - 1e-3 * unit(&seed),
+                                                            .start = start,
+                                                            .end = start + length,
+                                                            .order = (uint64_t)i});
+        }
+        snprintf(f->path, sizeof f->path, "/tmp/ranvier-test-trace-%d.json", (int)getpid());
+        *state = f;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        struct fixture *f = *state;
+        unlink(f->path);
+        trace_free(&f->trace);
+        free(f);
+        return 0;
+}
+
+static void write_whole(const struct fixture *f)
+{
+        struct rv_error_info err;
+        if (trace_write(&f->trace, f->path, "simulated", PP, &err))
+                fail_msg("%s", err.sentence);
+}
+
+static void a_trace_comes_back_to_the_nanosecond(void **state)
+{
+        struct fixture *f = *state;
+        struct rv_error_info err;
+        struct trace back;
+        write_whole(f);
+        if (trace_read(&back, f->path, &err))
+                fail_msg("%s", err.sentence);
+        assert_int_equal(back.count, RECORDS);
+        assert_int_equal(back.pp, PP);
+        assert_string_equal(back.world, "simulated");
+        for (int64_t i = 0; i < back.count; i++) {
+                const struct trace_record *a = &f->trace.records[i], *b = &back.records[i];
+                assert_true(a->rank == b->rank && a->batch == b->batch && a->kind == b->kind &&
+                            a->lane == b->lane);
+                assert_true(a->micro_batch == b->micro_batch && a->bucket == b->bucket &&
+                            a->bytes == b->bytes);
+                assert_true(a->order == b->order);
+                if (fabs(a->issued - b->issued) > 1e-9 || fabs(a->start - b->start) > 1e-9 ||
+                    fabs(a->end - b->end) > 1e-9)
+                        fail_msg("record %lld (seed %d): start %.12f came back as %.12f", (long long)i, SEED,
+                                 a->start, b->start);
+        }
+        trace_free(&back);
+}
+
+/* What Perfetto and chrome://tracing need, read with a JSON parser that knows nothing of trace.c. */
+static void a_trace_is_what_chrome_reads(void **state)
+{
+        struct fixture *f = *state;
+        write_whole(f);
+        json_t *json = json_load_file(f->path, 0, NULL);
+        assert_non_null(json);
+        json_t *events = json_object_get(json, "traceEvents"), *event;
+        size_t index, complete = 0, processes = 0, threads = 0;
+        json_array_foreach(events, index, event)
+        {
+                const char *phase = json_string_value(json_object_get(event, "ph"));
+                const char *name = json_string_value(json_object_get(event, "name"));
+                json_t *named = json_object_get(json_object_get(event, "args"), "name");
+                assert_true(json_is_integer(json_object_get(event, "pid")));
+                if (strcmp(phase, "X") == 0) {
+                        const struct trace_record *r = &f->trace.records[complete++];
+                        double ts = json_number_value(json_object_get(event, "ts"));
+                        double dur = json_number_value(json_object_get(event, "dur"));
+                        assert_true(fabs(ts - r->start * 1e6) <= 1e-3);
+                        assert_true(fabs(ts + dur - r->end * 1e6) <= 1.001e-3);
+                } else if (strcmp(name, "process_name") == 0) {
+                        if (json_integer_value(json_object_get(event, "pid")) == 4)
+                                assert_string_equal(json_string_value(named), "rank 4 (stage 1, replica 1)");
+                        processes++;
+                } else if (strcmp(name, "thread_name") == 0) {
+                        json_int_t lane = json_integer_value(json_object_get(event, "tid"));
+                        assert_string_equal(json_string_value(named), op_lane_name((enum op_lane)lane));
+                        threads++;
+                }
+        }
+        assert_int_equal(complete, RECORDS);
+        assert_int_equal(processes, RANKS);
+        assert_int_equal(threads, RANKS * LANES);
+        json_decref(json);
+}
+
+static void an_empty_trace_comes_back_empty(void **state)
+{
+        struct fixture *f = *state;
+        struct rv_error_info err;
+        struct trace back;
+        trace_clear(&f->trace);
+        write_whole(f);
+        assert_int_equal(trace_read(&back, f->path, &err), 0);
+        assert_int_equal(back.count, 0);
+        trace_free(&back);
+}
+
+static void write_text(const char *path, const char *text, size_t length)
+{
+        FILE *stream = fopen(path, "w");
+        assert_non_null(stream);
+        assert_int_equal(fwrite(text, 1, length, stream), length);
+        fclose(stream);
+}
+
+static void assert_refused(const struct fixture *f, const char *text, size_t length, const char *sentence)
+{
+        struct rv_error_info err = {0};
+        struct trace back;
+        write_text(f->path, text, length);
+        assert_int_equal(trace_read(&back, f->path, &err), RV_EINPUT);
+        assert_null(back.records);
+        if (strncmp(err.sentence, f->path, strlen(f->path)) != 0 || !strstr(err.sentence, sentence))
+                fail_msg("'%s' does not say '%s'", err.sentence, sentence);
+}
+
+static void what_is_not_a_trace_is_refused_with_its_line(void **state)
+{
+        struct fixture *f = *state;
+#define HEAD                                                                                                 \
+        "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"0\",\"world\":\"real\",\"pp\":1},"         \
+        "\"traceEvents\":[\n"
+#define EVENT(tid, kind, dur)                                                                                \
+        "{\"ph\":\"X\",\"pid\":0,\"tid\":" tid ",\"ts\":1.0,\"dur\":" dur ",\"args\":{\"kind\":\"" kind      \
+        "\",\"micro_batch\":0,\"bucket\":0,\"bytes\":0,\"batch\":0,\"issued\":0.0,\"order\":0}}\n"
+        static const struct {
+                const char *text, *sentence;
+        } wrong[] = {
+                {"", ":1: not a trace that ranvier train or simulate wrote"},
+                {"{\"traceEvents\":[\n]}\n", ":1: not a trace that ranvier train or simulate wrote"},
+                {"some text\n", ":1: not a trace that ranvier train or simulate wrote"},
+                {HEAD, ":1: the trace ends before its closing ]}"},
+                {HEAD EVENT("0", "forward", "1.0"), ":2: the trace ends before its closing ]}"},
+                {HEAD "{\"ph\":\"X\",\"pi", ":2: premature end of input"},
+                {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
+                {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
+                {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
+                {HEAD EVENT("7", "forward", "1.0") "]}\n", "tid below 7"},
+                {HEAD EVENT("0", "forward", "-1.0") "]}\n", "must not be negative"},
+        };
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+                assert_refused(f, wrong[i].text, strlen(wrong[i].text), wrong[i].sentence);
+        struct rv_error_info err;
+        struct trace back;
+        assert_int_equal(trace_read(&back, "/tmp/no such trace.json", &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "/tmp/no such trace.json: No such file or directory");
+}
+
+/* Wherever a file is cut, it is refused: no part of a trace passes for a whole one. */
+static void a_trace_that_was_cut_anywhere_is_refused(void **state)
+{
+        struct fixture *f = *state;
+        f->trace.count = 8;
+        write_whole(f);
+        static char text[16384];
+        FILE *stream = fopen(f->path, "r");
+        size_t length = fread(text, 1, sizeof text, stream);
+        fclose(stream);
+        assert_true(length > 1000 && length < sizeof text);
+        for (size_t cut = 0; cut < length - 1; cut++) /* all but the final newline */
+                assert_refused(f, text, cut, "");
+}
+
+static void a_trace_that_cannot_be_written_leaves_nothing(void **state)
+{
+        struct fixture *f = *state;
+        struct rv_error_info err = {0};
+        assert_int_not_equal(trace_write(&f->trace, "/no/such/folder/t.json", "real", PP, &err), 0);
+        assert_true(strstr(err.sentence, "/no/such/folder/t.json") != NULL);
+}
+
+static void the_ledger_keeps_the_peak_of_each_category_and_of_the_sum(void **state)
+{
+        (void)state;
+        struct ledger ledger;
+        ledger_init(&ledger, true);
+        ledger_add(&ledger, MEMORY_WEIGHTS, 100, 0);
+        ledger_add(&ledger, MEMORY_ACTIVATIONS, 70, 1);
+        ledger_add(&ledger, MEMORY_ACTIVATIONS, -50, 2);
+        ledger_add(&ledger, MEMORY_MESSAGES, 40, 3);
+        for (int i = 0; i < 1000; i++)
+                ledger_add(&ledger, MEMORY_TOKENS, i % 2 ? -1 : 1, 4 + i);
+        assert_int_equal(ledger.bytes[MEMORY_ACTIVATIONS], 20);
+        assert_int_equal(ledger.peak[MEMORY_ACTIVATIONS], 70);
+        assert_int_equal(ledger.peak[MEMORY_MESSAGES], 40);
+        assert_int_equal(ledger.total_peak, 170);
+        assert_int_equal(ledger.count, 1004);
+        assert_int_equal(ledger.changes[2].bytes, 20);
+        assert_int_equal(ledger.changes[2].category, MEMORY_ACTIVATIONS);
+        ledger_free(&ledger);
+        assert_null(ledger.changes);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_trace_comes_back_to_the_nanosecond, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_trace_is_what_chrome_reads, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(an_empty_trace_comes_back_empty, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(what_is_not_a_trace_is_refused_with_its_line, set_up,
+                                                tear_down),
+                cmocka_unit_test_setup_teardown(a_trace_that_was_cut_anywhere_is_refused, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_trace_that_cannot_be_written_leaves_nothing, set_up,
+                                                tear_down),
+                cmocka_unit_test(the_ledger_keeps_the_peak_of_each_category_and_of_the_sum),
+        };
+        return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
+}

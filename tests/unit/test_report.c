@@ -1,0 +1,215 @@
+/* The report's figures against closed forms, its JSON, and the table as a user sees it
+ * (tests/golden/report.txt, which `make golden` rewrites). */
+#include "runtime/engine/report.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void assert_close(double found, double expected, double tolerance)
+{
+        if (!(fabs(found - expected) <= tolerance * fabs(expected)))
+                fail_msg("found %.17g, expected %.17g", found, expected);
+}
+
+/* The values 0 .. n-1 have the quantile q (n - 1), for any n and q and in whatever order they come. */
+static void quantiles_interpolate_between_the_sorted_values(void **state)
+{
+        (void)state;
+        double values[101];
+        for (int n = 1; n <= 101; n++)
+                for (double q = 0; q <= 1; q += 0.0625) {
+                        for (int i = 0; i < n; i++)
+                                values[i] =
+                                        (i * 53 + 7) % n * (n % 53 ? 1.0 : 0.0) + (n % 53 ? 0.0 : n - 1 - i);
+                        double found = report_quantile(values, n, q);
+                        if (fabs(found - q * (n - 1)) > 1e-12 * n)
+                                fail_msg("quantile %g of 0..%d is %.17g", q, n - 1, found);
+                        for (int i = 0; i < n; i++)
+                                assert_true(values[i] == i);
+                }
+}
+
+static void a_median_is_the_middle_or_between_the_two_middle_values(void **state)
+{
+        (void)state;
+        assert_close(report_quantile((double[]){5, 1, 3}, 3, 0.5), 3, 0);
+        assert_close(report_quantile((double[]){5, 1, 3, 4}, 4, 0.5), 3.5, 0);
+        assert_close(report_quantile((double[]){7}, 1, 0.9), 7, 0);
+}
+
+static void numbers_are_written_for_readers(void **state)
+{
+        (void)state;
+        char text[REPORT_TEXT];
+        assert_string_equal(report_bytes(text, 0), "0 B");
+        assert_string_equal(report_bytes(text, 1023), "1023 B");
+        assert_string_equal(report_bytes(text, 1024), "1.00 KiB");
+        assert_string_equal(report_bytes(text, 1024 * 1024 - 1), "1.00 MiB");
+        assert_string_equal(report_bytes(text, 1.5 * 1073741824), "1.50 GiB");
+        assert_string_equal(report_bytes(text, -2048), "-2.00 KiB");
+        assert_string_equal(report_seconds(text, 1.5), "1.500 s");
+        assert_string_equal(report_seconds(text, 0.0123456), "12.346 ms");
+        assert_string_equal(report_seconds(text, 12.5e-6), "12.500 us");
+        assert_string_equal(report_seconds(text, 0), "0.000 s");
+        assert_string_equal(report_count(text, 0), "0");
+        assert_string_equal(report_count(text, 999), "999");
+        assert_string_equal(report_count(text, 1000), "1,000");
+        assert_string_equal(report_count(text, 1234567.6), "1,234,568");
+        assert_string_equal(report_count(text, -123456), "-123,456");
+}
+
+/* A report of two ranks in a pipeline, with numbers that can be followed by hand. */
+struct fixture {
+        struct options options;
+        struct report report;
+        double seconds[5], loss[2];
+        int64_t bytes[2][MEMORY_CATEGORIES], live[2];
+};
+
+static int set_up(void **state)
+{
+        struct fixture *f = calloc(1, sizeof *f);
+        options_init(&f->options);
+        f->options.model = "tiny";
+        f->options.pp = 2;
+        f->options.micro_batch_size = 2;
+        f->options.batch_size = 16;
+        f->options.seq_len = 32;
+        struct rv_error_info err;
+        if (options_resolve(&f->options, 2, &err))
+                fail_msg("%s", err.sentence);
+        memcpy(f->seconds, (double[]){0.5, 0.25, 0.125, 0.375, 0.625}, sizeof f->seconds);
+        memcpy(f->loss, (double[]){5.5, 4.25}, sizeof f->loss);
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                f->bytes[0][c] = 1000 * (c + 1);
+                f->bytes[1][c] = 1048576 * (c + 1);
+        }
+        f->live[0] = 20000;
+        f->live[1] = 10000;
+        f->report = (struct report){.world = "real",
+                                    .command = "ranvier train tiny",
+                                    .options = &f->options,
+                                    .batch_seconds = f->seconds,
+                                    .batches = 5,
+                                    .pipeline_seconds = 0.25,
+                                    .allreduce_seconds = 0.05,
+                                    .optimizer_seconds = 0.075,
+                                    .bubble_fraction = 0.2,
+                                    .peak_flops_per_gpu_per_second = 1e9,
+                                    .tokens = 300000000000,
+                                    .ranks = 2,
+                                    .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])f->bytes,
+                                    .rank_live_peak = f->live,
+                                    .host_peak_bytes = 3000000,
+                                    .loss = f->loss,
+                                    .losses = 2};
+        *state = f;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        free(*state);
+        return 0;
+}
+
+static double number(const json_t *json, const char *room, const char *key)
+{
+        const json_t *value = json_object_get(room ? json_object_get(json, room) : json, key);
+        if (!json_is_number(value))
+                fail_msg("%s.%s is no number", room ? room : "", key);
+        return json_number_value(value);
+}
+
+static void the_json_holds_what_the_closed_forms_give(void **state)
+{
+        struct fixture *f = *state;
+        json_t *json = report_json(&f->report);
+        assert_non_null(json);
+        double l = 4, h = 32, s = 32, V = 256,
+               B = 16; /* tiny; Narayanan et al. 2021, eq. 3, no recomputation */
+        double flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
+        assert_close(number(json, "batch_seconds", "median"), 0.375, 0);
+        assert_close(number(json, "batch_seconds", "p10"), 0.175, 1e-15);
+        assert_close(number(json, "batch_seconds", "p90"), 0.575, 1e-15);
+        assert_close(number(json, "batch_seconds", "batches"), 5, 0);
+        assert_close(number(json, NULL, "tokens_per_second"), 16 * 32 / 0.375, 1e-15);
+        assert_close(number(json, NULL, "flops_per_gpu_per_second"), flops / 0.375 / 2, 1e-14);
+        assert_close(number(json, NULL, "percent_of_peak"), 100 * flops / 0.375 / 2 / 1e9, 1e-14);
+        assert_close(number(json, NULL, "training_days"), 3e11 / (16 * 32 / 0.375) / 86400, 1e-14);
+        assert_close(number(json, "phases", "bubble_fraction"), 0.2, 0);
+        assert_close(number(json, "memory", "device_peak_bytes"), 28 * 1048576, 0);
+        assert_close(number(json, "memory", "device_total_bytes"), 28 * 1048576 + 28000, 0);
+        assert_close(number(json, "memory", "live_peak_bytes"), 20000, 0);
+        assert_close(number(json_object_get(json, "memory"), "by_category", "gradients"), 2 * 1048576, 0);
+        assert_close(number(json, "plan", "pp"), 2, 0);
+        assert_close(number(json, "plan", "micro_batches"), 8, 0);
+        assert_close(number(json, "plan", "pipeline_limit"), 2, 0);
+        json_t *ranks = json_object_get(json, "ranks");
+        assert_int_equal(json_array_size(ranks), 2);
+        assert_close(number(json_array_get(ranks, 0), "bytes", "weights"), 1000, 0);
+        assert_close(number(json_array_get(ranks, 1), NULL, "total_bytes"), 28 * 1048576, 0);
+        assert_int_equal(json_array_size(json_object_get(json, "loss")), 2);
+        assert_string_equal(json_string_value(json_object_get(json, "world")), "real");
+        json_decref(json);
+}
+
+static void what_is_not_known_is_null_and_extra_members_replace_nothing(void **state)
+{
+        struct fixture *f = *state;
+        f->report.peak_flops_per_gpu_per_second = 0;
+        f->report.host_peak_bytes = 0;
+        f->report.rank_live_peak = NULL;
+        f->report.loss = NULL;
+        f->report.extra = json_pack("{s:s, s:s}", "world", "another", "profile", "local.json");
+        json_t *json = report_json(&f->report);
+        json_decref(f->report.extra);
+        assert_true(json_is_null(json_object_get(json, "percent_of_peak")));
+        assert_true(json_is_null(json_object_get(json_object_get(json, "memory"), "host_peak_bytes")));
+        assert_true(json_is_null(json_object_get(json_object_get(json, "memory"), "live_peak_bytes")));
+        assert_null(json_object_get(json, "loss"));
+        assert_string_equal(json_string_value(json_object_get(json, "world")), "real");
+        assert_string_equal(json_string_value(json_object_get(json, "profile")), "local.json");
+        json_decref(json);
+}
+
+static void the_table_is_what_the_golden_file_shows(void **state)
+{
+        struct fixture *f = *state;
+        static char expected[4096], found[4096];
+        FILE *stream = fmemopen(found, sizeof found, "w");
+        report_print(&f->report, stream);
+        fclose(stream);
+        const char *path = "tests/golden/report.txt";
+        if (getenv("GOLDEN")) {
+                stream = fopen(path, "w");
+                assert_non_null(stream);
+                fputs(found, stream);
+                fclose(stream);
+        }
+        stream = fopen(path, "r");
+        if (!stream)
+                fail_msg("%s is missing: run from the root of the tree", path);
+        expected[fread(expected, 1, sizeof expected - 1, stream)] = 0;
+        fclose(stream);
+        assert_string_equal(found, expected);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(quantiles_interpolate_between_the_sorted_values),
+                cmocka_unit_test(a_median_is_the_middle_or_between_the_two_middle_values),
+                cmocka_unit_test(numbers_are_written_for_readers),
+                cmocka_unit_test_setup_teardown(the_json_holds_what_the_closed_forms_give, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(what_is_not_known_is_null_and_extra_members_replace_nothing,
+                                                set_up, tear_down),
+                cmocka_unit_test_setup_teardown(the_table_is_what_the_golden_file_shows, set_up, tear_down),
+        };
+        return cmocka_run_group_tests_name("report", tests, NULL, NULL);
+}

@@ -199,7 +199,10 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
                 report_seconds(a, f->median), report_seconds(b, f->p10), report_seconds(c, f->p90),
                 r->batches, r->batches == 1 ? "" : "es");
         fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));
-        fprintf(out, "  flops per device    %7.2f Gflop/s", f->flops_per_gpu_per_second / 1e9);
+        bool tera = f->flops_per_gpu_per_second >= 1e12;
+        snprintf(a, sizeof a, "%.2f %s", f->flops_per_gpu_per_second / (tera ? 1e12 : 1e9),
+                 tera ? "Tflop/s" : "Gflop/s");
+        fprintf(out, "  flops per device    %14s", a);
         if (f->percent_of_peak > 0)
                 fprintf(out, "   %.1f %% of peak", f->percent_of_peak);
         fprintf(out, "\n");

@@ -198,11 +198,11 @@ static void print_escaped(struct printer *printer)
 /* Bytes of the UTF-8 character that begins with `byte`; 0 if none does. */
 static int utf8_length(unsigned char byte)
 {
-        return byte < 0x80                   ? 1
-               : byte >= 0xc2 && byte < 0xe0 ? 2
-               : byte >= 0xe0 && byte < 0xf0 ? 3
-               : byte >= 0xf0 && byte < 0xf5 ? 4
-                                             : 0;
+        if (byte < 0x80)
+                return 1;
+        if (byte < 0xc2 || byte > 0xf4)
+                return 0;
+        return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
 /* Control characters would be obeyed by a terminal, so they and broken UTF-8 are written as \xHH. */

@@ -1,0 +1,5 @@
+TESTS += test_data test_checkpoint
+$(BUILD)/tests/test_data: $(call obj,tests/unit/test_data.c runtime/data/data.c) $(call lib,models)
+	$(TEST_LINK) -ljansson
+$(BUILD)/tests/test_checkpoint: $(call obj,tests/unit/test_checkpoint.c runtime/checkpoint/checkpoint.c) $(call lib,models)
+	$(TEST_LINK) -ljansson

@@ -3,3 +3,4 @@ $(BUILD)/tests/test_data: $(call obj,tests/unit/test_data.c runtime/data/data.c)
 	$(TEST_LINK) -ljansson
 $(BUILD)/tests/test_checkpoint: $(call obj,tests/unit/test_checkpoint.c runtime/checkpoint/checkpoint.c) $(call lib,models)
 	$(TEST_LINK) -ljansson
+SCRIPT_TESTS += tests/cli/dispatcher.sh

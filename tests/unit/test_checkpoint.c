@@ -189,6 +189,8 @@ static void wrong_headers_are_refused(void **state)
                       "tensor transformer.ln_f.bias is missing");
         check_refused("[0,112]", "[4,112]",
                       "transformer.wte.weight: its data_offsets do not span its 112 bytes");
+        check_refused("[1152,1168]", "[1156,1172]",
+                      "tensor transformer.ln_f.bias ends at byte 1172 of the elements");
         check_refused("[0,112]", "[-1,11]", "its data_offsets do not span");
         check_refused("[0,112]", "[0,\"x\"]", "its data_offsets do not span");
 }

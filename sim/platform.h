@@ -6,23 +6,35 @@
 
 #include <stdio.h>
 
+/* Bandwidths and latencies are of one direction; both directions are links of their own. */
 struct platform {
         char name[64], path[256], source[256];
+        char note[512]; /* what the user should know about where the figures come from, or "" */
         int gpus_per_node, nodes;
-        int64_t gpu_memory_bytes;             /* 0: not known */
-        double gpu_peak_flops_per_second;     /* 0: not known; for percent of peak */
-        double gpu_link_bytes_per_second, gpu_link_seconds;   /* each GPU to its node's switch, each direction */
-        double nic_bytes_per_second, nic_seconds;             /* a node to the fabric, each direction, all rails */
+        int64_t gpu_memory_bytes;         /* 0: not known */
+        double gpu_peak_flops_per_second; /* 0: not known; for percent of peak */
+        /* A GPU to its node's switch; a message inside a node crosses two of these. */
+        double gpu_link_bytes_per_second, gpu_link_seconds;
+        /* A node to the fabric over all its rails; neighbouring GPUs share a rail, and a message between
+         * nodes crosses the rail of either end. */
+        double nic_bytes_per_second, nic_seconds;
+        int rails;
         double host_link_bytes_per_second, host_link_seconds; /* host memory to one GPU */
-        double reduce_seconds_per_byte;       /* arithmetic of an all-reduce on the device */
-        double collective_latency_seconds;    /* software cost of starting one step of a collective */
-        char xml[256];                        /* a SimGrid XML file given as it is, else "" */
+        double reduce_seconds_per_byte;                       /* arithmetic of an all-reduce on the device */
+        double collective_latency_seconds; /* software cost of starting one step of a collective */
+        int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
+        int allreduce_ranks;     /* local: between how many ranks they were measured; 0: not measured */
+        char xml[256];           /* a SimGrid XML file given as it is, else "" */
 };
 
 /* `name_or_path`: "local" (from the profile), a preset (sim/platforms), a JSON file or a SimGrid .xml. */
-int platform_load(struct platform *, const char *name_or_path, const struct profile *, int ranks, struct rv_error_info *err);
+int platform_load(struct platform *platform, const char *name_or_path, const struct profile *profile,
+                  int ranks, struct rv_error_info *err);
+
+/* Hosts without links: enough where nothing crosses the network (a replayed trace). */
+struct platform platform_without_network(int ranks);
 
 /* Writes SimGrid XML for the first `gpus` GPUs: a zone a node; host "gpu-<rank>". Linear in nodes. */
-int platform_write_xml(const struct platform *, int gpus, FILE *stream, struct rv_error_info *err);
+int platform_write_xml(const struct platform *platform, int gpus, FILE *stream, struct rv_error_info *err);
 
 #endif

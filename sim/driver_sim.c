@@ -1,0 +1,297 @@
+#include "sim/driver_sim.h"
+
+#include <assert.h>
+#include <simgrid/actor.h>
+#include <simgrid/engine.h>
+#include <simgrid/semaphore.h>
+#include <stdlib.h>
+
+/* ---- queues ---- */
+
+static void push(struct sim_lane *lane, const struct sim_op *op)
+{
+        if (lane->count == lane->capacity) {
+                unsigned old = lane->capacity, new = old ? 2 * old : 2;
+                struct sim_op *grown = malloc(new * sizeof *grown);
+                if (!grown)
+                        abort(); /* a driver cannot fail */
+                for (unsigned i = 0; i < old; i++)
+                        grown[i] = lane->queue[(lane->head + i) & (old - 1)];
+                free(lane->queue);
+                lane->queue = grown;
+                lane->capacity = new;
+                lane->head = 0;
+        }
+        lane->queue[(lane->head + lane->count++) & (lane->capacity - 1)] = *op;
+}
+
+static struct sim_op pop(struct sim_lane *lane)
+{
+        struct sim_op op = lane->queue[lane->head];
+        lane->head = (lane->head + 1) & (lane->capacity - 1);
+        lane->count--;
+        return op;
+}
+
+/* ---- waking ---- */
+
+void sim_lane_mark(struct sim_lane *lane)
+{
+        struct sim_world *world = lane->rank->world;
+        if (lane->marked)
+                return;
+        assert(world->wake_count < world->wake_capacity); /* room for every lane */
+        lane->marked = true;
+        world->wake[world->wake_count++] = lane;
+}
+
+/* Other actors may run, and mark and wake lanes, inside each release: so nothing is kept over it. */
+static void wake_marked(struct sim_world *world)
+{
+        while (world->wake_count > 0) {
+                struct sim_lane *lane = world->wake[--world->wake_count];
+                lane->marked = false;
+                if (lane->waits) {
+                        lane->waits = false;
+                        sg_sem_release(lane->sleeping);
+                }
+        }
+}
+
+void sim_lane_wait(struct sim_lane *lane)
+{
+        lane->waits = true;
+        sg_sem_acquire(lane->sleeping);
+}
+
+/* ---- the driver's two functions ---- */
+
+static void sim_issue(void *context, const struct op *op)
+{
+        struct sim_rank *rank = context;
+        struct sim_world *world = rank->world;
+        struct sim_lane *lane = rank->lanes[op->lane];
+        assert(lane);
+        struct sim_op queued = {.op = *op, .issued = simgrid_get_clock()};
+        if (op->lane == LANE_COLLECTIVE)
+                queued.collective = rank->collectives[op->group]++;
+        world->operations++;
+        if (world->physics.issued)
+                world->physics.issued(world->physics.context, rank, &queued);
+        push(lane, &queued);
+        sim_lane_mark(lane);
+}
+
+static double sim_now(void *context)
+{
+        (void)context;
+        return simgrid_get_clock();
+}
+
+/* ---- lanes ---- */
+
+static bool finished(const struct sim_rank *rank)
+{
+        return rank->done == rank->world->batches;
+}
+
+/* A batch is complete on this rank: keeps its times and begins the next one, or lets the lanes end. */
+static void end_batch(struct sim_rank *rank)
+{
+        const struct engine *e = &rank->engine;
+        rank->batches[rank->done++] = (struct sim_batch){
+                .started = e->started,
+                .pipeline_end = e->pipeline_end,
+                .allreduce_end = e->allreduce_end,
+                .ended = e->ended,
+                .busy_seconds = e->busy_seconds,
+        };
+        if (!finished(rank)) {
+                engine_start(&rank->engine);
+                return;
+        }
+        for (int i = 0; i < LANES; i++)
+                if (rank->lanes[i])
+                        sim_lane_mark(rank->lanes[i]);
+}
+
+static void lane_actor(int argc, char **argv)
+{
+        (void)argc, (void)argv;
+        struct sim_lane *lane = sg_actor_self_get_data();
+        struct sim_rank *rank = lane->rank;
+        struct sim_world *world = rank->world;
+        if (lane->lane == LANE_COMPUTE) { /* it starts the rank */
+                sg_actor_sleep_for(rank->start_seconds);
+                engine_start(&rank->engine);
+                wake_marked(world);
+        }
+        while (!finished(rank)) {
+                if (lane->count == 0) {
+                        sim_lane_wait(lane);
+                        continue;
+                }
+                struct sim_op op = pop(lane);
+                world->physics.perform(world->physics.context, lane, &op);
+                engine_complete(&rank->engine, &op.op);
+                if (engine_done(&rank->engine))
+                        end_batch(rank);
+                wake_marked(world);
+        }
+}
+
+/* ---- building ---- */
+
+static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
+{
+        bool first = stage == 0, last = stage == world->plan.pp - 1;
+        switch (lane) {
+        case LANE_HOST_TO_DEVICE:
+                return first || last;
+        case LANE_RECEIVE_PREVIOUS:
+        case LANE_SEND_PREVIOUS:
+                return !first;
+        case LANE_RECEIVE_NEXT:
+        case LANE_SEND_NEXT:
+                return !last;
+        default:
+                return true;
+        }
+}
+
+static int build_lane(struct sim_rank *rank, enum op_lane id)
+{
+        struct sim_lane *lane = calloc(1, sizeof *lane);
+        if (!lane)
+                return -1;
+        rank->lanes[id] = lane;
+        lane->rank = rank;
+        lane->lane = id;
+        lane->sleeping = sg_sem_init(0);
+        return 0;
+}
+
+static int build_rank(struct sim_world *world, int index)
+{
+        const struct options *o = world->options;
+        struct sim_rank *rank = &world->rank[index];
+        rank->stage = plan_stage(&world->plan, index);
+        struct stage stage = partition_stage(&o->gpt, o->pp, rank->stage);
+        struct memory_plan memory = options_memory(o, rank->stage);
+        struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
+        int64_t bytes[MEMORY_CATEGORIES], parameters = partition_parameters(&o->gpt, &stage);
+        rank->world = world;
+        rank->rank = index;
+        rank->replica = plan_replica(&world->plan, index);
+        rank->batches = calloc((size_t)world->batches, sizeof *rank->batches);
+        rank->core = malloc(core_bytes(&world->plan, rank->stage, parameters));
+        if (!rank->batches || !rank->core)
+                return -1;
+        core_init(rank->core, &world->plan, rank->stage, parameters);
+        ledger_init(&rank->ledger, false);
+        memory_stage(&o->gpt, &stage, &memory, bytes);
+        for (int i = 0; i < MEMORY_CATEGORIES; i++) /* activations and messages come and go */
+                if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
+                        ledger_add(&rank->ledger, (enum memory_category)i, bytes[i], 0);
+        engine_init(&rank->engine, rank->core,
+                    (struct driver){.issue = sim_issue, .now = sim_now, .world = rank}, world->trace,
+                    &rank->ledger, index);
+        rank->engine.slot_bytes = layout.slot;
+        rank->engine.message_bytes = layout.message;
+        for (int i = 0; i < LANES; i++)
+                if (lane_used(world, rank->stage, (enum op_lane)i) && build_lane(rank, (enum op_lane)i))
+                        return -1;
+        return 0;
+}
+
+int sim_world_init(struct sim_world *world, const struct options *options, const struct sim_physics *physics,
+                   struct trace *trace, int batches, const sg_host_t *hosts, struct rv_error_info *err)
+{
+        *world = (struct sim_world){
+                .options = options,
+                .plan = options_plan(options, false),
+                .physics = *physics,
+                .trace = trace,
+                .ranks = options->pp * options->dp,
+                .batches = batches,
+        };
+        world->wake_capacity = world->ranks * LANES;
+        world->rank = calloc((size_t)world->ranks, sizeof *world->rank);
+        world->wake = calloc((size_t)world->wake_capacity, sizeof(struct sim_lane *));
+        int rc = world->rank && world->wake ? 0 : -1;
+        for (int i = 0; rc == 0 && i < world->ranks; i++) {
+                rc = build_rank(world, i);
+                world->rank[i].host = hosts[i];
+        }
+        return rc ? rv_fail(err, RV_ESYSTEM, "no memory to simulate %d ranks", world->ranks) : 0;
+}
+
+static void free_rank(struct sim_rank *rank)
+{
+        for (int i = 0; i < LANES; i++)
+                if (rank->lanes[i]) {
+                        sg_sem_destroy(rank->lanes[i]->sleeping);
+                        free(rank->lanes[i]->queue);
+                        free(rank->lanes[i]);
+                }
+        if (rank->world) {
+                engine_free(&rank->engine);
+                ledger_free(&rank->ledger);
+        }
+        free(rank->core);
+        free(rank->batches);
+}
+
+void sim_world_free(struct sim_world *world)
+{
+        for (int i = 0; world->rank && i < world->ranks; i++)
+                free_rank(&world->rank[i]);
+        free(world->rank);
+        free(world->wake);
+        *world = (struct sim_world){0};
+}
+
+int sim_world_run(struct sim_world *world, struct rv_error_info *err)
+{
+        for (int i = 0; i < world->ranks; i++)
+                for (int j = 0; j < LANES; j++) {
+                        struct sim_lane *lane = world->rank[i].lanes[j];
+                        if (!lane)
+                                continue;
+                        sg_actor_t actor = sg_actor_init(op_lane_name(lane->lane), world->rank[i].host);
+                        sg_actor_set_data(actor, lane);
+                        sg_actor_start_(actor, lane_actor, 0, NULL);
+                }
+        simgrid_run();
+        for (int i = 0; i < world->ranks; i++)
+                if (!finished(&world->rank[i]))
+                        return rv_fail(err, RV_EPLAN,
+                                       "the schedule is deadlocked at %.6f s: rank %d has %d operations "
+                                       "under way in "
+                                       "batch %d",
+                                       simgrid_get_clock(), i, core_in_flight(world->rank[i].core),
+                                       world->rank[i].done);
+        return 0;
+}
+
+/* ---- who talks to whom ---- */
+
+struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
+{
+        bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
+        return &rank->world->rank[rank->rank + (previous ? -1 : 1)];
+}
+
+struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
+{
+        const struct plan *plan = &rank->world->plan;
+        int first = plan_rank(plan, rank->replica, 0);
+        switch (kind) {
+        case GROUP_EMBEDDING:
+                return (struct sim_group){kind, 2, rank->stage != 0, first, plan->pp - 1, rank->replica};
+        case GROUP_DATA:
+                return (struct sim_group){kind, plan->dp, rank->replica, rank->stage, plan->pp, rank->stage};
+        default:
+                return (struct sim_group){kind, rank->world->ranks, rank->rank, 0, 1, 0};
+        }
+}

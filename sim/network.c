@@ -1,0 +1,154 @@
+#include "sim/network.h"
+
+#include "runtime/sched/op.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <simgrid/engine.h>
+#include <simgrid/host.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* SimGrid clears a stack without a guard page whole, so guards save memory as well as faults; but each costs
+ * two of the 65,530 mappings that Linux allows a process. */
+enum { MOST_GUARDED_LANES = 30000 };
+
+/* Prediction is ours, and SimGrid's network model must add no factors of its own: CM02 has none, TCP's window
+ * (gamma) and the traffic of acknowledgements are off. */
+static void start_simgrid(int ranks)
+{
+        bool guarded = ranks <= MOST_GUARDED_LANES / LANES;
+        char *settings[] = {"ranvier-sim",
+                            "--cfg=network/model:CM02",
+                            "--cfg=network/crosstraffic:0",
+                            "--cfg=network/TCP-gamma:0",
+                            "--cfg=contexts/factory:raw",
+                            guarded ? "--cfg=contexts/stack-size:64" : "--cfg=contexts/stack-size:24",
+                            guarded ? "--cfg=contexts/guard-size:1" : "--cfg=contexts/guard-size:0",
+                            "--log=root.thres:error",
+                            NULL};
+        int count = (int)(sizeof settings / sizeof *settings) - 1;
+        simgrid_init(&count, settings);
+}
+
+/* Compares names as a reader would: runs of digits by their number, so that gpu-2 comes before gpu-10. */
+static int by_name(const void *left, const void *right)
+{
+        const char *a = sg_host_get_name(*(const sg_host_t *)left);
+        const char *b = sg_host_get_name(*(const sg_host_t *)right);
+        while (*a && *b) {
+                if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+                        char *a_end, *b_end;
+                        unsigned long long x = strtoull(a, &a_end, 10), y = strtoull(b, &b_end, 10);
+                        if (x != y)
+                                return x < y ? -1 : 1;
+                        a = a_end;
+                        b = b_end;
+                } else if (*a != *b) {
+                        break;
+                } else {
+                        a++;
+                        b++;
+                }
+        }
+        return (unsigned char)*a - (unsigned char)*b;
+}
+
+static int take_hosts(const struct platform *platform, int ranks, sg_host_t *hosts, struct rv_error_info *err)
+{
+        size_t count = sg_host_count();
+        if (count < (size_t)ranks)
+                return rv_fail(err, RV_EPLAN, "--gpus %d: %s has only %zu hosts", ranks, platform->path,
+                               count);
+        sg_host_t *all = sg_host_list();
+        qsort(all, count, sizeof(sg_host_t), by_name);
+        memcpy(hosts, all, (size_t)ranks * sizeof(sg_host_t));
+        free(all);
+        return 0;
+}
+
+/* In a child: loads the file and asks for the routes that ranks will use; SimGrid ends it if anything is
+ * wrong. */
+static _Noreturn void try_xml(const char *path, int ranks, int complaints)
+{
+        dup2(complaints, STDERR_FILENO);
+        start_simgrid(ranks);
+        simgrid_load_platform(path);
+        sg_host_t *all = sg_host_list();
+        int count = (int)sg_host_count() < ranks ? (int)sg_host_count() : ranks;
+        qsort(all, sg_host_count(), sizeof(sg_host_t), by_name);
+        for (int i = 0; count > 1 && i < count; i++) {
+                sg_host_get_route_latency(all[i], all[(i + 1) % count]);
+                sg_host_get_route_latency(all[(i + 1) % count], all[i]);
+        }
+        _exit(0);
+}
+
+/* The sentence in what SimGrid wrote before it ended: after "Parse error at " or "Uncaught exception ...: ".
+ */
+static void find_complaint(char *text, char **begin)
+{
+        char *found = strstr(text, "Parse error at ");
+        if (!found && (found = strstr(text, "Uncaught exception ")))
+                found += strlen("Uncaught exception ");
+        *begin = found ? found : text;
+        (*begin)[strcspn(*begin, "\n")] = 0;
+}
+
+static int check_xml(const char *path, int ranks, struct rv_error_info *err)
+{
+        char text[4096], *complaint;
+        size_t length = 0;
+        ssize_t got;
+        int ends[2], status = 0;
+        if (pipe(ends))
+                return rv_fail(err, RV_ESYSTEM, "no pipe to try %s: %s", path, strerror(errno));
+        pid_t child = fork();
+        if (child == 0)
+                try_xml(path, ranks, ends[1]);
+        close(ends[1]);
+        while ((got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
+                length += (size_t)got;
+        text[length] = 0;
+        close(ends[0]);
+        if (child < 0 || waitpid(child, &status, 0) != child)
+                return rv_fail(err, RV_ESYSTEM, "no process to try %s: %s", path, strerror(errno));
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+                return 0;
+        find_complaint(text, &complaint);
+        return rv_fail(err, RV_EINPUT, "%s: SimGrid refuses this platform: %.300s", path, complaint);
+}
+
+/* Our own XML goes through a file without a name: nothing is left, however the process ends. */
+static int load_generated(const struct platform *platform, int ranks, struct rv_error_info *err)
+{
+        char path[32];
+        FILE *stream = tmpfile();
+        if (!stream)
+                return rv_fail(err, RV_ESYSTEM, "no temporary file for the platform: %s", strerror(errno));
+        int rc = platform_write_xml(platform, ranks, stream, err);
+        if (rc == 0) {
+                rewind(stream);
+                snprintf(path, sizeof path, "/dev/fd/%d", fileno(stream));
+                simgrid_load_platform(path);
+        }
+        fclose(stream);
+        return rc;
+}
+
+int network_open(const struct platform *platform, int ranks, sg_host_t *hosts, struct rv_error_info *err)
+{
+        int rc = 0;
+        if (platform->xml[0])
+                rc = check_xml(platform->xml, ranks, err);
+        if (rc)
+                return rc;
+        start_simgrid(ranks);
+        if (platform->xml[0])
+                simgrid_load_platform(platform->xml);
+        else
+                rc = load_generated(platform, ranks, err);
+        return rc ? rc : take_hosts(platform, ranks, hosts, err);
+}

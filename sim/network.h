@@ -1,0 +1,14 @@
+/* SimGrid itself: its settings, the platform it loads, the hosts that ranks run on. */
+#ifndef RANVIER_SIM_NETWORK_H
+#define RANVIER_SIM_NETWORK_H
+
+#include "sim/platform.h"
+
+#include <simgrid/forward.h>
+
+/* Starts SimGrid on a platform: only once a process. hosts[ranks] receives where each rank runs. A SimGrid
+ * XML file that a user gave is tried in a child first, because SimGrid ends the process over a mistake in
+ * one. */
+int network_open(const struct platform *platform, int ranks, sg_host_t *hosts, struct rv_error_info *err);
+
+#endif

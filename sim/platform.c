@@ -1,0 +1,287 @@
+/* Where the figures of a platform come from: its JSON file, or the profile of the machine itself. */
+#include "sim/platform.h"
+
+#include "models/file.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char PRESETS[] = "sim/platforms";
+
+enum dimension { COUNT, BYTES, SECONDS, RATE, FLOP_RATE, SECONDS_PER_BYTE };
+
+static const struct unit {
+        const char *name;
+        enum dimension dimension;
+        double factor;
+} units[] = {
+        {"count", COUNT, 1},
+        {"B", BYTES, 1},
+        {"GB", BYTES, 1e9},
+        {"GiB", BYTES, 1073741824.0},
+        {"s", SECONDS, 1},
+        {"us", SECONDS, 1e-6},
+        {"GB/s", RATE, 1e9},
+        {"Tflop/s", FLOP_RATE, 1e12},
+        {"s/B", SECONDS_PER_BYTE, 1},
+};
+static const char *const unit_lists[] = {
+        [COUNT] = "count", [BYTES] = "B, GB or GiB", [SECONDS] = "s or us",
+        [RATE] = "GB/s",   [FLOP_RATE] = "Tflop/s",  [SECONDS_PER_BYTE] = "s/B",
+};
+
+/* One figure of a platform file: {"value": 300, "unit": "GB/s", "source": "datasheet"}. */
+struct figure {
+        const char *key;
+        enum dimension dimension;
+        double least;
+        bool optional;
+        double *value;
+};
+
+static int read_figure(const char *path, const json_t *document, const struct figure *figure,
+                       struct rv_error_info *err)
+{
+        int line = file_line_of(path, figure->key);
+        const json_t *object = json_object_get(document, figure->key);
+        if (!object && figure->optional)
+                return 0;
+        if (!json_is_object(object))
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: needs \"%s\": {\"value\": a number, \"unit\": %s, \"source\": a text}",
+                               path, line, figure->key, unit_lists[figure->dimension]);
+        const json_t *value = json_object_get(object, "value");
+        const char *unit = json_string_value(json_object_get(object, "unit"));
+        const char *source = json_string_value(json_object_get(object, "source"));
+        if (!json_is_number(value) || !isfinite(json_number_value(value)) ||
+            json_number_value(value) < figure->least)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: \"%s\" needs a \"value\", a number that is at least %g", path, line,
+                               figure->key, figure->least);
+        if (!source || !*source)
+                return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" needs a \"source\": where its value is from",
+                               path, line, figure->key);
+        for (size_t i = 0; unit && i < sizeof units / sizeof *units; i++)
+                if (units[i].dimension == figure->dimension && strcmp(units[i].name, unit) == 0) {
+                        *figure->value = json_number_value(value) * units[i].factor;
+                        return 0;
+                }
+        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" has the unit \"%.32s\", must be %s", path, line,
+                       figure->key, unit ? unit : "", unit_lists[figure->dimension]);
+}
+
+static int read_count(const char *path, const char *key, double value, int *count, struct rv_error_info *err)
+{
+        if (value != floor(value) || value > 1e6)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: \"%s\" is %g, must be a whole number from 1 to 1000000", path,
+                               file_line_of(path, key), key, value);
+        *count = (int)value;
+        return 0;
+}
+
+static int read_text(const char *path, const json_t *document, const char *key, char *text, size_t text_size,
+                     struct rv_error_info *err)
+{
+        const char *found = json_string_value(json_object_get(document, key));
+        if (!found || !*found)
+                return rv_fail(err, RV_EINPUT, "%s:%d: needs \"%s\", a text", path, file_line_of(path, key),
+                               key);
+        snprintf(text, text_size, "%s", found);
+        return 0;
+}
+
+static int read_figures(struct platform *p, const json_t *document, struct rv_error_info *err)
+{
+        double memory = 0, gpus = 0, nodes = 0, rails = 1, segments = 1;
+        const struct figure figures[] = {
+                {"gpus_per_node", COUNT, 1, false, &gpus},
+                {"nodes", COUNT, 1, false, &nodes},
+                {"gpu_memory", BYTES, 0, true, &memory},
+                {"gpu_peak", FLOP_RATE, 0, true, &p->gpu_peak_flops_per_second},
+                {"gpu_link", RATE, 1e-6, false, &p->gpu_link_bytes_per_second},
+                {"gpu_link_latency", SECONDS, 0, false, &p->gpu_link_seconds},
+                {"nic", RATE, 1e-6, false, &p->nic_bytes_per_second},
+                {"nic_latency", SECONDS, 0, false, &p->nic_seconds},
+                {"rails", COUNT, 1, true, &rails},
+                {"host_link", RATE, 1e-6, false, &p->host_link_bytes_per_second},
+                {"host_link_latency", SECONDS, 0, false, &p->host_link_seconds},
+                {"reduce", SECONDS_PER_BYTE, 0, false, &p->reduce_seconds_per_byte},
+                {"collective_step_latency", SECONDS, 0, false, &p->collective_latency_seconds},
+                {"collective_segments", COUNT, 1, true, &segments},
+        };
+        for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+                int rc = read_figure(p->path, document, &figures[i], err);
+                if (rc)
+                        return rc;
+        }
+        p->gpu_memory_bytes = (int64_t)memory;
+        int rc = read_count(p->path, "gpus_per_node", gpus, &p->gpus_per_node, err);
+        if (rc == 0)
+                rc = read_count(p->path, "nodes", nodes, &p->nodes, err);
+        if (rc == 0)
+                rc = read_count(p->path, "rails", rails, &p->rails, err);
+        if (rc == 0)
+                rc = read_count(p->path, "collective_segments", segments, &p->collective_segments, err);
+        if (rc == 0 && p->rails > p->gpus_per_node)
+                rc = rv_fail(err, RV_EINPUT, "%s:%d: \"rails\" %d: there are more than the %d GPUs of a node",
+                             p->path, file_line_of(p->path, "rails"), p->rails, p->gpus_per_node);
+        return rc;
+}
+
+static int read_json(struct platform *p, struct rv_error_info *err)
+{
+        char kind[32];
+        json_t *document = file_read_json(p->path, err);
+        if (!document)
+                return RV_EINPUT;
+        int rc = read_text(p->path, document, "kind", kind, sizeof kind, err);
+        if (rc == 0 && strcmp(kind, "platform") != 0)
+                rc = rv_fail(err, RV_EINPUT, "%s:%d: \"kind\" is \"%s\", a platform has \"platform\"",
+                             p->path, file_line_of(p->path, "kind"), kind);
+        if (rc == 0)
+                rc = read_text(p->path, document, "name", p->name, sizeof p->name, err);
+        if (rc == 0)
+                rc = read_text(p->path, document, "source", p->source, sizeof p->source, err);
+        if (rc == 0)
+                rc = read_figures(p, document, err);
+        json_decref(document);
+        return rc;
+}
+
+/* A preset's name if there is such a preset and the text is no path; else the path itself. */
+static int find_path(struct platform *p, const char *name_or_path, struct rv_error_info *err)
+{
+        char names[256];
+        if (!strchr(name_or_path, '/') &&
+            file_find(p->path, sizeof p->path, PRESETS, name_or_path, ".json") == 0)
+                return 0;
+        FILE *stream = fopen(name_or_path, "r");
+        if (!stream) {
+                file_list(names, sizeof names, PRESETS, ".json");
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "platform \"%.160s\" is neither \"local\", a preset (%.160s), nor a file that can be "
+                        "read",
+                        name_or_path, names);
+        }
+        fclose(stream);
+        if (strlen(name_or_path) >= sizeof p->path)
+                return rv_fail(err, RV_EINPUT,
+                               "platform \"%.64s...\": the path is longer than %zu characters", name_or_path,
+                               sizeof p->path - 1);
+        memcpy(p->path, name_or_path, strlen(name_or_path) + 1);
+        return 0;
+}
+
+struct platform platform_without_network(int ranks)
+{
+        return (struct platform){
+                .name = "none", .gpus_per_node = 1, .nodes = ranks, .rails = 1, .collective_segments = 1};
+}
+
+/* What an all-reduce costs beside its messages, so that a ring over `load->ranks` takes what was measured:
+ * ring(n) = 2 (p - 1) (step + message(n / p)) + (p - 1) reduce n / p. */
+static void derive_collective(struct platform *p, const struct profile_load *load,
+                              const struct line_fit *message)
+{
+        int ranks = load->ranks;
+        double steps = 2.0 * (ranks - 1), share = 1.0 / ranks;
+        double step = load->allreduce.latency_seconds / steps - message->latency_seconds;
+        double reduce = (load->allreduce.seconds_per_byte - steps * share * message->seconds_per_byte) /
+                        ((ranks - 1) * share);
+        p->allreduce_ranks = ranks;
+        p->collective_latency_seconds = step > 0 ? step : 0;
+        p->reduce_seconds_per_byte = reduce > 0 ? reduce : 0;
+        if (step < 0 || reduce < 0)
+                snprintf(p->note, sizeof p->note,
+                         "the all-reduce of %d ranks was measured faster than its messages alone; it is "
+                         "predicted "
+                         "at the messages' speed",
+                         ranks);
+}
+
+/* The load nearest to `ranks` that has messages (and, if `allreduce`, all-reduces) fitted. */
+static const struct profile_load *fitted_load(const struct profile *profile, int ranks, bool allreduce)
+{
+        const struct profile_load *best = NULL;
+        for (int i = 0; i < profile->load_count; i++) {
+                const struct profile_load *load = &profile->loads[i];
+                if (load->message.present && (!allreduce || (load->allreduce.present && load->ranks > 1)) &&
+                    (!best || abs(load->ranks - ranks) < abs(best->ranks - ranks)))
+                        best = load;
+        }
+        return best;
+}
+
+/* The machine that the profile was measured on: one node, whose links are the messages that were measured. */
+static int load_local(struct platform *p, const struct profile *profile, int ranks, struct rv_error_info *err)
+{
+        const struct profile_load *load = profile_load_for(profile, ranks);
+        const struct profile_load *messages = fitted_load(profile, ranks, false);
+        const struct profile_load *allreduces = fitted_load(profile, ranks, true);
+        *p = platform_without_network(ranks);
+        snprintf(p->name, sizeof p->name, "local");
+        snprintf(p->path, sizeof p->path, "%s", profile->path);
+        snprintf(p->source, sizeof p->source, "links from the messages of %.200s", profile->path);
+        p->nodes = 1;
+        p->gpus_per_node = ranks;
+        p->gpu_memory_bytes = profile->device_memory_bytes;
+        p->gpu_peak_flops_per_second = profile->peak_flops_per_second;
+        if (!load->copy.present)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.200s has no fit of host-device copies, which --platform local needs; "
+                        "\"ranvier calibrate\" measures them",
+                        profile->path);
+        p->host_link_seconds = load->copy.latency_seconds;
+        p->host_link_bytes_per_second = 1 / fmax(load->copy.seconds_per_byte, 1e-15);
+        if (ranks == 1)
+                return 0;
+        if (!messages)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.200s has no fit of messages, which --platform local needs for %d ranks; "
+                        "\"ranvier calibrate --ranks %d\" measures them",
+                        profile->path, ranks, ranks);
+        p->gpu_link_seconds = messages->message.latency_seconds / 2; /* a message crosses two links */
+        p->gpu_link_bytes_per_second = 1 / fmax(messages->message.seconds_per_byte, 1e-15);
+        if (!allreduces)
+                snprintf(p->note, sizeof p->note,
+                         "the profile has no fit of all-reduces: they are predicted from its messages alone, "
+                         "without "
+                         "arithmetic");
+        else
+                derive_collective(p, allreduces, &messages->message);
+        return 0;
+}
+
+int platform_load(struct platform *p, const char *name_or_path, const struct profile *profile, int ranks,
+                  struct rv_error_info *err)
+{
+        *p = (struct platform){.rails = 1, .collective_segments = 1};
+        if (strcmp(name_or_path, "local") == 0)
+                return load_local(p, profile, ranks, err);
+        int rc = find_path(p, name_or_path, err);
+        if (rc)
+                return rc;
+        size_t length = strlen(p->path);
+        if (length > 4 && strcmp(p->path + length - 4, ".xml") == 0) {
+                *p = platform_without_network(ranks);
+                snprintf(p->name, sizeof p->name, "xml");
+                snprintf(p->path, sizeof p->path, "%s", name_or_path);
+                snprintf(p->xml, sizeof p->xml, "%s", name_or_path);
+                snprintf(p->source, sizeof p->source, "a SimGrid platform file, taken as it is");
+                snprintf(p->note, sizeof p->note,
+                         "a SimGrid file says nothing of host links and of the arithmetic of all-reduces: "
+                         "both are "
+                         "predicted to take no time");
+                return 0;
+        }
+        rc = read_json(p, err);
+        if (rc == 0 && ranks > (int64_t)p->nodes * p->gpus_per_node)
+                rc = rv_fail(err, RV_EPLAN, "--gpus %d: platform %s has %lld (%d nodes of %d)", ranks,
+                             p->name, (long long)p->nodes * p->gpus_per_node, p->nodes, p->gpus_per_node);
+        return rc;
+}

@@ -1,0 +1,142 @@
+#include "sim/price.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* What pricing needs beside the kernel. */
+struct pricing {
+        struct price_list *list;
+        const struct options *options;
+        const struct profile *profile;
+        const struct profile_load *load;
+        bool fits_only;
+        struct rv_error_info *err;
+};
+
+/* A plan has few different kernels, so a list that is searched from its start is enough. */
+static const struct price *known_price(const struct price_list *list, const struct kernel *kernel)
+{
+        for (int i = 0; i < list->count; i++)
+                if (kernel_same(&list->prices[i].kernel, kernel))
+                        return &list->prices[i];
+        return NULL;
+}
+
+static int add_price(const struct pricing *pricing, const struct kernel *kernel)
+{
+        struct price_list *list = pricing->list;
+        struct price price = {.kernel = *kernel};
+        int rc = profile_kernel_seconds(pricing->profile, pricing->load, kernel, pricing->fits_only,
+                                        &price.seconds, &price.source, pricing->err);
+        if (rc)
+                return rc;
+        struct price *grown = realloc(list->prices, (size_t)(list->count + 1) * sizeof *grown);
+        if (!grown)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d kernels",
+                               list->count + 1);
+        list->prices = grown;
+        grown[list->count++] = price;
+        list->from_points += price.source == PROFILE_POINT;
+        const struct kernel_fit *fit = &pricing->load->fits[kernel->kind];
+        if (price.source == PROFILE_FIT && fit->median_error > list->worst_fit_error)
+                list->worst_fit_error = fit->median_error;
+        return 0;
+}
+
+/* Seconds of one operation that runs these kernels. */
+static int price_kernels(const struct pricing *pricing, const struct kernel *kernels, int count,
+                         double *seconds)
+{
+        *seconds = pricing->load->op_overhead_seconds;
+        for (int i = 0; i < count; i++) {
+                int rc = known_price(pricing->list, &kernels[i]) ? 0 : add_price(pricing, &kernels[i]);
+                if (rc)
+                        return rc;
+                *seconds += known_price(pricing->list, &kernels[i])->seconds;
+        }
+        return 0;
+}
+
+/* Elements whose squares this stage counts: a tied head that is a copy is counted by the first stage. */
+static int64_t norm_elements(const struct gpt *gpt, const struct stage *stage)
+{
+        int64_t all = partition_parameters(gpt, stage);
+        bool copy = gpt->tied && stage->last && !stage->first;
+        return copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
+}
+
+static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
+                           struct stage_price *price)
+{
+        const struct options *o = pricing->options;
+        int64_t parameters = partition_parameters(&o->gpt, stage);
+        int64_t bucket = parameters < o->bucket_parameters ? parameters : o->bucket_parameters;
+        int64_t last = parameters % bucket ? parameters % bucket : bucket;
+        struct kernel norm = workload_norm(norm_elements(&o->gpt, stage));
+        struct kernel update = workload_update(bucket), last_update = workload_update(last);
+        price->last_update_count = last;
+        int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, &price->norm) : 0;
+        if (rc == 0)
+                rc = price_kernels(pricing, &update, 1, &price->update);
+        if (rc == 0)
+                rc = price_kernels(pricing, &last_update, 1, &price->last_update);
+        return rc;
+}
+
+static int price_stage(const struct pricing *pricing, int index, struct stage_price *price)
+{
+        const struct options *o = pricing->options;
+        struct stage stage = partition_stage(&o->gpt, o->pp, index);
+        int forward = workload_forward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, false, NULL);
+        int backward = workload_backward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, NULL);
+        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d", index);
+        workload_forward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, false, kernels);
+        workload_backward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, kernels + forward);
+        int rc = price_kernels(pricing, kernels, forward, &price->forward);
+        if (rc == 0)
+                rc = price_kernels(pricing, kernels + forward, backward, &price->backward);
+        if (rc == 0)
+                rc = price_optimizer(pricing, &stage, price);
+        free(kernels);
+        return rc;
+}
+
+int price_stages(struct price_list *list, const struct options *options, const struct profile *profile,
+                 const struct profile_load *load, bool fits_only, struct rv_error_info *err)
+{
+        struct pricing pricing = {list, options, profile, load, fits_only, err};
+        *list = (struct price_list){.stages = calloc((size_t)options->pp, sizeof *list->stages)};
+        if (!list->stages)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", options->pp);
+        for (int i = 0; i < options->pp; i++) {
+                int rc = price_stage(&pricing, i, &list->stages[i]);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+void price_free(struct price_list *list)
+{
+        free(list->stages);
+        free(list->prices);
+        *list = (struct price_list){0};
+}
+
+double price_operation(const struct price_list *list, int stage, const struct op *op)
+{
+        const struct stage_price *price = &list->stages[stage];
+        switch (op->kind) {
+        case OP_FORWARD:
+                return price->forward;
+        case OP_BACKWARD:
+                return price->backward;
+        case OP_NORM:
+                return price->norm;
+        default:
+                assert(op->kind == OP_UPDATE);
+                return op->count == price->last_update_count ? price->last_update : price->update;
+        }
+}

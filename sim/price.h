@@ -1,0 +1,39 @@
+/* Seconds of a stage's operations: the kernels that models/workload.h lists, priced by a profile. */
+#ifndef RANVIER_SIM_PRICE_H
+#define RANVIER_SIM_PRICE_H
+
+#include "calibrate/profile.h"
+#include "runtime/engine/options.h"
+
+/* A kernel and its seconds, priced once. */
+struct price {
+        struct kernel kernel;
+        double seconds;
+        enum profile_source source;
+};
+
+/* Seconds of one operation on the compute lane of a stage, the cost of starting it included. */
+struct stage_price {
+        double forward, backward, norm;
+        double update, last_update; /* of a full bucket, and of the stage's last one */
+        int64_t last_update_count;  /* parameters of the last one */
+};
+
+struct price_list {
+        struct stage_price *stages; /* [pp] */
+        struct price *prices;       /* one for each different kernel */
+        int count;
+        int from_points;        /* of these, priced from a measured point; the others from a fit */
+        double worst_fit_error; /* largest median error among the fits that were used */
+};
+
+/* Prices all stages of a plan with the profile's `load`. Errors name the kernel that the profile lacks. The
+ * caller frees with price_free, after an error too. */
+int price_stages(struct price_list *list, const struct options *options, const struct profile *profile,
+                 const struct profile_load *load, bool fits_only, struct rv_error_info *err);
+void price_free(struct price_list *list);
+
+/* Seconds of a compute operation on stage `stage`. */
+double price_operation(const struct price_list *list, int stage, const struct op *op);
+
+#endif

@@ -1,0 +1,295 @@
+#include "sim/replay.h"
+
+#include <math.h>
+#include <simgrid/actor.h>
+#include <simgrid/engine.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the recorded batch ---- */
+
+static int by_identity(const void *left, const void *right)
+{
+        const struct trace_record *a = left, *b = right;
+        const int order[][2] = {{a->rank, b->rank},
+                                {(int)a->kind, (int)b->kind},
+                                {a->micro_batch, b->micro_batch},
+                                {a->bucket, b->bucket}};
+        for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+                if (order[i][0] != order[i][1])
+                        return order[i][0] < order[i][1] ? -1 : 1;
+        return 0;
+}
+
+static int last_batch(const struct trace *trace)
+{
+        int last = -1;
+        for (int64_t i = 0; i < trace->count; i++)
+                if (trace->records[i].batch > last)
+                        last = trace->records[i].batch;
+        return last;
+}
+
+/* Keeps only the records of one batch, and checks that they are of `ranks` ranks. */
+static int keep_batch(struct replay *replay, const char *path, struct rv_error_info *err)
+{
+        struct trace *trace = &replay->recorded;
+        int64_t kept = 0;
+        int most = -1;
+        for (int64_t i = 0; i < trace->count; i++)
+                if (trace->records[i].batch == replay->batch) {
+                        trace->records[kept++] = trace->records[i];
+                        if (trace->records[i].rank > most)
+                                most = trace->records[i].rank;
+                }
+        if (kept == 0)
+                return rv_fail(err, RV_EINPUT, "%s: there is no batch %d in this trace; the last one is %d",
+                               path, replay->batch, last_batch(trace));
+        if (most + 1 != replay->ranks)
+                return rv_fail(err, RV_EPLAN, "%s: the trace is of %d rank%s, --gpus is %d", path, most + 1,
+                               most ? "s" : "", replay->ranks);
+        trace->count = kept;
+        qsort(trace->records, (size_t)kept, sizeof *trace->records, by_identity);
+        return 0;
+}
+
+static double first_issue(const struct replay *replay, int rank)
+{
+        double first = INFINITY;
+        for (int64_t i = 0; i < replay->recorded.count; i++) {
+                const struct trace_record *record = &replay->recorded.records[i];
+                if ((rank < 0 || record->rank == rank) && record->issued < first)
+                        first = record->issued;
+        }
+        return first;
+}
+
+int replay_open(struct replay *replay, const char *path, int batch, int ranks, struct rv_error_info *err)
+{
+        *replay = (struct replay){.batch = batch, .ranks = ranks};
+        int rc = trace_read(&replay->recorded, path, err);
+        if (rc)
+                return rc;
+        if (batch < 0)
+                replay->batch = last_batch(&replay->recorded);
+        rc = keep_batch(replay, path, err);
+        if (rc)
+                return rc;
+        replay->origin = first_issue(replay, -1);
+        replay->rank = calloc((size_t)ranks, sizeof *replay->rank);
+        return replay->rank ? 0 : rv_fail(err, RV_ESYSTEM, "no memory to replay %d ranks", ranks);
+}
+
+void replay_close(struct replay *replay)
+{
+        for (int i = 0; replay->rank && i < replay->ranks; i++) {
+                for (int j = 0; j < LANES; j++)
+                        free(replay->rank[i].arrivals[j].entries);
+                for (int j = 0; j < SIM_GROUPS; j++)
+                        free(replay->rank[i].issues[j].entries);
+        }
+        free(replay->rank);
+        trace_free(&replay->recorded);
+        *replay = (struct replay){0};
+}
+
+double replay_start(const struct replay *replay, int rank)
+{
+        return first_issue(replay, rank) - replay->origin;
+}
+
+/* The record of an operation. One that the trace lacks is noted, and takes no time: the run then ends, and
+ * replay_compare says what was missing. */
+static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, int micro_batch,
+                                int bucket)
+{
+        struct trace_record key = {.rank = rank, .kind = kind, .micro_batch = micro_batch, .bucket = bucket};
+        const struct trace_record *found = bsearch(&key, replay->recorded.records,
+                                                   (size_t)replay->recorded.count, sizeof key, by_identity);
+        if (found)
+                return *found;
+        if (!replay->any_missing)
+                replay->missing = key;
+        replay->any_missing = true;
+        return key;
+}
+
+static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
+{
+        return find(replay, rank, op->kind, op->micro_batch, op->bucket);
+}
+
+/* ---- the physics ---- */
+
+static void append(struct replay_list *list, double seconds, int micro_batch)
+{
+        if (list->count == list->capacity) {
+                int capacity = list->capacity ? 2 * list->capacity : 8;
+                list->entries = realloc(list->entries, (size_t)capacity * sizeof *list->entries);
+                if (!list->entries)
+                        abort(); /* a driver cannot fail */
+                list->capacity = capacity;
+        }
+        list->entries[list->count++] = (struct replay_entry){seconds, micro_batch};
+}
+
+/* A message arrives as long after its send was issued as it did in the real run. */
+static void send_issued(struct replay *replay, struct sim_rank *rank, const struct sim_op *op)
+{
+        bool activation = op->op.kind == OP_SEND_ACTIVATION;
+        struct sim_rank *peer = sim_peer(rank, op->op.lane);
+        enum op_lane lane = activation ? LANE_RECEIVE_PREVIOUS : LANE_RECEIVE_NEXT;
+        struct trace_record sent = find_op(replay, rank->rank, &op->op);
+        struct trace_record received =
+                find(replay, peer->rank, activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT,
+                     op->op.micro_batch, -1);
+        append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued),
+               op->op.micro_batch);
+        sim_lane_mark(peer->lanes[lane]);
+}
+
+static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
+{
+        struct replay *replay = context;
+        if (op->op.kind == OP_SEND_ACTIVATION || op->op.kind == OP_SEND_GRADIENT)
+                send_issued(replay, rank, op);
+        if (op->op.lane != LANE_COLLECTIVE)
+                return;
+        append(&replay->rank[rank->rank].issues[op->op.group], op->issued, -1);
+        struct sim_group group = sim_group_of(rank, op->op.group);
+        for (int i = 0; i < group.size; i++)
+                sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[LANE_COLLECTIVE]);
+}
+
+static void sleep_until(double seconds)
+{
+        if (seconds > simgrid_get_clock())
+                sg_actor_sleep_until(seconds);
+}
+
+static void receive(struct replay *replay, struct sim_lane *lane, struct op *op)
+{
+        struct replay_list *arrivals = &replay->rank[lane->rank->rank].arrivals[lane->lane];
+        while (arrivals->taken == arrivals->count)
+                sim_lane_wait(lane);
+        struct replay_entry message = arrivals->entries[arrivals->taken++];
+        op->micro_batch = message.micro_batch;
+        sleep_until(message.seconds);
+}
+
+/* Ends as long after the last member of the group issued it as it did in the real run. */
+static void collect(struct replay *replay, struct sim_lane *lane, const struct sim_op *op)
+{
+        struct sim_group group = sim_group_of(lane->rank, op->op.group);
+        double last = 0, recorded_last = 0;
+        for (int i = 0; i < group.size; i++) {
+                int member = sim_group_member(&group, i);
+                const struct replay_list *issues = &replay->rank[member].issues[op->op.group];
+                while (issues->count <= op->collective)
+                        sim_lane_wait(lane);
+                last = fmax(last, issues->entries[op->collective].seconds);
+                recorded_last = fmax(recorded_last, find_op(replay, member, &op->op).issued);
+        }
+        sleep_until(last + (find_op(replay, lane->rank->rank, &op->op).end - recorded_last));
+}
+
+static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
+{
+        struct replay *replay = context;
+        if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT) {
+                receive(replay, lane, &op->op);
+        } else if (lane->lane == LANE_COLLECTIVE) {
+                collect(replay, lane, op);
+        } else {
+                struct trace_record record = find_op(replay, lane->rank->rank, &op->op);
+                sleep_until(op->issued + (record.end - record.issued));
+        }
+}
+
+struct sim_physics replay_physics(struct replay *replay)
+{
+        return (struct sim_physics){.issued = issued, .perform = perform, .context = replay};
+}
+
+/* ---- the comparison ---- */
+
+static int by_decision(const void *left, const void *right)
+{
+        const struct trace_record *a = left, *b = right;
+        if (a->rank != b->rank)
+                return a->rank < b->rank ? -1 : 1;
+        return (a->order > b->order) - (a->order < b->order);
+}
+
+/* The compute operations of a trace, rank by rank in the order in which they were issued. */
+static int64_t decisions(const struct trace *trace, struct trace_record *out)
+{
+        int64_t count = 0;
+        for (int64_t i = 0; i < trace->count; i++)
+                if (trace->records[i].lane == LANE_COMPUTE)
+                        out[count++] = trace->records[i];
+        qsort(out, (size_t)count, sizeof *out, by_decision);
+        return count;
+}
+
+static void describe(char *text, size_t text_size, const struct trace_record *record)
+{
+        int length = snprintf(text, text_size, "%s", op_name(record->kind));
+        if (record->micro_batch >= 0)
+                length += snprintf(text + length, text_size - (size_t)length, " of micro-batch %d",
+                                   record->micro_batch);
+        if (record->bucket >= 0)
+                snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);
+}
+
+static int compare_decisions(const struct trace_record *real, int64_t real_count,
+                             const struct trace_record *simulated, int64_t simulated_count,
+                             int64_t *identical, struct rv_error_info *err)
+{
+        char was[64], is[64];
+        int rc = 0;
+        *identical = 0;
+        if (real_count != simulated_count)
+                return rv_fail(err, RV_EINPUT,
+                               "the trace has %lld compute operations, this plan has %lld: is it a run of "
+                               "the same plan?",
+                               (long long)real_count, (long long)simulated_count);
+        for (int64_t i = 0; i < real_count; i++) {
+                if (by_identity(&real[i], &simulated[i]) == 0) {
+                        ++*identical;
+                } else if (rc == 0) {
+                        describe(was, sizeof was, &real[i]);
+                        describe(is, sizeof is, &simulated[i]);
+                        rc = rv_fail(err, RV_ESYSTEM,
+                                     "rank %d decided differently: %s at %.9f s in the trace, %s at %.9f s "
+                                     "in the replay",
+                                     real[i].rank, was, real[i].issued, is, simulated[i].issued);
+                }
+        }
+        return rc;
+}
+
+int replay_compare(const struct replay *replay, const struct trace *simulated, int64_t *operations,
+                   int64_t *identical, struct rv_error_info *err)
+{
+        char what[64];
+        if (replay->any_missing) {
+                describe(what, sizeof what, &replay->missing);
+                return rv_fail(err, RV_EINPUT,
+                               "batch %d of the trace has no %s on rank %d: is it a run of the same plan?",
+                               replay->batch, what, replay->missing.rank);
+        }
+        struct trace_record *real = calloc((size_t)replay->recorded.count + 1, sizeof *real);
+        struct trace_record *ours = calloc((size_t)simulated->count + 1, sizeof *ours);
+        int rc;
+        if (real && ours) {
+                *operations = decisions(&replay->recorded, real);
+                rc = compare_decisions(real, *operations, ours, decisions(simulated, ours), identical, err);
+        } else {
+                rc = rv_fail(err, RV_ESYSTEM, "no memory to compare %lld operations",
+                             (long long)simulated->count);
+        }
+        free(real);
+        free(ours);
+        return rc;
+}

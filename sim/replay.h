@@ -1,0 +1,48 @@
+/* What operations take, recorded: the trace of a real run plays the part of the clock. With it the simulated
+ * run must make the real run's decisions, in the same order on every rank (the second invariant of the
+ * project: the schedule is what runs). */
+#ifndef RANVIER_SIM_REPLAY_H
+#define RANVIER_SIM_REPLAY_H
+
+#include "sim/driver_sim.h"
+
+/* A list that only grows; `taken` of its entries have been used. */
+struct replay_list {
+        struct replay_entry {
+                double seconds;
+                int micro_batch;
+        } * entries;
+        int count, taken, capacity;
+};
+
+struct replay_rank {
+        struct replay_list arrivals[LANES]; /* of a receive lane: messages on their way, in sending order */
+        struct replay_list issues[SIM_GROUPS]; /* when its collectives were issued, in that order */
+};
+
+struct replay {
+        struct trace recorded; /* the records of one batch, sorted by rank, kind, micro-batch and bucket */
+        int batch, ranks;
+        double origin;               /* recorded seconds when the first rank began */
+        struct replay_rank *rank;    /* [ranks] */
+        struct trace_record missing; /* the first operation that the trace lacks ... */
+        bool any_missing;            /* ... if there is one */
+};
+
+/* Reads batch `batch` (-1: the last one) of a trace of a run on `ranks` ranks. */
+int replay_open(struct replay *replay, const char *path, int batch, int ranks, struct rv_error_info *err);
+void replay_close(struct replay *replay);
+
+/* `replay` must live as long as the physics. */
+struct sim_physics replay_physics(struct replay *replay);
+
+/* When rank `rank` began the batch, in seconds after the first rank did. */
+double replay_start(const struct replay *replay, int rank);
+
+/* After the run: compares, rank by rank, the order in which compute operations were issued. Fills how many
+ * there are and how many stand in the same place; RV_ESYSTEM with the first difference in a sentence if they
+ * differ, RV_EINPUT if the trace is of another plan. */
+int replay_compare(const struct replay *replay, const struct trace *simulated, int64_t *operations,
+                   int64_t *identical, struct rv_error_info *err);
+
+#endif

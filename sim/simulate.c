@@ -1,0 +1,505 @@
+/* `ranvier simulate`: a training run, predicted. */
+#include "models/file.h"
+#include "runtime/engine/report.h"
+#include "sim/network.h"
+#include "sim/outcome.h"
+#include "sim/priced.h"
+#include "sim/replay.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The command line. */
+struct settings {
+        struct options plan;
+        const char *profile, *platform, *platform_xml, *replay;
+        int gpus, batches, replay_batch;
+        double tokens;
+        bool fits_only, ignore_memory;
+};
+
+/* One prediction, from its inputs to its results; each part is freed by forget(). */
+struct prediction {
+        const struct settings *settings;
+        struct profile profile;
+        const struct profile_load *load;
+        struct platform platform;
+        struct price_list prices;
+        struct replay replay;
+        struct trace trace;
+        struct sim_world world;
+        struct outcome outcome;
+        sg_host_t *hosts;
+        int64_t (*rank_bytes)[MEMORY_CATEGORIES]; /* [gpus] */
+        int fullest;                              /* the rank with the most bytes */
+        int64_t fullest_bytes;
+        int64_t decisions, identical; /* of a replay */
+};
+
+/* ---- the command line ---- */
+
+enum key {
+        KEY_PROFILE = 0x400,
+        KEY_PLATFORM,
+        KEY_GPUS,
+        KEY_BATCHES,
+        KEY_TOKENS,
+        KEY_FITS_ONLY,
+        KEY_PLATFORM_XML,
+        KEY_REPLAY,
+        KEY_REPLAY_BATCH,
+        KEY_IGNORE_MEMORY
+};
+
+static const struct argp_option simulate_options[] = {
+        {0, 0, 0, 0, "The machine:", 2},
+        {"profile", KEY_PROFILE, "PROFILE", 0,
+         "What kernels take: a file of ranvier calibrate, or a preset (a100-datasheet)", 2},
+        {"platform", KEY_PLATFORM, "PLATFORM", 0,
+         "The cluster: local (where the profile was measured), a preset (generic), a platform JSON or a "
+         "SimGrid XML "
+         "file",
+         2},
+        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D of the plan", 2},
+        {0, 0, 0, 0, "The prediction:", 3},
+        {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"fits-only", KEY_FITS_ONLY, 0, 0,
+         "Price kernels by the profile's fits even where they were measured", 3},
+        {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
+         3},
+        {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
+        {"replay", KEY_REPLAY, "TRACE", 0,
+         "Take every duration from the trace of a real run of the same plan instead, and check that the same "
+         "decisions follow",
+         3},
+        {"replay-batch", KEY_REPLAY_BATCH, "K", 0, "Which batch of the trace (default: its last)", 3},
+        {0},
+};
+
+static int parse_positive_int(const char *option, const char *text, int64_t least, int64_t most, int *value,
+                              struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int rc = options_parse_int(option, text, least, most, &number, err);
+        if (rc == 0)
+                *value = (int)number;
+        return rc;
+}
+
+static int parse_tokens(const char *text, double *tokens, struct rv_error_info *err)
+{
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || *end || !(number >= 1 && number <= 9e18))
+                return rv_fail(err, RV_EINPUT, "--tokens: '%s' is not a number of tokens such as 300e9",
+                               text);
+        *tokens = number;
+        return 0;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        struct rv_error_info *err = options_error(state);
+        int rc = 0;
+        switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = &s->plan;
+                break;
+        case KEY_PROFILE:
+                s->profile = text;
+                break;
+        case KEY_PLATFORM:
+                s->platform = text;
+                break;
+        case KEY_GPUS:
+                rc = parse_positive_int("--gpus", text, 1, 1048576, &s->gpus, err);
+                break;
+        case KEY_BATCHES:
+                rc = parse_positive_int("--batches", text, 1, 1000000, &s->batches, err);
+                break;
+        case KEY_TOKENS:
+                rc = parse_tokens(text, &s->tokens, err);
+                break;
+        case KEY_FITS_ONLY:
+                s->fits_only = true;
+                break;
+        case KEY_IGNORE_MEMORY:
+                s->ignore_memory = true;
+                break;
+        case KEY_PLATFORM_XML:
+                s->platform_xml = text;
+                break;
+        case KEY_REPLAY:
+                s->replay = text;
+                break;
+        case KEY_REPLAY_BATCH:
+                rc = parse_positive_int("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
+                break;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+        return rc ? EINVAL : 0;
+}
+
+static const char documentation[] =
+        "Predicts a training run: the same scheduler as ranvier train, driven by SimGrid instead of "
+        "devices.\v"
+        "Without a GPU, GPT 12B on 48 of them:\n"
+        "  ranvier simulate gpt-12b --profile a100-datasheet --platform generic --gpus 48 \\\n"
+        "      --pp 12 --dp 4 --micro-batch-size 1 --batch-size 256 --seq-len 512\n";
+
+/* What needs no file, in the order in which a user would mend it. */
+static int check_settings(const struct settings *s, struct rv_error_info *err)
+{
+        const char *outputs[] = {s->plan.report, s->plan.trace, s->platform_xml};
+        if (!s->gpus)
+                return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D of the plan");
+        if (!s->profile && !s->replay)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
+                        "a100-datasheet");
+        if (!s->platform && !s->replay)
+                return rv_fail(err, RV_EINPUT,
+                               "--platform is missing: local, a preset such as generic, or a file");
+        if (s->replay && s->batches != 1)
+                return rv_fail(err, RV_EINPUT, "--replay replays one batch; --batches %d has no use with it",
+                               s->batches);
+        if (s->replay_batch >= 0 && !s->replay)
+                return rv_fail(err, RV_EINPUT,
+                               "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
+        for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+                int rc = outputs[i] ? file_check_writable(outputs[i], err) : 0;
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+/* ---- the inputs ---- */
+
+static int load_machine(struct prediction *p, struct rv_error_info *err)
+{
+        const struct settings *s = p->settings;
+        int rc = 0;
+        p->platform = platform_without_network(s->gpus);
+        if (s->profile && (rc = profile_load(&p->profile, s->profile, err)))
+                return rc;
+        if (s->platform && s->profile &&
+            (rc = platform_load(&p->platform, s->platform, &p->profile, s->gpus, err)))
+                return rc;
+        if (s->replay)
+                return replay_open(&p->replay, s->replay, s->replay_batch, s->gpus, err);
+        int here = p->platform.gpus_per_node < s->gpus ? p->platform.gpus_per_node : s->gpus;
+        int element_bytes = options_plan(&s->plan, false).element_bytes;
+        if (p->profile.element_bytes != element_bytes)
+                return rv_fail(err, RV_EPLAN,
+                               "profile %s is of elements of %d bytes; this plan computes with %d",
+                               p->profile.path, p->profile.element_bytes, element_bytes);
+        p->load = profile_load_for(&p->profile, here);
+        return price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
+}
+
+/* Bytes of every rank, and whether the fullest fits its device. */
+static int weigh(struct prediction *p, struct rv_error_info *err)
+{
+        const struct options *o = &p->settings->plan;
+        p->rank_bytes = calloc((size_t)p->settings->gpus, sizeof *p->rank_bytes);
+        if (!p->rank_bytes)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", p->settings->gpus);
+        for (int i = 0; i < p->settings->gpus; i++) {
+                struct stage stage = partition_stage(&o->gpt, o->pp, i % o->pp);
+                struct memory_plan memory = options_memory(o, stage.index);
+                int64_t bytes = memory_stage(&o->gpt, &stage, &memory, p->rank_bytes[i]);
+                if (bytes > p->fullest_bytes) {
+                        p->fullest_bytes = bytes;
+                        p->fullest = i;
+                }
+        }
+        if (p->settings->ignore_memory || p->settings->replay || p->platform.gpu_memory_bytes == 0 ||
+            p->fullest_bytes <= p->platform.gpu_memory_bytes)
+                return 0;
+        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        return rv_fail(
+                err, RV_EPLAN,
+                "rank %d needs %s of a device's %s: the plan does not fit; more stages (--pp), a smaller "
+                "--micro-batch-size or --pipeline-limit need less, --ignore-memory predicts it all the same",
+                p->fullest, report_bytes(needs, (double)p->fullest_bytes),
+                report_bytes(has, (double)p->platform.gpu_memory_bytes));
+}
+
+static int write_platform(const struct prediction *p, struct rv_error_info *err)
+{
+        struct file_writer writer;
+        if (!p->settings->platform_xml)
+                return 0;
+        if (p->platform.xml[0])
+                return rv_fail(err, RV_EINPUT, "--platform-xml: %s is SimGrid XML already", p->platform.path);
+        int rc = file_writer_open(&writer, p->settings->platform_xml, err);
+        if (rc)
+                return rc;
+        rc = platform_write_xml(&p->platform, p->settings->gpus, writer.stream, err);
+        if (rc) {
+                file_writer_abandon(&writer);
+                return rc;
+        }
+        return file_writer_commit(&writer, err);
+}
+
+/* ---- the run ---- */
+
+static int run(struct prediction *p, struct rv_error_info *err)
+{
+        const struct settings *s = p->settings;
+        struct priced priced = {&p->prices, &p->platform};
+        struct sim_physics physics = s->replay ? replay_physics(&p->replay) : priced_physics(&priced);
+        struct platform none = platform_without_network(s->gpus);
+        p->hosts = calloc((size_t)s->gpus, sizeof(sg_host_t));
+        if (!p->hosts)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", s->gpus);
+        int rc = network_open(s->replay ? &none : &p->platform, s->gpus, p->hosts, err);
+        if (rc)
+                return rc;
+        bool traced = s->plan.trace || s->replay;
+        rc = sim_world_init(&p->world, &s->plan, &physics, traced ? &p->trace : NULL, s->batches, p->hosts,
+                            err);
+        if (rc)
+                return rc;
+        for (int i = 0; s->replay && i < s->gpus; i++)
+                p->world.rank[i].start_seconds = replay_start(&p->replay, i);
+        rc = sim_world_run(&p->world, err);
+        return rc ? rc : outcome_collect(&p->outcome, &p->world, err);
+}
+
+/* ---- the results ---- */
+
+static const char *plural(int count)
+{
+        return count == 1 ? "" : "s";
+}
+
+/* What the prediction rests on, for those who want to know how far to trust it. */
+static void print_basis(const struct prediction *p)
+{
+        const struct profile *profile = &p->profile;
+        const struct price_list *prices = &p->prices;
+        if (!profile->measured)
+                printf("profile    %s: NOT measured; %s\n", profile->path, profile->source);
+        else
+                printf("profile    %s: %s\n", profile->path, profile->source);
+        printf("kernels    %d of %d shapes measured while %d rank%s of a node worked", prices->from_points,
+               prices->count, p->load->ranks, plural(p->load->ranks));
+        if (prices->from_points < prices->count && profile->measured)
+                printf("; the others fitted (median error up to %.1f %%)", 100 * prices->worst_fit_error);
+        else if (prices->from_points < prices->count)
+                printf("; the others from datasheet constants");
+        printf("\nplatform   %s: %s\n", p->platform.name, p->platform.source);
+        if (strcmp(p->platform.name, "local") == 0 && p->settings->gpus > 1) {
+                printf("messages   fitted on %d points (median error %.1f %%)", p->load->message.points,
+                       100 * p->load->message.median_error);
+                if (p->platform.allreduce_ranks)
+                        printf("; all-reduces on %d points between %d ranks (median error %.1f %%)",
+                               p->load->allreduce.points, p->platform.allreduce_ranks,
+                               100 * p->load->allreduce.median_error);
+                printf("\n");
+        }
+}
+
+/* All-reduces of a group that is not as large as the one that was measured. */
+static void allreduce_note(const struct prediction *p, char *text, size_t text_size)
+{
+        int dp = p->settings->plan.dp, measured = p->platform.allreduce_ranks;
+        text[0] = 0;
+        if (strcmp(p->platform.name, "local") == 0 && dp > 1 && measured && dp != measured)
+                snprintf(text, text_size,
+                         "no all-reduce between %d ranks was measured: they are predicted from those between "
+                         "%d",
+                         dp, measured);
+}
+
+static void print_notes(const struct prediction *p)
+{
+        char note[160], needs[REPORT_TEXT], has[REPORT_TEXT];
+        allreduce_note(p, note, sizeof note);
+        if (p->platform.note[0])
+                printf("note       %s\n", p->platform.note);
+        if (note[0])
+                printf("note       %s\n", note);
+        if (p->platform.gpu_memory_bytes && p->fullest_bytes > p->platform.gpu_memory_bytes)
+                printf("WARNING    rank %d needs %s of %s: does not fit\n", p->fullest,
+                       report_bytes(needs, (double)p->fullest_bytes),
+                       report_bytes(has, (double)p->platform.gpu_memory_bytes));
+}
+
+/* What a simulated report has beside a real one's members. */
+static json_t *extra_json(const struct prediction *p)
+{
+        const struct settings *s = p->settings;
+        json_t *notes = json_array(), *extra = json_object();
+        char note[160];
+        allreduce_note(p, note, sizeof note);
+        if (p->platform.note[0])
+                json_array_append_new(notes, json_string(p->platform.note));
+        if (note[0])
+                json_array_append_new(notes, json_string(note));
+        json_object_set_new(extra, "simulation",
+                            json_pack("{s:I}", "operations", (json_int_t)p->world.operations));
+        if (s->replay)
+                json_object_set_new(extra, "replay",
+                                    json_pack("{s:s, s:i, s:I, s:I}", "trace", s->replay, "batch",
+                                              p->replay.batch, "decisions", (json_int_t)p->decisions,
+                                              "identical", (json_int_t)p->identical));
+        else
+                json_object_set_new(extra, "profile",
+                                    json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b}", "path", p->profile.path,
+                                              "source", p->profile.source, "measured", p->profile.measured,
+                                              "load_ranks", p->load->ranks, "kernels_from_points",
+                                              p->prices.from_points, "kernels_from_fits",
+                                              p->prices.count - p->prices.from_points, "fits_only",
+                                              s->fits_only));
+        json_object_set_new(extra, "platform",
+                            json_pack("{s:s, s:s, s:s}", "name", p->platform.name, "path", p->platform.path,
+                                      "source", p->platform.source));
+        json_object_set_new(extra, "notes", notes);
+        return extra;
+}
+
+static struct report report_of(const struct prediction *p, const char *command, json_t *extra)
+{
+        const struct settings *s = p->settings;
+        double platform_peak = p->platform.gpu_peak_flops_per_second;
+        return (struct report){
+                .world = "simulated",
+                .command = command,
+                .options = &s->plan,
+                .batch_seconds = p->outcome.batch_seconds,
+                .batches = p->outcome.batches,
+                .pipeline_seconds = p->outcome.pipeline_seconds,
+                .allreduce_seconds = p->outcome.allreduce_seconds,
+                .optimizer_seconds = p->outcome.optimizer_seconds,
+                .bubble_fraction = p->outcome.bubble_fraction,
+                .peak_flops_per_gpu_per_second =
+                        platform_peak > 0 ? platform_peak : p->profile.peak_flops_per_second,
+                .tokens = (int64_t)s->tokens,
+                .ranks = s->gpus,
+                .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])p->rank_bytes,
+                .rank_live_peak = p->outcome.rank_live_peak,
+                .extra = extra,
+        };
+}
+
+static int write_files(const struct prediction *p, const struct report *report, struct rv_error_info *err)
+{
+        const struct options *o = &p->settings->plan;
+        int rc = o->trace ? trace_write(&p->trace, o->trace, "simulated", o->pp, err) : 0;
+        if (rc || !o->report)
+                return rc;
+        json_t *document = report_json(report);
+        rc = document ? file_write_json(o->report, document, err)
+                      : rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        json_decref(document);
+        return rc;
+}
+
+static int show(struct prediction *p, const char *command, struct rv_error_info *err)
+{
+        int rc = 0;
+        if (p->settings->replay) {
+                rc = replay_compare(&p->replay, &p->trace, &p->decisions, &p->identical, err);
+                if (rc == 0 || err->code == RV_ESYSTEM)
+                        printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)p->identical,
+                               (long long)p->decisions, p->settings->gpus, plural(p->settings->gpus));
+                if (rc)
+                        return rc;
+        }
+        json_t *extra = extra_json(p);
+        struct report report = report_of(p, command, extra);
+        report_print(&report, stdout);
+        if (!p->settings->replay)
+                print_basis(p);
+        print_notes(p);
+        rc = write_files(p, &report, err);
+        json_decref(extra);
+        return rc;
+}
+
+static void forget(struct prediction *p)
+{
+        outcome_free(&p->outcome);
+        sim_world_free(&p->world);
+        trace_free(&p->trace);
+        replay_close(&p->replay);
+        price_free(&p->prices);
+        if (p->settings->profile)
+                profile_free(&p->profile);
+        free(p->rank_bytes);
+        free(p->hosts);
+}
+
+static int predict(const struct settings *settings, const char *command, struct rv_error_info *err)
+{
+        struct prediction p = {.settings = settings};
+        trace_init(&p.trace);
+        int rc = load_machine(&p, err);
+        if (rc == 0)
+                rc = weigh(&p, err);
+        if (rc == 0)
+                rc = write_platform(&p, err);
+        if (rc == 0)
+                rc = run(&p, err);
+        if (rc == 0)
+                rc = show(&p, command, err);
+        forget(&p);
+        return rc;
+}
+
+/* The command line as it was written, for the report. */
+static char *join(int argc, char **argv)
+{
+        size_t size = 1;
+        for (int i = 0; i < argc; i++)
+                size += strlen(argv[i]) + 1;
+        char *line = calloc(size, 1);
+        for (int i = 0; line && i < argc; i++) {
+                strcat(line, argv[i]);
+                if (i + 1 < argc)
+                        strcat(line, " ");
+        }
+        return line;
+}
+
+int main(int argc, char **argv)
+{
+        const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
+        const struct argp argp = {simulate_options, parse_option, "MODEL", documentation,
+                                  children,         NULL,         NULL};
+        struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
+        struct rv_error_info err = {.code = RV_OK};
+        static char name[] = "ranvier-simulate";
+        if (argc > 1 && strcmp(argv[1], "simulate") == 0) { /* the dispatcher names the verb */
+                argv++;
+                argc--;
+        }
+        argv[0] = name;
+        options_init(&settings.plan);
+        char *command = join(argc, argv);
+        int rc = command ? options_parse(&argp, argc, argv, &settings, false, &err)
+                         : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
+        if (rc == 0)
+                rc = check_settings(&settings, &err);
+        if (rc == 0)
+                rc = options_resolve(&settings.plan, settings.gpus, &err);
+        if (rc == 0)
+                rc = predict(&settings, command, &err);
+        free(command);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0 && fflush(stdout) == 0)
+                return 0;
+        fprintf(stderr, "ranvier simulate: %s\n", rc ? err.sentence : strerror(errno));
+        return rc ? rv_exit_status(&err) : 1;
+}

@@ -4,3 +4,4 @@ $(BUILD)/tests/test_data: $(call obj,tests/unit/test_data.c runtime/data/data.c)
 $(BUILD)/tests/test_checkpoint: $(call obj,tests/unit/test_checkpoint.c runtime/checkpoint/checkpoint.c) $(call lib,models)
 	$(TEST_LINK) -ljansson
 SCRIPT_TESTS += tests/cli/dispatcher.sh
+SCRIPT_TESTS += tests/cli/sample.py

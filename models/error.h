@@ -4,9 +4,9 @@
 
 enum rv_error {
         RV_OK = 0,
-        RV_EINPUT = -1,  /* a file or a value in it is wrong */
-        RV_EPLAN = -2,   /* the plan cannot run: grid, batch, shapes */
-        RV_ESYSTEM = -3, /* the operating system or a library refused */
+        RV_EINPUT = -1,   /* a file or a value in it is wrong */
+        RV_EPLAN = -2,    /* the plan cannot run: grid, batch, shapes */
+        RV_ESYSTEM = -3,  /* the operating system or a library refused */
         RV_ENOTBUILT = -4 /* asked for by name, and not built yet */
 };
 

@@ -25,7 +25,8 @@ json_t *file_read_json(const char *path, struct rv_error_info *err);
 /* The line (from 1) of the first `"key"` in the file, for error messages; 1 if it is not there. */
 int file_line_of(const char *path, const char *key);
 
-/* A number of a JSON object that must be there and lie in [least, most]; the sentence names file, line, key. */
+/* A number of a JSON object that must be there and lie in [least, most]; the sentence names file, line, key.
+ */
 int file_need_int(const char *path, const json_t *object, const char *key, int64_t least, int64_t most,
                   int64_t *value, struct rv_error_info *err);
 int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,

@@ -12,7 +12,7 @@ struct gpt {
         char name[64];
         int n_layer, n_embd, n_head, vocab_size;
         int n_positions; /* the longest sequence */
-        bool tied;       /* the output projection is the token embedding (tie_word_embeddings, default true) */
+        bool tied; /* the output projection is the token embedding (tie_word_embeddings, default true) */
 };
 
 /* Reads a model: a preset's name (models/presets) or the path of a config.json. */

@@ -1,5 +1,5 @@
-/* What a stage computes: THE one description of work. runtime/nn launches exactly these kernels in exactly this
- * order (a test holds it), calibrate times them, the simulation prices them. */
+/* What a stage computes: THE one description of work. runtime/nn launches exactly these kernels in exactly
+ * this order (a test holds it), calibrate times them, the simulation prices them. */
 #ifndef RANVIER_MODELS_WORKLOAD_H
 #define RANVIER_MODELS_WORKLOAD_H
 
@@ -7,22 +7,22 @@
 
 /* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
 enum kernel_kind {
-        KERNEL_MATMUL,              /* C (m,n) = op(A) op(B), inner k; batch of them (attention) if batch > 1 */
-        KERNEL_EMBEDDING,           /* x (m=N, n=C) = wte[token] + wpe[position] */
-        KERNEL_EMBEDDING_BACKWARD,  /* adds into dwte, dwpe from dx (m=N, n=C) */
-        KERNEL_LAYERNORM,           /* y (m=N, n=C), and mean, rstd (N) */
-        KERNEL_LAYERNORM_BACKWARD,  /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw, db */
-        KERNEL_BIAS,                /* y (m,n) += b */
-        KERNEL_BIAS_BACKWARD,       /* db (n) += column sums of dy (m,n) */
-        KERNEL_BIAS_GELU,           /* h (m,n) += b in place; g (m,n) = gelu_tanh(h) */
-        KERNEL_GELU_BACKWARD,       /* dh (m,n) = dg gelu'(h), in place */
-        KERNEL_BIAS_RESIDUAL,       /* y (m,n) += b + x */
-        KERNEL_SOFTMAX,             /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
-        KERNEL_SOFTMAX_BACKWARD,    /* dS from P and dP, in place, scale included */
-        KERNEL_CROSS_ENTROPY,       /* logits (m=N, n=V): loss, and dlogits in their place */
-        KERNEL_CROSS_ENTROPY_LOSS,  /* the loss alone (validation) */
-        KERNEL_SQUARED_NORM,        /* sum of squares of m elements */
-        KERNEL_ADAMW,               /* AdamW over m parameters; leaves their gradients zero */
+        KERNEL_MATMUL,    /* C (m,n) = op(A) op(B), inner k; batch of them (attention) if batch > 1 */
+        KERNEL_EMBEDDING, /* x (m=N, n=C) = wte[token] + wpe[position] */
+        KERNEL_EMBEDDING_BACKWARD, /* adds into dwte, dwpe from dx (m=N, n=C) */
+        KERNEL_LAYERNORM,          /* y (m=N, n=C), and mean, rstd (N) */
+        KERNEL_LAYERNORM_BACKWARD, /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw, db */
+        KERNEL_BIAS,               /* y (m,n) += b */
+        KERNEL_BIAS_BACKWARD,      /* db (n) += column sums of dy (m,n) */
+        KERNEL_BIAS_GELU,          /* h (m,n) += b in place; g (m,n) = gelu_tanh(h) */
+        KERNEL_GELU_BACKWARD,      /* dh (m,n) = dg gelu'(h), in place */
+        KERNEL_BIAS_RESIDUAL,      /* y (m,n) += b + x */
+        KERNEL_SOFTMAX,            /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
+        KERNEL_SOFTMAX_BACKWARD,   /* dS from P and dP, in place, scale included */
+        KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
+        KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
+        KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
+        KERNEL_ADAMW,              /* AdamW over m parameters; leaves their gradients zero */
         KERNEL_KINDS
 };
 
@@ -36,8 +36,8 @@ struct kernel {
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
 
-const char *kernel_name(enum kernel_kind kind); /* "matmul", "layernorm_backward", ... */
-int kernel_kind_of(const char *name);           /* -1 if there is none */
+const char *kernel_name(enum kernel_kind kind);                   /* "matmul", "layernorm_backward", ... */
+int kernel_kind_of(const char *name);                             /* -1 if there is none */
 bool kernel_same(const struct kernel *a, const struct kernel *b); /* same work; `part` is ignored */
 
 /* Floating-point operations, and bytes read and written once each, at `element_bytes` an element. */

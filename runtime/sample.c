@@ -163,7 +163,7 @@ static void sampler_logits(struct sampler *sampler, real *logits)
  */
 static int draw(const real *logits, double temperature, int64_t top_k, double uniform)
 {
-        int order[BYTES]; /* likeliest first: an insertion sort, of 256 */
+        int order[BYTES] = {0}; /* likeliest first: an insertion sort, of 256 */
         double weights[BYTES], sum = 0;
         for (int byte = 0; byte < BYTES; byte++) {
                 int at = byte;

@@ -1,0 +1,256 @@
+/* The contract of runtime/device/device.h, over the CPU device. */
+#include "runtime/nn/nn.h"
+#include "tests/unit/numbers.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static struct device *open_cpu(void)
+{
+        struct rv_error_info err = {0};
+        struct device *device = device_cpu_open(1, &err);
+        assert_non_null(device);
+        return device;
+}
+
+/* Kernels in the order in which they ran. */
+struct recording {
+        struct kernel kernels[6000];
+        int count;
+        double least_seconds;
+};
+
+static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+{
+        struct recording *recording = context;
+        recording->kernels[recording->count++] = *kernel;
+        recording->least_seconds = fmin(recording->least_seconds, seconds);
+}
+
+static void kernels_run_in_the_order_of_their_launch(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        struct recording *recording = calloc(1, sizeof *recording);
+        assert_non_null(recording);
+        device->recorder = record_kernel;
+        device->recorder_context = recording;
+        real x[6000] = {0};
+        double sum;
+        for (int i = 0; i < 6000; i++) /* far more than a queue holds at first */
+                kernels_squared_norm(device, &sum, x, i, i % 2 == 0);
+        device->ops->synchronize(device);
+        assert_int_equal(recording->count, 6000);
+        for (int i = 0; i < 6000; i++) {
+                const struct kernel expected = {
+                        .kind = KERNEL_SQUARED_NORM, .accumulate = i % 2 == 0, .batch = 1, .m = i};
+                assert_true(kernel_same(&recording->kernels[i], &expected));
+        }
+        assert_true(recording->least_seconds >= 0);
+        device->ops->close(device);
+        free(recording);
+}
+
+static void copies_on_a_lane_run_in_order(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        enum { CELLS = 5000 };
+        int32_t cells[CELLS] = {42};
+        for (int i = 1; i < CELLS; i++) /* each copies what the one before it brought */
+                device->ops->copy(device, DEVICE_DEVICE_TO_HOST, &cells[i], &cells[i - 1], sizeof *cells);
+        device->ops->synchronize(device);
+        for (int i = 0; i < CELLS; i++)
+                assert_int_equal(cells[i], 42);
+        device->ops->close(device);
+}
+
+/* Holds the compute lane until the test lets it go. */
+static void hold_lane(void *context, const struct kernel *kernel, double seconds)
+{
+        (void)kernel;
+        (void)seconds;
+        atomic_bool *go = context;
+        while (!atomic_load(go))
+                sched_yield();
+}
+
+static int wait_for_token(struct device *device)
+{
+        int token;
+        while ((token = device->ops->poll(device)) < 0)
+                sched_yield();
+        return token;
+}
+
+static void lanes_run_at_the_same_time(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        atomic_bool go = false;
+        device->recorder = hold_lane;
+        device->recorder_context = &go;
+        real x[4] = {1, 2, 3, 4};
+        double sum = 0;
+        int32_t from = 7, up = 0, down = 0;
+        kernels_squared_norm(device, &sum, x, 4, false);
+        device->ops->record(device, DEVICE_COMPUTE, 0);
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, &up, &from, sizeof from);
+        device->ops->record(device, DEVICE_HOST_TO_DEVICE, 1);
+        assert_int_equal(wait_for_token(device), 1); /* the compute lane is held all the while */
+        device->ops->copy(device, DEVICE_DEVICE_TO_HOST, &down, &up, sizeof from);
+        device->ops->record(device, DEVICE_DEVICE_TO_HOST, 2);
+        assert_int_equal(wait_for_token(device), 2);
+        assert_int_equal(down, 7);
+        assert_int_equal(device->ops->poll(device), -1);
+        atomic_store(&go, true);
+        assert_int_equal(wait_for_token(device), 0);
+        assert_true(sum == 30);
+        device->ops->close(device);
+}
+
+static void poll_returns_each_token_once_and_a_lane_s_in_order(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        enum { TOKENS = 9000 };
+        bool seen[TOKENS] = {false};
+        int last[DEVICE_LANES] = {-1, -1, -1};
+        for (int token = 0; token < TOKENS; token++)
+                device->ops->record(device, (enum device_lane)(token % DEVICE_LANES), token);
+        for (int i = 0; i < TOKENS; i++) {
+                const int token = wait_for_token(device);
+                assert_in_range(token, 0, TOKENS - 1);
+                assert_false(seen[token]);
+                seen[token] = true;
+                assert_true(token > last[token % DEVICE_LANES]);
+                last[token % DEVICE_LANES] = token;
+        }
+        device->ops->synchronize(device);
+        assert_int_equal(device->ops->poll(device), -1);
+        device->ops->close(device);
+}
+
+static void an_event_is_reached_after_the_work_before_it(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        enum { N = 20000, ROUNDS = 200 };
+        static real x[N];
+        for (int i = 0; i < N; i++)
+                x[i] = 1;
+        for (int round = 0; round < ROUNDS; round++) {
+                double sum = 0;
+                kernels_squared_norm(device, &sum, x, N, false);
+                device->ops->record(device, DEVICE_COMPUTE, round);
+                assert_int_equal(wait_for_token(device), round);
+                assert_true(sum == N);
+        }
+        device->ops->close(device);
+}
+
+static void memory_is_zeroed_aligned_and_counted_by_category(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        int64_t expected[MEMORY_CATEGORIES] = {0};
+        uint64_t random = 5;
+        for (int i = 0; i < 300; i++) {
+                const enum memory_category category = (enum memory_category)(i % MEMORY_CATEGORIES);
+                const int64_t bytes = 1 + random_below(&random, 5000);
+                unsigned char *memory = device->ops->alloc(device, category, bytes);
+                assert_non_null(memory);
+                assert_int_equal((uintptr_t)memory % MEMORY_ALIGNMENT, 0);
+                for (int64_t byte = 0; byte < bytes; byte++)
+                        assert_int_equal(memory[byte], 0);
+                memset(memory, 255, (size_t)bytes);
+                expected[category] += (bytes + 63) / 64 * 64;
+        }
+        assert_memory_equal(device->bytes, expected, sizeof expected);
+        device->ops->close(device);
+}
+
+static void more_memory_than_there_is_is_refused(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        const int64_t none[MEMORY_CATEGORIES] = {0};
+        assert_null(device->ops->alloc(device, MEMORY_WEIGHTS, (int64_t)1 << 50));
+        assert_memory_equal(device->bytes, none, sizeof none);
+
+        struct rv_error_info err = {0};
+        const struct gpt huge = {.name = "huge",
+                                 .n_layer = 400,
+                                 .n_embd = 20000,
+                                 .n_head = 100,
+                                 .vocab_size = 50000,
+                                 .n_positions = 1024,
+                                 .tied = true};
+        const struct memory_plan plan = {.micro_batch_size = 1,
+                                         .seq_len = 1024,
+                                         .micro_batches = 1,
+                                         .slots = 1,
+                                         .gradient_buffers = 1,
+                                         .element_bytes = sizeof(real)};
+        const struct stage stage = partition_stage(&huge, 1, 0);
+        assert_null(nn_open(device, &huge, &stage, &plan, true, &err));
+        assert_non_null(strstr(err.sentence, "huge"));
+        assert_int_equal(err.code, RV_ESYSTEM);
+        device->ops->close(device);
+}
+
+/* A small model and plan drawn at random. */
+static struct gpt random_gpt(uint64_t *random)
+{
+        const int heads = 1 + (int)random_below(random, 4);
+        return (struct gpt){.name = "random",
+                            .n_layer = 1 + (int)random_below(random, 5),
+                            .n_embd = heads * (1 + (int)random_below(random, 9)),
+                            .n_head = heads,
+                            .vocab_size = 1 + (int)random_below(random, 50),
+                            .n_positions = 16,
+                            .tied = random_below(random, 2) == 1};
+}
+
+static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
+{
+        (void)state;
+        uint64_t random = 77;
+        for (int i = 0; i < 200; i++) {
+                const struct gpt gpt = random_gpt(&random);
+                const int stages = 1 + (int)random_below(&random, gpt.n_layer);
+                const struct stage stage = partition_stage(&gpt, stages, (int)random_below(&random, stages));
+                const struct memory_plan plan = {.micro_batch_size = 1 + (int)random_below(&random, 3),
+                                                 .seq_len = 1 + (int)random_below(&random, 16),
+                                                 .micro_batches = 1 + (int)random_below(&random, 5),
+                                                 .slots = 1 + (int)random_below(&random, 4),
+                                                 .input_buffers = stage.first ? 0 : 2,
+                                                 .gradient_buffers = 1 + (int)random_below(&random, 3),
+                                                 .element_bytes = sizeof(real)};
+                struct device *device = open_cpu();
+                struct rv_error_info err = {0};
+                struct nn_stage *nn = nn_open(device, &gpt, &stage, &plan, true, &err);
+                assert_non_null(nn);
+                int64_t predicted[MEMORY_CATEGORIES];
+                memory_stage(&gpt, &stage, &plan, predicted);
+                assert_memory_equal(device->bytes, predicted, sizeof predicted);
+                nn_close(nn);
+                device->ops->close(device);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(kernels_run_in_the_order_of_their_launch),
+                cmocka_unit_test(copies_on_a_lane_run_in_order),
+                cmocka_unit_test(lanes_run_at_the_same_time),
+                cmocka_unit_test(poll_returns_each_token_once_and_a_lane_s_in_order),
+                cmocka_unit_test(an_event_is_reached_after_the_work_before_it),
+                cmocka_unit_test(memory_is_zeroed_aligned_and_counted_by_category),
+                cmocka_unit_test(more_memory_than_there_is_is_refused),
+                cmocka_unit_test(a_stage_takes_the_memory_that_is_predicted_to_the_byte),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

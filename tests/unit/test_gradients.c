@@ -1,0 +1,251 @@
+/* Gradients of every tensor against finite differences of the loss. Everything here, device, nn and this
+ * file, is the double-precision build; a network in one stage, and in two stages whose messages are carried
+ * by hand. */
+#include "runtime/nn/nn.h"
+#include "tests/unit/numbers.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
+
+enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 2, T = 5, SAMPLES = 24 };
+static const uint64_t seed = 31337;
+static const double loss_scale = 0.7;
+
+struct network {
+        struct device *device;
+        struct nn_stage *stages[MAX_STAGES];
+        int count;
+};
+
+/* Tokens and targets, all of them on both ends, as OP_LOAD would bring them. */
+static void load_tokens(struct network *net, int vocab_size)
+{
+        uint64_t random = seed;
+        for (int i = 0; i < MICRO_BATCHES * B * T; i++) {
+                net->stages[0]->tokens[i] = (int32_t)random_below(&random, vocab_size);
+                net->stages[net->count - 1]->targets[i] = (int32_t)random_below(&random, vocab_size);
+        }
+}
+
+/* Weights far larger than nn_initialize's, so that no gradient is negligible; those of LayerNorm around 1. */
+static void spread_weights(struct nn_stage *nn)
+{
+        for (int t = 0; t < nn->tensor_count; t++) {
+                const struct tensor *tensor = &nn->tensors[t];
+                uint64_t random = seed + 7919 * (uint64_t)(tensor->id + 1);
+                for (int64_t i = 0; i < tensor->elements; i++)
+                        nn->weights[tensor->offset + i] =
+                                0.4 * random_number(&random) + (tensor->init == INIT_ONE ? 1 : 0);
+        }
+}
+
+static struct network open_network(const struct gpt *gpt, int stages)
+{
+        struct network net = {.count = stages};
+        struct rv_error_info err = {0};
+        net.device = device_cpu_open(1, &err);
+        assert_non_null(net.device);
+        for (int s = 0; s < stages; s++) {
+                const struct stage stage = partition_stage(gpt, stages, s);
+                const struct memory_plan plan = {.micro_batch_size = B,
+                                                 .seq_len = T,
+                                                 .micro_batches = MICRO_BATCHES,
+                                                 .slots = MICRO_BATCHES,
+                                                 .input_buffers = s > 0 ? MICRO_BATCHES : 0,
+                                                 .gradient_buffers = MICRO_BATCHES,
+                                                 .element_bytes = 8};
+                net.stages[s] = nn_open(net.device, gpt, &stage, &plan, false, &err);
+                assert_non_null(net.stages[s]);
+                spread_weights(net.stages[s]);
+        }
+        load_tokens(&net, gpt->vocab_size);
+        return net;
+}
+
+static void close_network(struct network *net)
+{
+        for (int s = 0; s < net->count; s++)
+                nn_close(net->stages[s]);
+        net->device->ops->close(net->device);
+}
+
+/* Forward of all micro-batches, each in a slot of its own; returns the summed loss. */
+static double forward(struct network *net, bool loss_only)
+{
+        double *loss = &net->stages[net->count - 1]->scalars[0];
+        const int64_t message = net->stages[0]->layout.message;
+        *loss = 0;
+        for (int mb = 0; mb < MICRO_BATCHES; mb++)
+                for (int s = 0; s < net->count; s++) {
+                        if (s > 0)
+                                memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], mb),
+                                       (size_t)message);
+                        nn_forward(net->stages[s], mb, s > 0 ? mb : -1, mb, loss_scale, loss_only);
+                        net->device->ops->synchronize(net->device);
+                }
+        return *loss;
+}
+
+/* Backward in another order than forward; gradient buffers begin as NaN where the stage must write them. */
+static void backward(struct network *net)
+{
+        const int64_t message = net->stages[0]->layout.message;
+        for (int mb = MICRO_BATCHES - 1; mb >= 0; mb--)
+                for (int s = net->count - 1; s >= 0; s--) {
+                        real *g = net->stages[s]->gradient_buffers[mb];
+                        if (s == net->count - 1)
+                                for (int64_t i = 0; i < message / (int64_t)sizeof *g; i++)
+                                        g[i] = NAN;
+                        else
+                                memcpy(g, net->stages[s + 1]->gradient_buffers[mb], (size_t)message);
+                        nn_backward(net->stages[s], mb, s > 0 ? mb : -1, mb, mb);
+                        net->device->ops->synchronize(net->device);
+                }
+}
+
+static const struct tensor *tensor_with_id(const struct nn_stage *nn, uint32_t id)
+{
+        for (int t = 0; t < nn->tensor_count; t++)
+                if (nn->tensors[t].id == id)
+                        return &nn->tensors[t];
+        return NULL;
+}
+
+/* Sets an element on every stage that has the tensor (a tied embedding lies on two). */
+static void set_element(struct network *net, uint32_t id, int64_t element, double value)
+{
+        for (int s = 0; s < net->count; s++) {
+                const struct tensor *tensor = tensor_with_id(net->stages[s], id);
+                if (tensor)
+                        net->stages[s]->weights[tensor->offset + element] = value;
+        }
+}
+
+/* What the backward pass says, summed over the stages as the embedding's all-reduce does. */
+static double gradient_of(const struct network *net, uint32_t id, int64_t element)
+{
+        double sum = 0;
+        for (int s = 0; s < net->count; s++) {
+                const struct tensor *tensor = tensor_with_id(net->stages[s], id);
+                if (tensor)
+                        sum += net->stages[s]->gradients[tensor->offset + element];
+        }
+        return sum;
+}
+
+/* Central differences at two distances, extrapolated: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, error
+ * O(h^4). */
+static double difference(struct network *net, uint32_t id, int64_t element, double at)
+{
+        const double h = 5e-4;
+        double loss[4];
+        const double steps[4] = {h, -h, 2 * h, -2 * h};
+        for (int i = 0; i < 4; i++) {
+                set_element(net, id, element, at + steps[i]);
+                loss[i] = forward(net, true);
+        }
+        set_element(net, id, element, at);
+        return loss_scale * (8 * (loss[0] - loss[1]) - (loss[2] - loss[3])) / (12 * h);
+}
+
+/* The loss (about 100) is rounded at 1e-14, so a difference is known to about 1e-10; the rest is relative. */
+static void check_tensor(struct network *net, const struct nn_stage *nn, const struct tensor *tensor,
+                         uint64_t *random, double *worst)
+{
+        const int64_t samples = tensor->elements < SAMPLES ? tensor->elements : SAMPLES;
+        for (int64_t i = 0; i < samples; i++) {
+                const int64_t element =
+                        tensor->elements <= SAMPLES ? i : random_below(random, tensor->elements);
+                const double at = nn->weights[tensor->offset + element];
+                const double found = gradient_of(net, tensor->id, element);
+                const double expected = difference(net, tensor->id, element, at);
+                assert_within(found, expected, 1e-6 * fabs(expected) + 1e-9, tensor->name, element);
+                *worst = fmax(*worst, fabs(found - expected) / (fabs(expected) + 1e-3));
+        }
+}
+
+static void check_network(bool tied, int stages)
+{
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 2,
+                                .n_embd = 12,
+                                .n_head = 3,
+                                .vocab_size = 11,
+                                .n_positions = 7,
+                                .tied = tied};
+        struct network net = open_network(&gpt, stages);
+        uint64_t random = seed;
+        forward(&net, false);
+        backward(&net);
+        double worst = 0;
+        for (int s = 0; s < stages; s++)
+                for (int t = 0; t < net.stages[s]->tensor_count; t++)
+                        check_tensor(&net, net.stages[s], &net.stages[s]->tensors[t], &random, &worst);
+        print_message("seed %llu: worst error %.2g of the gradient (+ 0.001)\n", (unsigned long long)seed,
+                      worst);
+        close_network(&net);
+}
+
+static void gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(true, 1);
+}
+
+static void gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(false, 1);
+}
+
+static void gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(true, 2);
+}
+
+static void gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(false, 2);
+}
+
+/* The same arithmetic in the same order: a stage boundary changes no bit, but for the tied embedding's sum.
+ */
+static void two_stages_give_the_gradients_of_one(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 2,
+                                .n_embd = 12,
+                                .n_head = 3,
+                                .vocab_size = 11,
+                                .n_positions = 7,
+                                .tied = true};
+        struct network one = open_network(&gpt, 1), two = open_network(&gpt, 2);
+        assert_true(forward(&one, false) == forward(&two, false));
+        backward(&one);
+        backward(&two);
+        const struct nn_stage *nn = one.stages[0];
+        for (int t = 0; t < nn->tensor_count; t++)
+                for (int64_t i = 0; i < nn->tensors[t].elements; i++) {
+                        const double expected = gradient_of(&one, nn->tensors[t].id, i);
+                        assert_within(gradient_of(&two, nn->tensors[t].id, i), expected,
+                                      1e-13 * (1 + fabs(expected)), nn->tensors[t].name, i);
+                }
+        close_network(&one);
+        close_network(&two);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes),
+                cmocka_unit_test(two_stages_give_the_gradients_of_one),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

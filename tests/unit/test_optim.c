@@ -1,0 +1,263 @@
+/* The optimizer step: learning rate, global norm, clipping, AdamW over buckets; and the initial weights. */
+#include "runtime/optim/optim.h"
+#include "tests/unit/numbers.h"
+
+#include <string.h>
+
+static const uint64_t seed = 99;
+static const double u = FLT_EPSILON / 2.0;
+
+static struct gpt tiny(bool tied)
+{
+        return (struct gpt){.name = "tiny",
+                            .n_layer = 3,
+                            .n_embd = 8,
+                            .n_head = 2,
+                            .vocab_size = 11,
+                            .n_positions = 8,
+                            .tied = tied};
+}
+
+static struct nn_stage *open_stage(struct device *device, const struct gpt *gpt, int stages, int index)
+{
+        const struct stage stage = partition_stage(gpt, stages, index);
+        const struct memory_plan plan = {.micro_batch_size = 1,
+                                         .seq_len = 4,
+                                         .micro_batches = 1,
+                                         .slots = 1,
+                                         .input_buffers = index > 0,
+                                         .gradient_buffers = 1,
+                                         .element_bytes = sizeof(real)};
+        struct rv_error_info err = {0};
+        struct nn_stage *nn = nn_open(device, gpt, &stage, &plan, true, &err);
+        assert_non_null(nn);
+        return nn;
+}
+
+static int open_device(void **state)
+{
+        struct rv_error_info err = {0};
+        *state = device_cpu_open(1, &err);
+        return *state ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+        struct device *device = *state;
+        device->ops->close(device);
+        return 0;
+}
+
+static void the_learning_rate_warms_up_and_falls_as_a_cosine(void **state)
+{
+        (void)state;
+        const struct optim o = {.lr = 6e-4, .min_lr = 6e-5, .warmup = 10, .steps = 110};
+        for (int64_t step = 0; step < 10; step++)
+                assert_within(optim_lr(&o, step), 6e-5 * (double)(step + 1), 1e-18, "warm-up", step);
+        assert_within(optim_lr(&o, 10), 6e-4, 1e-18, "peak", 10);
+        assert_within(optim_lr(&o, 60), 3.3e-4, 1e-15, "half way", 60);
+        assert_within(optim_lr(&o, 35), 6e-5 + 5.4e-4 * (1 + sqrt(0.5)) / 2, 1e-15, "a quarter", 35);
+        assert_within(optim_lr(&o, 110), 6e-5, 1e-18, "end", 110);
+        assert_within(optim_lr(&o, 5000), 6e-5, 1e-18, "after", 5000);
+        for (int64_t step = 10; step < 110; step++)
+                assert_true(optim_lr(&o, step + 1) < optim_lr(&o, step));
+        const struct optim no_warmup = {.lr = 1, .min_lr = 0.5, .warmup = 0, .steps = 2};
+        assert_within(optim_lr(&no_warmup, 0), 1, 1e-15, "no warm-up", 0);
+}
+
+static void clipping_scales_only_what_is_too_long(void **state)
+{
+        (void)state;
+        const struct optim clip = {.clip = 2}, off = {.clip = 0};
+        assert_within(optim_clip_factor(&clip, 100), 0.2, 1e-15, "factor", 0);
+        assert_true(optim_clip_factor(&clip, 4) == 1);
+        assert_true(optim_clip_factor(&clip, 0) == 1);
+        assert_true(optim_clip_factor(&off, 1e30) == 1);
+}
+
+/* Gradients that depend on the tensor's identity and the element only, as nn_initialize's weights do. */
+static void fill_gradients(struct nn_stage *nn)
+{
+        for (int t = 0; t < nn->tensor_count; t++)
+                for (int64_t i = 0; i < nn->tensors[t].elements; i++) {
+                        uint64_t random = seed + 1000003 * (uint64_t)nn->tensors[t].id + 17 * (uint64_t)i + 1;
+                        random_bits(&random);
+                        nn->gradients[nn->tensors[t].offset + i] = (real)random_number(&random);
+                }
+}
+
+static double stage_norm(struct device *device, struct nn_stage *nn)
+{
+        fill_gradients(nn);
+        nn->scalars[1] = NAN; /* an earlier step's: to be overwritten */
+        optim_norm(nn);
+        device->ops->synchronize(device);
+        return nn->scalars[1];
+}
+
+static void the_norm_is_the_same_on_every_layout(void **state)
+{
+        struct device *device = *state;
+        for (int tied = 0; tied < 2; tied++) {
+                const struct gpt gpt = tiny(tied);
+                double expected = 0;
+                for (int stages = 1; stages <= 3; stages++) {
+                        double sum = 0;
+                        for (int s = 0; s < stages; s++) {
+                                struct nn_stage *nn = open_stage(device, &gpt, stages, s);
+                                sum += stage_norm(device, nn);
+                                nn_close(nn);
+                        }
+                        if (stages == 1)
+                                expected = sum;
+                        assert_within(sum, expected, 1e-13 * expected, "squared norm", stages);
+                }
+                assert_true(expected > 0);
+        }
+}
+
+static bool decays(const char *name)
+{
+        return !strstr(name, "bias") && !strstr(name, "ln_");
+}
+
+/* AdamW in double, element by element, as Loshchilov & Hutter write it. */
+struct reference {
+        double *p, *m, *v;
+};
+
+static void reference_step(struct reference *r, const struct nn_stage *nn, const struct optim *o, int step)
+{
+        const double lr = optim_lr(o, step);
+        for (int t = 0; t < nn->tensor_count; t++) {
+                const struct tensor *tensor = &nn->tensors[t];
+                for (int64_t i = tensor->offset; i < tensor->offset + tensor->elements; i++) {
+                        const double g = nn->scalars[2] * (double)nn->gradients[i];
+                        r->m[i] = o->beta1 * r->m[i] + (1 - o->beta1) * g;
+                        r->v[i] = o->beta2 * r->v[i] + (1 - o->beta2) * g * g;
+                        const double m = r->m[i] / (1 - pow(o->beta1, step + 1));
+                        const double v = r->v[i] / (1 - pow(o->beta2, step + 1));
+                        const double decay = decays(tensor->name) ? o->weight_decay * r->p[i] : 0;
+                        r->p[i] -= lr * (m / (sqrt(v) + o->epsilon) + decay);
+                }
+        }
+}
+
+/* A step adds a few roundings of p, and of an update that is at most lr times 1 / sqrt(1 - beta2) = 4.5 of
+ * about 16 operations. */
+static void several_steps_of_adamw_follow_the_paper(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        const struct optim o = {.lr = 1e-2,
+                                .min_lr = 1e-3,
+                                .warmup = 3,
+                                .steps = 12,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .clip = 1};
+        struct nn_stage *nn = open_stage(device, &gpt, 2, 1);
+        nn_initialize(nn, seed);
+        const size_t count = (size_t)nn->parameters;
+        struct reference r = {calloc(count, sizeof(double)), calloc(count, sizeof(double)),
+                              calloc(count, sizeof(double))};
+        assert_true(r.p && r.m && r.v);
+        for (size_t i = 0; i < count; i++)
+                r.p[i] = (double)nn->weights[i];
+        uint64_t random = seed;
+        for (int step = 0; step < 12; step++) {
+                for (size_t i = 0; i < count; i++)
+                        nn->gradients[i] = (real)random_number(&random);
+                optim_norm(nn);
+                device->ops->synchronize(device);
+                nn->scalars[2] = optim_clip_factor(&o, nn->scalars[1]);
+                reference_step(&r, nn, &o, step);
+                for (int64_t at = 0; at < nn->parameters; at += 100) /* buckets end inside tensors */
+                        optim_update(nn, &o, step, at, nn->parameters - at < 100 ? nn->parameters - at : 100);
+                device->ops->synchronize(device);
+                for (size_t i = 0; i < count; i++) {
+                        const double bound = (step + 1) * u * (4 * fabs(r.p[i]) + 16 * o.lr * 4.5);
+                        assert_within(nn->weights[i], r.p[i], bound, "p", (int64_t)i);
+                        assert_true(nn->gradients[i] == 0);
+                }
+        }
+        free(r.p);
+        free(r.m);
+        free(r.v);
+        nn_close(nn);
+}
+
+/* Where a tensor lies on any stage of a layout does not matter for its initial values. */
+static void initial_weights_are_the_same_on_every_layout(void **state)
+{
+        struct device *device = *state;
+        for (int tied = 0; tied < 2; tied++) {
+                const struct gpt gpt = tiny(tied);
+                struct nn_stage *whole = open_stage(device, &gpt, 1, 0);
+                nn_initialize(whole, seed);
+                for (int s = 0; s < 3; s++) {
+                        struct nn_stage *part = open_stage(device, &gpt, 3, s);
+                        nn_initialize(part, seed);
+                        for (int t = 0; t < part->tensor_count; t++) {
+                                const struct tensor *a = &part->tensors[t], *b = whole->tensors;
+                                while (b->id != a->id)
+                                        b++;
+                                assert_memory_equal(part->weights + a->offset, whole->weights + b->offset,
+                                                    (size_t)a->elements * sizeof(real));
+                        }
+                        nn_close(part);
+                }
+                nn_close(whole);
+        }
+}
+
+static void initial_weights_have_gpt_2_s_spread(void **state)
+{
+        struct device *device = *state;
+        struct gpt gpt = {.name = "wide",
+                          .n_layer = 2,
+                          .n_embd = 64,
+                          .n_head = 2,
+                          .vocab_size = 300,
+                          .n_positions = 32,
+                          .tied = false};
+        struct nn_stage *nn = open_stage(device, &gpt, 1, 0);
+        nn_initialize(nn, seed);
+        for (int t = 0; t < nn->tensor_count; t++) {
+                const struct tensor *tensor = &nn->tensors[t];
+                const double n = (double)tensor->elements;
+                double mean = 0, square = 0;
+                for (int64_t i = 0; i < tensor->elements; i++) {
+                        const double x = (double)nn->weights[tensor->offset + i];
+                        mean += x / n;
+                        square += x * x / n;
+                }
+                const bool residual = strstr(tensor->name, "c_proj.weight") != NULL;
+                const double spread = residual ? 0.02 / sqrt(2.0 * 2) : 0.02;
+                if (strstr(tensor->name, "bias"))
+                        assert_true(square == 0);
+                else if (strstr(tensor->name, "ln_"))
+                        assert_true(mean == 1 && square == 1);
+                else { /* five standard errors of a mean and of a variance */
+                        assert_within(mean, 0, 5 * spread / sqrt(n), tensor->name, t);
+                        assert_within(square, spread * spread, 5 * spread * spread * sqrt(2 / n),
+                                      tensor->name, t);
+                }
+        }
+        nn_close(nn);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_learning_rate_warms_up_and_falls_as_a_cosine),
+                cmocka_unit_test(clipping_scales_only_what_is_too_long),
+                cmocka_unit_test(the_norm_is_the_same_on_every_layout),
+                cmocka_unit_test(several_steps_of_adamw_follow_the_paper),
+                cmocka_unit_test(initial_weights_are_the_same_on_every_layout),
+                cmocka_unit_test(initial_weights_have_gpt_2_s_spread),
+        };
+        return cmocka_run_group_tests(tests, open_device, close_device);
+}

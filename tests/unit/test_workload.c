@@ -1,0 +1,145 @@
+/* The first of the invariants that keep the two worlds one: the kernels that a real stage launches are, in
+ * order, the list that models/workload gives for it. Recorded at the device, over random models and plans. */
+#include "runtime/nn/nn.h"
+#include "runtime/optim/optim.h"
+#include "tests/unit/numbers.h"
+
+static const uint64_t seed = 4711;
+
+struct recording {
+        struct kernel kernels[256];
+        int count;
+};
+
+static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+{
+        (void)seconds;
+        struct recording *recording = context;
+        if (recording->count <
+            256) /* more is found out by assert_ran: an assertion belongs to the test's thread */
+                recording->kernels[recording->count] = *kernel;
+        recording->count++;
+}
+
+static void assert_same_kernel(const struct kernel *ran, const struct kernel *listed, int index)
+{
+        if (kernel_same(ran, listed) && ran->part == listed->part)
+                return;
+        print_error("kernel %d: ran %s (batch %lld, %lld x %lld x %lld, part %d), listed %s (batch %lld, "
+                    "%lld x %lld "
+                    "x %lld, part %d)\n",
+                    index, kernel_name(ran->kind), (long long)ran->batch, (long long)ran->m,
+                    (long long)ran->n, (long long)ran->k, ran->part, kernel_name(listed->kind),
+                    (long long)listed->batch, (long long)listed->m, (long long)listed->n,
+                    (long long)listed->k, listed->part);
+        fail();
+}
+
+/* What ran since the last call is what `listed` says; begins anew. */
+static void assert_ran(struct device *device, const struct kernel *listed, int count)
+{
+        struct recording *recording = device->recorder_context;
+        device->ops->synchronize(device);
+        assert_int_equal(recording->count, count);
+        for (int i = 0; i < count; i++)
+                assert_same_kernel(&recording->kernels[i], &listed[i], i);
+        recording->count = 0;
+}
+
+static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage, int B, int T)
+{
+        const struct memory_plan plan = {.micro_batch_size = B,
+                                         .seq_len = T,
+                                         .micro_batches = 2,
+                                         .slots = 2,
+                                         .input_buffers = stage->first ? 0 : 2,
+                                         .gradient_buffers = 1,
+                                         .element_bytes = sizeof(real)};
+        struct rv_error_info err = {0};
+        struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
+        assert_non_null(nn);
+        nn_initialize(nn, seed);
+        struct kernel listed[256];
+        for (int loss_only = 0; loss_only < 2; loss_only++) {
+                nn_forward(nn, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
+                assert_ran(device, listed, workload_forward(gpt, stage, B, T, loss_only, listed));
+        }
+        nn_backward(nn, 1, stage->first ? -1 : 1, 1, 0);
+        assert_ran(device, listed, workload_backward(gpt, stage, B, T, listed));
+        nn_close(nn);
+}
+
+static void a_stage_launches_what_the_workload_lists(void **state)
+{
+        (void)state;
+        print_message("seed %llu\n", (unsigned long long)seed);
+        uint64_t random = seed;
+        int checked = 0;
+        for (int i = 0; i < 60; i++) {
+                const int heads = 1 + (int)random_below(&random, 4);
+                const struct gpt gpt = {.name = "random",
+                                        .n_layer = 1 + (int)random_below(&random, 5),
+                                        .n_embd = heads * (1 + (int)random_below(&random, 9)),
+                                        .n_head = heads,
+                                        .vocab_size = 1 + (int)random_below(&random, 50),
+                                        .n_positions = 16,
+                                        .tied = i % 2 == 0};
+                const int stages = 1 + (int)random_below(&random, gpt.n_layer);
+                const int B = 1 + (int)random_below(&random, 3), T = 1 + (int)random_below(&random, 16);
+                struct rv_error_info err = {0};
+                struct device *device = device_cpu_open(1, &err);
+                assert_non_null(device);
+                struct recording recording = {.count = 0};
+                device->recorder = record_kernel;
+                device->recorder_context = &recording;
+                for (int s = 0; s < stages; s++, checked++) {
+                        const struct stage stage = partition_stage(&gpt, stages, s);
+                        check_stage(device, &gpt, &stage, B, T);
+                }
+                device->ops->close(device);
+        }
+        assert_true(checked > 100);
+}
+
+static void the_optimizer_launches_what_the_workload_lists(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 2,
+                                .n_embd = 8,
+                                .n_head = 2,
+                                .vocab_size = 11,
+                                .n_positions = 8,
+                                .tied = true};
+        const struct stage stage = partition_stage(&gpt, 1, 0);
+        const struct memory_plan plan = {.micro_batch_size = 1,
+                                         .seq_len = 4,
+                                         .micro_batches = 1,
+                                         .slots = 1,
+                                         .gradient_buffers = 1,
+                                         .element_bytes = sizeof(real)};
+        const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+        struct rv_error_info err = {0};
+        struct device *device = device_cpu_open(1, &err);
+        assert_non_null(device);
+        struct recording recording = {.count = 0};
+        device->recorder = record_kernel;
+        device->recorder_context = &recording;
+        struct nn_stage *nn = nn_open(device, &gpt, &stage, &plan, true, &err);
+        assert_non_null(nn);
+        optim_norm(nn);
+        optim_update(nn, &optim, 0, 100, 300);
+        const struct kernel listed[] = {workload_norm(nn->parameters), workload_update(300)};
+        assert_ran(device, listed, 2);
+        nn_close(nn);
+        device->ops->close(device);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_stage_launches_what_the_workload_lists),
+                cmocka_unit_test(the_optimizer_launches_what_the_workload_lists),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+#include "plots/compare.h"
+
+#include "models/file.h"
+#include "runtime/engine/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int compare_summarize(const struct run *runs, int count, struct compare_summary *summary,
+                      struct rv_error_info *err)
+{
+        int pairs = count / 2;
+        *summary = (struct compare_summary){0};
+        double *errors = malloc((size_t)pairs * sizeof *errors);
+        if (!errors)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for %d pairs", pairs);
+        for (int i = 0; i < pairs; i++) {
+                const struct run *p = &runs[2 * i], *m = p + 1;
+                errors[i] = fabs(runs_error_percent(p->median, m->median));
+                if (errors[i] > summary->worst_percent) {
+                        summary->worst_percent = errors[i];
+                        summary->worst = i;
+                }
+                summary->exact += memcmp(p->by_category, m->by_category, sizeof p->by_category) == 0;
+        }
+        summary->median_percent = report_quantile(errors, pairs, 0.5);
+        free(errors);
+        return 0;
+}
+
+static void print_row(FILE *out, const char *name, const char *predicted, const char *measured,
+                      const char *error)
+{
+        fprintf(out, "  %-20s %14s %14s   %12s\n", name, predicted, measured, error);
+}
+
+static char *error_text(char text[REPORT_TEXT], double predicted, double measured)
+{
+        if (measured == 0)
+                snprintf(text, REPORT_TEXT, predicted == 0 ? "exact" : "-");
+        else
+                snprintf(text, REPORT_TEXT, "%+.2f %%", runs_error_percent(predicted, measured));
+        return text;
+}
+
+static void print_seconds(FILE *out, const char *name, double predicted, double measured)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
+        print_row(out, name, report_seconds(a, predicted), report_seconds(b, measured),
+                  error_text(c, predicted, measured));
+}
+
+static void print_bytes(FILE *out, const char *name, int64_t predicted, int64_t measured)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT] = "exact";
+        if (predicted != measured)
+                snprintf(c, sizeof c, "%+lld B", (long long)(predicted - measured));
+        print_row(out, name, report_bytes(a, (double)predicted), report_bytes(b, (double)measured), c);
+}
+
+static void print_memory(const struct run *p, const struct run *m, FILE *out)
+{
+        print_bytes(out, "device memory", p->device_peak_bytes, m->device_peak_bytes);
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                char name[REPORT_TEXT];
+                snprintf(name, sizeof name, "  %s", memory_category_name((enum memory_category)c));
+                if (p->by_category[c] || m->by_category[c])
+                        print_bytes(out, name, p->by_category[c], m->by_category[c]);
+        }
+        print_bytes(out, "all devices", p->device_total_bytes, m->device_total_bytes);
+}
+
+void compare_print_pair(const struct run *p, const struct run *m, FILE *out)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
+        fprintf(out, "%s, pp %d x dp %d, %s, micro-batch %d, batch %lld x %d tokens\n\n", m->gpt.name, m->pp,
+                m->dp, m->schedule, m->micro_batch_size, (long long)m->batch_size, m->seq_len);
+        print_row(out, "", "predicted", "measured", "error");
+        print_seconds(out, "time per batch", p->median, m->median);
+        print_row(out, "  10th percentile", "", report_seconds(a, m->p10), "");
+        print_row(out, "  90th percentile", "", report_seconds(a, m->p90), "");
+        print_row(out, "tokens per second", report_count(a, p->tokens_per_second),
+                  report_count(b, m->tokens_per_second),
+                  error_text(c, p->tokens_per_second, m->tokens_per_second));
+        print_seconds(out, "pipeline", p->pipeline_seconds, m->pipeline_seconds);
+        print_seconds(out, "all-reduce", p->allreduce_seconds, m->allreduce_seconds);
+        print_seconds(out, "optimizer", p->optimizer_seconds, m->optimizer_seconds);
+        snprintf(a, sizeof a, "%.1f %%", 100 * p->bubble_fraction);
+        snprintf(b, sizeof b, "%.1f %%", 100 * m->bubble_fraction);
+        snprintf(c, sizeof c, "%+.1f points", 100 * (p->bubble_fraction - m->bubble_fraction));
+        print_row(out, "bubble", a, b, c);
+        print_memory(p, m, out);
+}
+
+/* As many decimals as three significant digits of milliseconds need. */
+static char *column_seconds(char text[REPORT_TEXT], double seconds)
+{
+        snprintf(text, REPORT_TEXT, seconds < 1 ? "%.4f s" : "%.3f s", seconds);
+        return text;
+}
+
+void compare_print_all(const struct run *runs, int count, const struct compare_summary *summary, FILE *out)
+{
+        int width = 5, pairs = count / 2;
+        for (int i = 1; i < count; i += 2)
+                width = (int)strlen(runs[i].gpt.name) > width ? (int)strlen(runs[i].gpt.name) : width;
+        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "", "", "micro",
+                "", "", "time", "time", "", "tokens/s", "tokens/s", "");
+        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "model",
+                "pp x dp", "batch", "batch", "schedule", "predicted", "measured", "error", "predicted",
+                "measured", "memory");
+        for (int i = 0; i < pairs; i++) {
+                const struct run *p = &runs[2 * i], *m = p + 1;
+                char grid[REPORT_TEXT], a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT], d[REPORT_TEXT];
+                char memory[REPORT_TEXT] = "exact";
+                snprintf(grid, sizeof grid, "%d x %d", m->pp, m->dp);
+                if (memcmp(p->by_category, m->by_category, sizeof p->by_category) != 0)
+                        snprintf(memory, sizeof memory, "%+lld B",
+                                 (long long)(p->device_peak_bytes - m->device_peak_bytes));
+                fprintf(out, "%-*s  %7s  %5d  %5lld  %-8s  %10s  %10s  %+6.2f %%  %13s  %13s  %10s\n", width,
+                        m->gpt.name, grid, m->micro_batch_size, (long long)m->batch_size, m->schedule,
+                        column_seconds(a, p->median), column_seconds(b, m->median),
+                        runs_error_percent(p->median, m->median), report_count(c, p->tokens_per_second),
+                        report_count(d, m->tokens_per_second), memory);
+        }
+        fprintf(out,
+                "\nTime per batch: median absolute error %.2f %%, worst %.2f %% over %d configurations. "
+                "Memory: exact "
+                "in %d of %d.\n",
+                summary->median_percent, summary->worst_percent, pairs, summary->exact, pairs);
+}
+
+static void write_csv_row(const struct run *p, const struct run *m, FILE *out)
+{
+        fprintf(out, "%s,%d,%d,%d,%lld,%d,%s,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g,%.9g,%lld,%lld", m->gpt.name,
+                m->pp, m->dp, m->micro_batch_size, (long long)m->batch_size, m->seq_len, m->schedule,
+                p->median, m->median, m->p10, m->p90, runs_error_percent(p->median, m->median),
+                p->tokens_per_second, m->tokens_per_second, (long long)p->device_peak_bytes,
+                (long long)m->device_peak_bytes);
+        for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                fprintf(out, ",%lld,%lld", (long long)p->by_category[c], (long long)m->by_category[c]);
+        fputc('\n', out);
+}
+
+int compare_write_csv(const struct run *runs, int count, const char *path, struct rv_error_info *err)
+{
+        struct file_writer writer;
+        int rc = file_writer_open(&writer, path, err);
+        if (rc)
+                return rc;
+        fprintf(writer.stream,
+                "model,pp,dp,micro_batch_size,batch_size,seq_len,schedule,predicted_seconds,measured_seconds,"
+                "measured_p10_seconds,measured_p90_seconds,error_percent,predicted_tokens_per_second,"
+                "measured_tokens_per_second,predicted_device_peak_bytes,measured_device_peak_bytes");
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                const char *name = memory_category_name((enum memory_category)c);
+                fprintf(writer.stream, ",predicted_%s_bytes,measured_%s_bytes", name, name);
+        }
+        fputc('\n', writer.stream);
+        for (int i = 0; i < count; i += 2)
+                write_csv_row(&runs[i], &runs[i + 1], writer.stream);
+        return file_writer_commit(&writer, err);
+}

@@ -1,0 +1,33 @@
+/* One figure: data in a temporary file, a gnuplot script beside this program, an image that appears whole or
+ * not at all. */
+#ifndef RANVIER_PLOTS_FIGURE_H
+#define RANVIER_PLOTS_FIGURE_H
+
+#include "models/file.h"
+
+#include <stdbool.h>
+
+struct figure {
+        FILE *data; /* write the script's data here */
+        struct file_writer image;
+        char data_path[64], script[1024];
+        const char *terminal; /* "png" or "svg" */
+        char *settings;       /* gnuplot assignments for the script */
+        size_t settings_size;
+        FILE *settings_stream;
+};
+
+/* Begins figure `name` (plots/`name`.gp) that will be written to `out`, whose suffix says .png or .svg. */
+int figure_open(struct figure *figure, const char *name, const char *out, struct rv_error_info *err);
+
+/* Sets variables of the script. */
+void figure_text(struct figure *figure, const char *variable, const char *value);
+void figure_number(struct figure *figure, const char *variable, double value);
+
+/* Runs gnuplot, puts the image in its place, and frees everything. */
+int figure_draw(struct figure *figure, struct rv_error_info *err);
+
+/* Instead of figure_draw: nothing is left. */
+void figure_abandon(struct figure *figure);
+
+#endif

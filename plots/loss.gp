@@ -1,0 +1,15 @@
+# Loss by step. A block a run; columns: step, train loss, validation loss (NaN where there is none). series, series_1 ...
+
+load folder."/style.gp"
+
+set title "Loss"
+set xlabel "step"
+set ylabel "cross-entropy (nats a token)"
+set key right top Left reverse
+set datafile missing "nan"
+set offsets graph 0, graph 0.02, graph 0.06, graph 0.04
+
+plot for [i=0:series-1] data index i using 1:2 with lines lw 1.6 lc rgb colour(i + 1) \
+             title value(sprintf("series_%d", i + 1)).", train", \
+     for [i=0:series-1] data index i using 1:3 with points pt 7 ps 1.4 lc rgb colour(i + 1) \
+             title value(sprintf("series_%d", i + 1)).", validation"

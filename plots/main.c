@@ -1,0 +1,284 @@
+/* `ranvier compare` and `ranvier plot`. */
+#include "plots/compare.h"
+#include "plots/figures.h"
+
+#include "models/file.h"
+#include "runtime/engine/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2 };
+
+/* Keys of options, which have no short forms. */
+enum { KEY_PLOT = 0x100, KEY_CSV, KEY_MAX_MEDIAN, KEY_MAX_WORST, KEY_BATCH };
+
+static int complain(const char *command, const struct rv_error_info *err)
+{
+        fprintf(stderr, "ranvier %s: %s\n", command, err->sentence);
+        return rv_exit_status(err);
+}
+
+/* The words of a command line that are not options; they stay in argv. */
+struct words {
+        char **list;
+        int count, capacity;
+};
+
+static error_t add_word(struct words *words, char *word)
+{
+        if (words->count == words->capacity)
+                return ARGP_ERR_UNKNOWN;
+        words->list[words->count++] = word;
+        return 0;
+}
+
+struct compare_options {
+        struct words reports;
+        const char *plot, *csv;
+        double max_median_percent, max_worst_percent; /* negative: not asked for */
+};
+
+static int parse_percent(const char *option, const char *text, double *value, struct rv_error_info *err)
+{
+        char *end;
+        *value = strtod(text, &end);
+        if (end == text || *end || !isfinite(*value) || *value < 0)
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number of percent from 0 up", option, text);
+        return 0;
+}
+
+static error_t compare_parser(int key, char *text, struct argp_state *state)
+{
+        struct compare_options *o = state->input;
+        struct rv_error_info *err = options_error(state);
+        switch (key) {
+        case ARGP_KEY_ARG:
+                return add_word(&o->reports, text);
+        case KEY_PLOT:
+                o->plot = text;
+                return 0;
+        case KEY_CSV:
+                o->csv = text;
+                return 0;
+        case KEY_MAX_MEDIAN:
+                return parse_percent("--max-median-error", text, &o->max_median_percent, err) ? EINVAL : 0;
+        case KEY_MAX_WORST:
+                return parse_percent("--max-worst-error", text, &o->max_worst_percent, err) ? EINVAL : 0;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+}
+
+static const struct argp_option compare_options_list[] = {
+        {"plot", KEY_PLOT, "FILE", 0, "Draw predicted against measured time per batch, as .png or .svg", 0},
+        {"csv", KEY_CSV, "FILE", 0, "Write every figure of every pair, for programs", 0},
+        {"max-median-error", KEY_MAX_MEDIAN, "X", 0,
+         "End with status 1 if the median absolute error of the time per batch is above X percent", 0},
+        {"max-worst-error", KEY_MAX_WORST, "X", 0, "End with status 1 if the worst one is above X percent",
+         0},
+        {0},
+};
+
+static const struct argp compare_argp = {
+        .options = compare_options_list,
+        .parser = compare_parser,
+        .args_doc = "PREDICTED MEASURED [PREDICTED MEASURED...]",
+        .doc = "Sets predictions (ranvier simulate --report) beside measurements (ranvier train --report) of "
+               "the same "
+               "model and plan. One pair is shown quantity by quantity, several as one row each with the "
+               "median and "
+               "the worst error.\vExamples:\n"
+               "  ranvier compare predicted.json measured.json\n"
+               "  ranvier compare p1.json m1.json p2.json m2.json --plot errors.png\n"};
+
+static int check_limit(const char *which, double percent, double most)
+{
+        if (most < 0 || percent <= most)
+                return 0;
+        fprintf(stderr,
+                "ranvier compare: the %s absolute error of the time per batch is %.2f %%, more than %g %%\n",
+                which, percent, most);
+        return STATUS_FAILED;
+}
+
+static int compare_runs(const struct compare_options *o, const struct run *runs, struct rv_error_info *err)
+{
+        int count = o->reports.count;
+        struct compare_summary summary;
+        for (int i = 0; i < count; i += 2)
+                if (runs_check_pair(&runs[i], &runs[i + 1], err))
+                        return complain("compare", err);
+        if (compare_summarize(runs, count, &summary, err))
+                return complain("compare", err);
+        if (count == 2)
+                compare_print_pair(&runs[0], &runs[1], stdout);
+        else
+                compare_print_all(runs, count, &summary, stdout);
+        if ((o->csv && compare_write_csv(runs, count, o->csv, err)) ||
+            (o->plot && figures_predicted_measured(o->plot, runs, count, err)))
+                return complain("compare", err);
+        return check_limit("median", summary.median_percent, o->max_median_percent) |
+               check_limit("worst", summary.worst_percent, o->max_worst_percent);
+}
+
+static int command_compare(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1};
+        char *list[4096];
+        o.reports = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
+        int rc = options_parse(&compare_argp, argc, argv, &o, false, &err);
+        if (rc)
+                return rc == OPTIONS_DONE ? 0 : complain("compare", &err);
+        if (o.reports.count == 0 || o.reports.count % 2) {
+                rv_fail(&err, RV_EINPUT, "pairs of reports were expected, PREDICTED MEASURED; there %s %d",
+                        o.reports.count == 1 ? "is" : "are", o.reports.count);
+                return complain("compare", &err);
+        }
+        struct run *runs = runs_read(o.reports.list, o.reports.count, &err);
+        if (!runs)
+                return complain("compare", &err);
+        int status = compare_runs(&o, runs, &err);
+        runs_free(runs, o.reports.count);
+        return status;
+}
+
+struct plot_options {
+        struct words words; /* FIGURE OUT INPUT... */
+        int64_t batch;      /* -1: not given */
+};
+
+static error_t plot_parser(int key, char *text, struct argp_state *state)
+{
+        struct plot_options *o = state->input;
+        switch (key) {
+        case ARGP_KEY_ARG:
+                return add_word(&o->words, text);
+        case KEY_BATCH:
+                return options_parse_int("--batch", text, 0, 1 << 30, &o->batch, options_error(state))
+                               ? EINVAL
+                               : 0;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+}
+
+static const struct argp_option plot_options_list[] = {
+        {"batch", KEY_BATCH, "K", 0, "timeline: which batch (default: the one in the middle)", 0},
+        {0},
+};
+
+static const struct argp plot_argp = {
+        .options = plot_options_list,
+        .parser = plot_parser,
+        .args_doc = "FIGURE OUT.png|OUT.svg INPUT...",
+        .doc = "Draws a figure with gnuplot.\vFigures, and what each takes:\n"
+               "  predicted-measured  pairs of reports, PREDICTED MEASURED...: time per\n"
+               "                      batch with the diagonal and a band of 5 %\n"
+               "  throughput          reports: tokens a second and percent of peak by\n"
+               "                      number of GPUs, a line a model and world\n"
+               "  memory              reports: device memory by category, a bar each\n"
+               "  timeline            one trace (--trace of train or simulate): who did\n"
+               "                      what when in one batch\n"
+               "  loss                CSV files of train: train and validation loss\n"
+               "\nExamples:\n"
+               "  ranvier plot timeline batch.svg trace.json --batch 3\n"
+               "  ranvier plot memory memory.png predicted.json measured.json\n"};
+
+static int plot_pairs(const char *out, const struct run *runs, int count, struct rv_error_info *err)
+{
+        for (int i = 0; i < count; i += 2)
+                if (runs_check_pair(&runs[i], &runs[i + 1], err))
+                        return err->code;
+        return figures_predicted_measured(out, runs, count, err);
+}
+
+/* Figures that are drawn from reports. */
+static const struct report_figure {
+        const char *name;
+        int (*draw)(const char *out, const struct run *runs, int count, struct rv_error_info *err);
+        bool pairs;
+} report_figures[] = {
+        {"predicted-measured", plot_pairs, true},
+        {"throughput", figures_throughput, false},
+        {"memory", figures_memory, false},
+};
+
+static int plot_reports(const struct report_figure *figure, const char *out, char **inputs, int count,
+                        struct rv_error_info *err)
+{
+        if (figure->pairs && count % 2)
+                return rv_fail(err, RV_EINPUT, "%s takes pairs of reports, PREDICTED MEASURED; there %s %d",
+                               figure->name, count == 1 ? "is" : "are", count);
+        struct run *runs = runs_read(inputs, count, err);
+        if (!runs)
+                return err->code;
+        int rc = figure->draw(out, runs, count, err);
+        runs_free(runs, count);
+        return rc;
+}
+
+static int plot(const struct plot_options *o, struct rv_error_info *err)
+{
+        const char *name = o->words.count ? o->words.list[0] : NULL;
+        bool timeline = name && strcmp(name, "timeline") == 0, loss = name && strcmp(name, "loss") == 0;
+        const struct report_figure *figure = NULL;
+        for (size_t i = 0; name && i < sizeof report_figures / sizeof *report_figures; i++)
+                if (strcmp(name, report_figures[i].name) == 0)
+                        figure = &report_figures[i];
+        if (!timeline && !loss && !figure)
+                return rv_fail(err, RV_EINPUT,
+                               "figure '%s' is not known; there are predicted-measured, throughput, memory, "
+                               "timeline, "
+                               "loss",
+                               name ? name : "");
+        if (o->words.count < 3)
+                return rv_fail(err, RV_EINPUT,
+                               "%s needs a file to write and at least one to read: ranvier plot %s OUT "
+                               "INPUT...",
+                               name, name);
+        const char *out = o->words.list[1];
+        char **inputs = o->words.list + 2;
+        int count = o->words.count - 2;
+        if (o->batch >= 0 && !timeline)
+                return rv_fail(err, RV_EINPUT, "--batch is for the timeline; %s has no batches", name);
+        if (timeline && count > 1)
+                return rv_fail(err, RV_EINPUT, "timeline takes one trace; there are %d", count);
+        if (timeline)
+                return figures_timeline(out, inputs[0], (int)o->batch, err);
+        return loss ? figures_loss(out, inputs, count, err) : plot_reports(figure, out, inputs, count, err);
+}
+
+static int command_plot(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct plot_options o = {.batch = -1};
+        char *list[4096];
+        o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
+        int rc = options_parse(&plot_argp, argc, argv, &o, false, &err);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0)
+                rc = plot(&o, &err);
+        return rc ? complain("plot", &err) : 0;
+}
+
+int main(int argc, char **argv)
+{
+        const char *command = argc > 1 ? argv[1] : "";
+        char name[] = "ranvier compare";
+        if (strcmp(command, "compare") == 0) {
+                argv[1] = name;
+                return command_compare(argc - 1, argv + 1);
+        }
+        if (strcmp(command, "plot") == 0) {
+                argv[1] = strcpy(name, "ranvier plot");
+                return command_plot(argc - 1, argv + 1);
+        }
+        fprintf(stderr, "ranvier-plot: 'compare' or 'plot' was expected as the first word, not '%s'\n",
+                command);
+        return STATUS_USAGE;
+}

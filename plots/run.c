@@ -1,0 +1,215 @@
+#include "plots/run.h"
+
+#include "models/file.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const json_t *need_object(const struct run *run, const json_t *object, const char *key,
+                                 struct rv_error_info *err)
+{
+        const json_t *member = json_object_get(object, key);
+        if (json_is_object(member))
+                return member;
+        rv_fail(err, RV_EINPUT, "%s:%d: a report needs the object \"%s\", which is not there", run->path,
+                file_line_of(run->path, key), key);
+        return NULL;
+}
+
+static const char *need_text(const struct run *run, const json_t *object, const char *key,
+                             struct rv_error_info *err)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+        if (!text)
+                rv_fail(err, RV_EINPUT, "%s:%d: a report needs the text \"%s\", which is not there",
+                        run->path, file_line_of(run->path, key), key);
+        return text;
+}
+
+static int read_plan(struct run *run, struct rv_error_info *err)
+{
+        const json_t *plan = need_object(run, run->document, "plan", err);
+        if (!plan)
+                return RV_EINPUT;
+        struct {
+                const char *key;
+                int *value;
+        } counts[] = {{"pp", &run->pp},
+                      {"dp", &run->dp},
+                      {"tp", &run->tp},
+                      {"micro_batch_size", &run->micro_batch_size},
+                      {"seq_len", &run->seq_len}};
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+                int64_t number;
+                int rc = file_need_int(run->path, plan, counts[i].key, 1, 1 << 30, &number, err);
+                if (rc)
+                        return rc;
+                *counts[i].value = (int)number;
+        }
+        run->schedule = need_text(run, plan, "schedule", err);
+        if (!run->schedule)
+                return RV_EINPUT;
+        return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
+}
+
+static int read_memory(struct run *run, struct rv_error_info *err)
+{
+        const int64_t most = INT64_C(1) << 60;
+        const json_t *memory = need_object(run, run->document, "memory", err);
+        const json_t *categories = memory ? need_object(run, memory, "by_category", err) : NULL;
+        if (!categories)
+                return RV_EINPUT;
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                const char *name = memory_category_name((enum memory_category)c);
+                int rc = file_need_int(run->path, categories, name, 0, most, &run->by_category[c], err);
+                if (rc)
+                        return rc;
+        }
+        int rc = file_need_int(run->path, memory, "device_peak_bytes", 0, most, &run->device_peak_bytes, err);
+        if (rc)
+                return rc;
+        return file_need_int(run->path, memory, "device_total_bytes", 0, most, &run->device_total_bytes, err);
+}
+
+static int read_times(struct run *run, struct rv_error_info *err)
+{
+        const json_t *top = run->document;
+        const json_t *batch = need_object(run, top, "batch_seconds", err);
+        const json_t *phases = batch ? need_object(run, top, "phases", err) : NULL;
+        if (!phases)
+                return RV_EINPUT;
+        const struct {
+                const json_t *object;
+                const char *key;
+                double least;
+                double *value;
+        } numbers[] = {
+                {batch, "median", 1e-12, &run->median},
+                {batch, "p10", 1e-12, &run->p10},
+                {batch, "p90", 1e-12, &run->p90},
+                {top, "tokens_per_second", 1e-12, &run->tokens_per_second},
+                {phases, "pipeline_seconds", 0, &run->pipeline_seconds},
+                {phases, "allreduce_seconds", 0, &run->allreduce_seconds},
+                {phases, "optimizer_seconds", 0, &run->optimizer_seconds},
+                {phases, "bubble_fraction", -1, &run->bubble_fraction},
+        };
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+                int rc = file_need_real(run->path, numbers[i].object, numbers[i].key, numbers[i].least, 1e18,
+                                        numbers[i].value, err);
+                if (rc)
+                        return rc;
+        }
+        const json_t *percent = json_object_get(top, "percent_of_peak");
+        run->percent_of_peak = json_is_number(percent) ? json_number_value(percent) : NAN;
+        return 0;
+}
+
+static int read_run(struct run *run, const char *path, struct rv_error_info *err)
+{
+        run->path = path;
+        run->document = file_read_json(path, err);
+        if (!run->document)
+                return RV_EINPUT;
+        if (!json_object_get(run->document, "ranvier"))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s: has no \"ranvier\" member: a report of ranvier train or simulate was expected",
+                        path);
+        const char *world = need_text(run, run->document, "world", err);
+        if (!world)
+                return RV_EINPUT;
+        run->simulated = strcmp(world, "simulated") == 0;
+        if (!run->simulated && strcmp(world, "real") != 0)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: world is \"%s\", \"real\" or \"simulated\" was expected", path,
+                               file_line_of(path, "world"), world);
+        const json_t *model = need_object(run, run->document, "model", err);
+        int rc = model ? gpt_from_json(&run->gpt, path, model, err) : RV_EINPUT;
+        if (rc == 0)
+                rc = read_plan(run, err);
+        if (rc == 0)
+                rc = read_times(run, err);
+        return rc ? rc : read_memory(run, err);
+}
+
+struct run *runs_read(char *const *paths, int count, struct rv_error_info *err)
+{
+        struct run *runs = calloc((size_t)count, sizeof *runs);
+        if (!runs) {
+                rv_fail(err, RV_ESYSTEM, "out of memory for %d reports", count);
+                return NULL;
+        }
+        for (int i = 0; i < count; i++)
+                if (read_run(&runs[i], paths[i], err)) {
+                        runs_free(runs, count);
+                        return NULL;
+                }
+        return runs;
+}
+
+void runs_free(struct run *runs, int count)
+{
+        for (int i = 0; runs && i < count; i++)
+                json_decref(runs[i].document);
+        free(runs);
+}
+
+/* The first member of `object` that is another one in the other report; NULL if there is none. A model may
+ * have another name: its shape is what counts. */
+static const char *first_difference(const json_t *a, const json_t *b)
+{
+        const char *key;
+        const json_t *value;
+        json_object_foreach((json_t *)a, key, value)
+        {
+                if (strcmp(key, "name") != 0 && !json_equal(value, json_object_get(b, key)))
+                        return key;
+        }
+        json_object_foreach((json_t *)b, key, value)
+        {
+                if (strcmp(key, "name") != 0 && !json_object_get(a, key))
+                        return key;
+        }
+        return NULL;
+}
+
+static int check_same(const struct run *p, const struct run *m, const char *room, struct rv_error_info *err)
+{
+        const json_t *a = json_object_get(p->document, room), *b = json_object_get(m->document, room);
+        const char *key = first_difference(a, b);
+        if (!key)
+                return 0;
+        const unsigned flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
+        char *mine = json_dumps(json_object_get(a, key), flags),
+             *theirs = json_dumps(json_object_get(b, key), flags);
+        int rc = rv_fail(err, RV_EINPUT, "%s and %s are not of the same %s: %s is %s and %s", p->path,
+                         m->path, room, key, mine ? mine : "not there", theirs ? theirs : "not there");
+        free(mine);
+        free(theirs);
+        return rc;
+}
+
+int runs_check_pair(const struct run *predicted, const struct run *measured, struct rv_error_info *err)
+{
+        if (!predicted->simulated && measured->simulated)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s is measured and %s predicted: the prediction comes first, then the measurement",
+                        predicted->path, measured->path);
+        if (!predicted->simulated)
+                return rv_fail(err, RV_EINPUT,
+                               "%s is measured, a prediction (ranvier simulate --report) was expected",
+                               predicted->path);
+        if (measured->simulated)
+                return rv_fail(err, RV_EINPUT,
+                               "%s is predicted, a measurement (ranvier train --report) was expected",
+                               measured->path);
+        int rc = check_same(predicted, measured, "model", err);
+        return rc ? rc : check_same(predicted, measured, "plan", err);
+}
+
+double runs_error_percent(double predicted, double measured)
+{
+        return 100 * (predicted / measured - 1);
+}

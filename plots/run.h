@@ -1,0 +1,33 @@
+/* A report file as compare and the figures need it: read, and every number of it checked. */
+#ifndef RANVIER_PLOTS_RUN_H
+#define RANVIER_PLOTS_RUN_H
+
+#include "models/memory.h"
+
+struct run {
+        const char *path;
+        json_t *document; /* the whole report */
+        bool simulated;
+        struct gpt gpt;
+        int pp, dp, tp, micro_batch_size, seq_len;
+        int64_t batch_size;
+        const char *schedule;
+        double median, p10, p90; /* seconds a batch */
+        double tokens_per_second;
+        double percent_of_peak; /* NAN: not known */
+        double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
+        int64_t device_peak_bytes, device_total_bytes, by_category[MEMORY_CATEGORIES];
+};
+
+/* Reads `count` reports into a new array, or returns NULL with a sentence. `paths` must outlive it. */
+struct run *runs_read(char *const *paths, int count, struct rv_error_info *err);
+void runs_free(struct run *runs, int count);
+
+/* RV_EINPUT with a sentence unless `predicted` is simulated, `measured` is real, and both have the same model
+ * and the same plan; the sentence names the first difference. */
+int runs_check_pair(const struct run *predicted, const struct run *measured, struct rv_error_info *err);
+
+/* predicted / measured - 1, in percent. */
+double runs_error_percent(double predicted, double measured);
+
+#endif

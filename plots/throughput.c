@@ -1,0 +1,85 @@
+#include "plots/figure.h"
+#include "plots/figures.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int gpus(const struct run *run)
+{
+        return run->pp * run->dp * run->tp;
+}
+
+static int by_gpus(const void *a, const void *b)
+{
+        const struct run *x = *(const struct run *const *)a, *y = *(const struct run *const *)b;
+        return (gpus(x) > gpus(y)) - (gpus(x) < gpus(y));
+}
+
+static bool same_series(const struct run *a, const struct run *b)
+{
+        return strcmp(a->gpt.name, b->gpt.name) == 0 && a->simulated == b->simulated &&
+               strcmp(a->schedule, b->schedule) == 0;
+}
+
+/* One block: a point a number of GPUs, in that order. Tokens a second that perfect scaling from the first
+ * point would give come beside it. */
+static void write_series(struct figure *figure, const struct run *runs, int count, const struct run *first,
+                         const struct run **sorted)
+{
+        int points = 0;
+        for (int i = 0; i < count; i++)
+                if (same_series(&runs[i], first))
+                        sorted[points++] = &runs[i];
+        qsort(sorted, (size_t)points, sizeof(*sorted), by_gpus);
+        for (int i = 0; i < points; i++)
+                fprintf(figure->data, "%d %.9g %.9g %.9g\n", gpus(sorted[i]), sorted[i]->tokens_per_second,
+                        sorted[0]->tokens_per_second * gpus(sorted[i]) / gpus(sorted[0]),
+                        sorted[i]->percent_of_peak);
+        fprintf(figure->data, "\n\n");
+}
+
+static int write_all(struct figure *figure, const struct run *runs, int count, struct rv_error_info *err)
+{
+        const struct run **sorted = malloc((size_t)count * sizeof(*sorted));
+        if (!sorted)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for %d reports", count);
+        int series = 0, fewest = gpus(&runs[0]), most = fewest;
+        bool peak_known = false;
+        for (int i = 0; i < count; i++) {
+                bool seen = false;
+                for (int j = 0; j < i; j++)
+                        seen |= same_series(&runs[j], &runs[i]);
+                fewest = gpus(&runs[i]) < fewest ? gpus(&runs[i]) : fewest;
+                most = gpus(&runs[i]) > most ? gpus(&runs[i]) : most;
+                peak_known |= !isnan(runs[i].percent_of_peak);
+                if (seen)
+                        continue;
+                char variable[32], value[128];
+                snprintf(variable, sizeof variable, "series_%d", ++series);
+                snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].schedule,
+                         runs[i].simulated ? "simulated" : "measured");
+                figure_text(figure, variable, value);
+                write_series(figure, runs, count, &runs[i], sorted);
+        }
+        free(sorted);
+        figure_number(figure, "series", series);
+        figure_number(figure, "peak_known", peak_known);
+        figure_number(figure, "fewest", fewest);
+        figure_number(figure, "most", most);
+        return 0;
+}
+
+int figures_throughput(const char *out, const struct run *runs, int count, struct rv_error_info *err)
+{
+        struct figure figure;
+        int rc = figure_open(&figure, "throughput", out, err);
+        if (rc)
+                return rc;
+        rc = write_all(&figure, runs, count, err);
+        if (rc) {
+                figure_abandon(&figure);
+                return rc;
+        }
+        return figure_draw(&figure, err);
+}

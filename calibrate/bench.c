@@ -1,0 +1,238 @@
+#include "calibrate/bench.h"
+
+#include "runtime/nn/nn.h"
+#include "runtime/optim/optim.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A kernel that ran: its own seconds, and when it ended. */
+struct record {
+        struct kernel kernel;
+        double seconds, end;
+};
+
+struct bench {
+        struct device *device;
+        struct nn_stage *stage;
+        struct family_run run;
+        struct record *log; /* written on the compute lane, read when it is idle */
+        int log_count, log_capacity;
+        int starts[8], start_count; /* the log's count when each operation of the pass began */
+        int fed;                    /* operations that keep the lane busy */
+};
+
+enum { TOKEN_OPERATION, TOKEN_FED };
+
+static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+{
+        struct bench *bench = context;
+        assert(bench->log_count < bench->log_capacity);
+        bench->log[bench->log_count++] = (struct record){*kernel, seconds, samples_clock()};
+}
+
+void bench_poll_until(struct device *device, struct net *net, int token)
+{
+        struct net_done done;
+        while (device->ops->poll(device) != token) {
+                net->ops->test(net, &done);
+                sched_yield();
+        }
+}
+
+/* Starts an operation's entry in the log; its kernels are launched after this. */
+static void begin_operation(struct bench *bench)
+{
+        bench->starts[bench->start_count++] = bench->log_count;
+}
+
+static void end_operation(struct bench *bench, struct net *net)
+{
+        bench->device->ops->record(bench->device, DEVICE_COMPUTE, TOKEN_OPERATION);
+        bench_poll_until(bench->device, net, TOKEN_OPERATION);
+}
+
+/* Text-like enough: tokens spread over the vocabulary, so that embedding rows are as scattered as in a run.
+ */
+static int fill_tokens(struct bench *bench, struct rv_error_info *err)
+{
+        int64_t count = (int64_t)bench->run.plan.micro_batch_size * bench->run.plan.seq_len;
+        int64_t bytes = count * (int64_t)sizeof(int32_t);
+        int32_t *tokens = malloc((size_t)bytes);
+        uint64_t state = 1;
+        if (!tokens)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %lld tokens", (long long)count);
+        for (int64_t i = 0; i < count; i++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                tokens[i] = (int32_t)((state >> 33) % (uint64_t)bench->run.gpt.vocab_size);
+        }
+        struct device *device = bench->device;
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, bench->stage->tokens, tokens, bytes);
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, bench->stage->targets, tokens, bytes);
+        device->ops->synchronize(device);
+        free(tokens);
+        return RV_OK;
+}
+
+static int open_stage(struct bench *bench, int threads, struct rv_error_info *err)
+{
+        const struct family_run *run = &bench->run;
+        bench->device = device_cpu_open(threads, err);
+        if (!bench->device)
+                return RV_ESYSTEM;
+        bench->stage = nn_open(bench->device, &run->gpt, &run->stage, &run->plan, true, err);
+        if (!bench->stage)
+                return RV_ESYSTEM;
+        int B = run->plan.micro_batch_size, T = run->plan.seq_len;
+        bench->log_capacity = workload_forward(&run->gpt, &run->stage, B, T, false, NULL) +
+                              workload_backward(&run->gpt, &run->stage, B, T, NULL) + 8;
+        bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
+        if (!bench->log)
+                return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
+        nn_initialize(bench->stage, 1);
+        return fill_tokens(bench, err);
+}
+
+struct bench *bench_open(const struct family_run *run, int threads, struct rv_error_info *err)
+{
+        struct bench *bench = calloc(1, sizeof *bench);
+        if (!bench) {
+                rv_fail(err, RV_ESYSTEM, "no memory to measure %s", run->gpt.name);
+                return NULL;
+        }
+        bench->run = *run;
+        if (open_stage(bench, threads, err) == RV_OK)
+                return bench;
+        bench_close(bench);
+        return NULL;
+}
+
+void bench_close(struct bench *bench)
+{
+        if (bench->stage)
+                nn_close(bench->stage);
+        if (bench->device)
+                bench->device->ops->close(bench->device);
+        free(bench->log);
+        free(bench);
+}
+
+/* The first kernel of an operation takes what it takes. A later one takes from the end of the kernel before
+ * it to its own end: so the cost of getting from kernel to kernel, which is real, is in the sum. */
+static void keep_samples(const struct bench *bench, struct samples *samples)
+{
+        int operation = 0;
+        for (int i = 0; i < bench->log_count; i++) {
+                const struct record *record = &bench->log[i];
+                bool first = operation < bench->start_count && bench->starts[operation] == i;
+                if (first)
+                        operation++;
+                double since = i > 0 ? record->end - bench->log[i - 1].end : record->seconds;
+                samples_add_kernel(samples, &record->kernel, first ? record->seconds : since);
+                if (first && i > 0)
+                        series_add(&samples->gaps, since - record->seconds);
+        }
+}
+
+static void optimizer_operations(struct bench *bench, struct net *net,
+                                 const struct family_optimizer *optimizer)
+{
+        static const struct optim optim = {.lr = 1e-4,
+                                           .min_lr = 1e-4,
+                                           .steps = 1,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .epsilon = 1e-8,
+                                           .weight_decay = 0.1,
+                                           .clip = 1};
+        struct nn_stage *stage = bench->stage;
+        if (optimizer->norm <= stage->parameters) {
+                begin_operation(bench);
+                kernels_squared_norm(bench->device, &stage->scalars[1], stage->gradients, optimizer->norm,
+                                     false);
+                end_operation(bench, net);
+        }
+        stage->scalars[2] = optim_clip_factor(&optim, stage->scalars[1]);
+        int64_t offset = 0;
+        for (int i = 0; i < optimizer->update_count; i++) {
+                if (optimizer->updates[i] > stage->parameters - offset)
+                        continue;
+                begin_operation(bench);
+                optim_update(stage, &optim, 0, offset, optimizer->updates[i]);
+                end_operation(bench, net);
+                offset += optimizer->updates[i];
+        }
+}
+
+void bench_pass(struct bench *bench, struct net *net, int turn, struct samples *samples)
+{
+        double scale = 1.0 / (bench->run.plan.micro_batch_size * (double)bench->run.plan.seq_len);
+        bench->log_count = bench->start_count = 0;
+        bench->device->recorder = record_kernel;
+        bench->device->recorder_context = bench;
+        begin_operation(bench);
+        nn_forward(bench->stage, 0, -1, 0, scale, false);
+        end_operation(bench, net);
+        begin_operation(bench);
+        nn_backward(bench->stage, 0, -1, 0, 0);
+        end_operation(bench, net);
+        if (bench->run.optimizer_count > 0)
+                optimizer_operations(bench, net, &bench->run.optimizers[turn % bench->run.optimizer_count]);
+        bench->device->recorder = NULL;
+        if (samples)
+                keep_samples(bench, samples);
+}
+
+int bench_peak(int threads, struct net *net, int repetitions, struct samples *samples,
+               struct rv_error_info *err)
+{
+        const int64_t size = BENCH_PEAK_SIZE, bytes = size * size * (int64_t)sizeof(real);
+        const struct matmul product = {.m = size, .n = size, .k = size};
+        struct bench bench = {.log_capacity = repetitions + 1, .device = device_cpu_open(threads, err)};
+        real *matrices[3];
+        int rc = RV_OK;
+        if (!bench.device)
+                return RV_ESYSTEM;
+        bench.log = malloc((size_t)bench.log_capacity * sizeof *bench.log);
+        for (int i = 0; i < 3; i++) {
+                matrices[i] = bench.device->ops->alloc(bench.device, MEMORY_WORKSPACE, bytes);
+                if (!matrices[i] || !bench.log) {
+                        rc = rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", BENCH_PEAK_SIZE,
+                                     BENCH_PEAK_SIZE);
+                        goto out;
+                }
+        }
+        bench.device->recorder = record_kernel;
+        bench.device->recorder_context = &bench;
+        for (int i = 0; i <= repetitions; i++) { /* the first one warms up */
+                kernels_matmul(bench.device, &product, matrices[0], matrices[1], matrices[2]);
+                end_operation(&bench, net);
+                if (i > 0)
+                        samples_add_kernel(samples, &bench.log[i].kernel, bench.log[i].seconds);
+        }
+out:
+        bench.device->ops->close(bench.device);
+        free(bench.log);
+        return rc;
+}
+
+void bench_feed(struct bench *bench)
+{
+        enum { WAITING_BEHIND = 2 };
+        while (bench->device->ops->poll(bench->device) == TOKEN_FED)
+                bench->fed--;
+        for (; bench->fed < WAITING_BEHIND; bench->fed++) {
+                nn_forward(bench->stage, 0, -1, 0, 1, false);
+                bench->device->ops->record(bench->device, DEVICE_COMPUTE, TOKEN_FED);
+        }
+}
+
+void bench_drain(struct bench *bench)
+{
+        bench->device->ops->synchronize(bench->device);
+        while (bench->device->ops->poll(bench->device) == TOKEN_FED)
+                bench->fed--;
+        assert(bench->fed == 0);
+}

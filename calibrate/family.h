@@ -1,0 +1,43 @@
+/* The plan family as work to be timed: which stages to run so that every kernel of every plan is run, in as
+ * few runs as possible. A block's kernels are the same in all blocks and stages, so one whole model (or, if
+ * that is too much, one with fewer blocks) a micro-batch size and sequence length covers every number of
+ * stages; only the optimizer's kernels depend on how the parameters are split. */
+#ifndef RANVIER_CALIBRATE_FAMILY_H
+#define RANVIER_CALIBRATE_FAMILY_H
+
+#include "calibrate/request.h"
+#include "models/memory.h"
+#include "models/workload.h"
+
+/* The optimizer of one stage: elements whose squares are summed, and the sizes of its updates. */
+struct family_optimizer {
+        int64_t norm;
+        int64_t updates[2]; /* a full bucket, and the remainder if there is one */
+        int update_count;
+};
+
+/* One stage that is run: a model, micro-batch size and sequence length. */
+struct family_run {
+        struct gpt gpt; /* perhaps with fewer blocks than the model that was asked for */
+        struct stage stage;
+        struct memory_plan plan;
+        const struct family_optimizer *optimizers; /* of all stages that the model is split into */
+        int optimizer_count;
+        bool every_optimizer; /* this run is the one that must cover all of them */
+};
+
+struct family {
+        struct family_run *runs;
+        int run_count;
+        struct kernel *kernels; /* all that the family's plans launch, each shape once */
+        int kernel_count;
+        struct family_optimizer *optimizers[REQUEST_MODELS];
+        int64_t largest_gradient_bytes; /* that one all-reduce can have */
+};
+
+/* `memory_bytes`: what one rank's stage may take at most. */
+int family_init(struct family *family, const struct request *request, int64_t memory_bytes,
+                struct rv_error_info *err);
+void family_free(struct family *family);
+
+#endif

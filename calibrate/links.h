@@ -1,0 +1,33 @@
+/* What moves data: copies, messages, all-reduces. And ranks that wait without taking a core from those at
+ * work. */
+#ifndef RANVIER_CALIBRATE_LINKS_H
+#define RANVIER_CALIBRATE_LINKS_H
+
+#include "calibrate/bench.h"
+
+/* Copies from host to device, 4 KiB to 16 MiB, `repetitions` of each, with nothing else going on. */
+int links_copies(struct net *net, int threads, int repetitions, struct samples *samples,
+                 struct rv_error_info *err);
+
+/* Messages between ranks 0 and 1, 1 KiB to 8 MiB, one way, while every rank's `bench` computes. Rank 0 keeps
+ * them. */
+int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
+                   struct rv_error_info *err);
+
+/* All-reduces over all ranks, 8 bytes to `largest_bytes`, with nothing else going on. */
+int links_allreduces(struct net *net, int64_t largest_bytes, int repetitions, struct samples *samples,
+                     struct rv_error_info *err);
+
+/* Sleeps, waking only now and then to look, until rank 0 calls links_wake. */
+void links_sleep(struct net *net);
+void links_wake(struct net *net);
+
+/* Posts a receive that nothing answers until links_take_receive: a rank of a pipeline always has one posted,
+ * and looking for it is part of its polling. Collective. */
+struct links_receive {
+        char received, sent;
+};
+void links_post_receive(struct net *net, struct links_receive *receive);
+void links_take_receive(struct net *net, struct links_receive *receive);
+
+#endif

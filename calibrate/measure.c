@@ -1,0 +1,349 @@
+/* `ranvier calibrate`: measures, in rounds. A round visits every load, and under each load every run of the
+ * plan family and every link, so that a machine whose speed drifts is seen in all of its moods by all of
+ * them. */
+#include "calibrate/bench.h"
+#include "calibrate/family.h"
+#include "calibrate/links.h"
+#include "calibrate/machine.h"
+#include "calibrate/request.h"
+#include "calibrate/samples.h"
+#include "models/file.h"
+#include "runtime/engine/options.h"
+#include "runtime/engine/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_LOADS = 2, MOST_PASSES = 40 };
+
+/* How long and how often. */
+struct effort {
+        double seconds;       /* for all rounds together, if they can be had for that */
+        double visit_seconds; /* that a run is repeated for in one visit */
+        int least_rounds, most_rounds, repetitions;
+};
+static const struct effort QUICK = {20, 0.15, 2, 4, 4}, THOROUGH = {70, 0.3, 3, 12, 6};
+
+struct session {
+        struct net *net;
+        struct request request;
+        struct family family;
+        const struct effort *effort;
+        struct samples loads[MOST_LOADS];
+        int load_count;
+        int *passes;           /* of one visit to each run; 0: not known yet */
+        int steps_done, steps; /* for the progress line; `steps` is 0 until the first round is over */
+        double began, reported;
+};
+
+/* ---- progress, on the first rank's standard error ---- */
+
+static void show_bar(const struct session *s, double elapsed)
+{
+        enum { WIDTH = 30 };
+        double part = s->steps ? (double)s->steps_done / s->steps : 0;
+        int filled = (int)(part * WIDTH);
+        fprintf(stderr, "\rcalibrate [%.*s%*s] %3.0f %%", filled, "##############################",
+                WIDTH - filled, "", 100 * part);
+        if (s->steps)
+                fprintf(stderr, ", %.0f s left ", elapsed * (1 - part) / part);
+        fflush(stderr);
+}
+
+static void show_line(const struct session *s, double elapsed)
+{
+        if (s->steps)
+                fprintf(stderr, "calibrate: %.0f %%, %.0f s left\n", 100.0 * s->steps_done / s->steps,
+                        elapsed * (s->steps - s->steps_done) / s->steps_done);
+        else
+                fprintf(stderr, "calibrate: first round, step %d\n", s->steps_done);
+}
+
+static void step_done(struct session *s)
+{
+        double now = samples_clock();
+        bool terminal = isatty(STDERR_FILENO);
+        s->steps_done++;
+        if (s->net->rank != 0 || now - s->reported < (terminal ? 0.2 : 5))
+                return;
+        s->reported = now;
+        if (terminal)
+                show_bar(s, now - s->began);
+        else
+                show_line(s, now - s->began);
+}
+
+/* ---- measuring ---- */
+
+/* Other ranks cannot be told in time that one of them failed: end the job. */
+static void give_up(const struct session *s, const struct rv_error_info *err)
+{
+        fprintf(stderr, "ranvier calibrate: rank %d: %s\n", s->net->rank, err->sentence);
+        net_mpi_abort(s->net, rv_exit_status(err));
+}
+
+/* How often a run is repeated in a visit, from the length of its warm-up pass. */
+static int choose_passes(const struct session *s, const struct family_run *run, double seconds)
+{
+        int least = run->every_optimizer ? run->optimizer_count : 1;
+        double wanted = ceil(s->effort->visit_seconds / seconds);
+        int passes = wanted > MOST_PASSES ? MOST_PASSES : (int)wanted;
+        return passes > least ? passes : least;
+}
+
+static void visit_run(struct session *s, int round, int index, struct samples *samples)
+{
+        const struct family_run *run = &s->family.runs[index];
+        struct rv_error_info err = {0};
+        struct bench *bench = bench_open(run, s->request.threads, &err);
+        if (!bench)
+                give_up(s, &err);
+        if (samples->ranks > 1)
+                s->net->ops->barrier(s->net);
+        double start = samples_clock();
+        bench_pass(bench, s->net, 0, NULL);
+        if (s->passes[index] == 0)
+                s->passes[index] = choose_passes(s, run, samples_clock() - start);
+        for (int pass = 0; pass < s->passes[index]; pass++)
+                bench_pass(bench, s->net, pass + round, samples);
+        bench_close(bench);
+        step_done(s);
+}
+
+static void visit_runs(struct session *s, int round, struct samples *samples)
+{
+        struct links_receive receive = {0};
+        if (samples->ranks > 1)
+                links_post_receive(s->net, &receive);
+        for (int i = 0; i < s->family.run_count; i++)
+                visit_run(s, round, i, samples);
+        if (samples->ranks > 1)
+                links_take_receive(s->net, &receive);
+}
+
+/* The run that computes while messages are measured: the middle one of the family. */
+static void visit_messages(struct session *s, struct samples *samples)
+{
+        struct rv_error_info err = {0};
+        const struct family_run *run = &s->family.runs[s->family.run_count / 2];
+        struct bench *bench = bench_open(run, s->request.threads, &err);
+        if (!bench || links_messages(s->net, bench, s->effort->repetitions, samples, &err) != RV_OK)
+                give_up(s, &err);
+        bench_close(bench);
+        step_done(s);
+}
+
+static void visit_links(struct session *s, struct samples *samples)
+{
+        struct rv_error_info err = {0};
+        int repetitions = s->effort->repetitions;
+        if (bench_peak(s->request.threads, s->net, 2, samples, &err) != RV_OK ||
+            links_copies(s->net, s->request.threads, repetitions, samples, &err) != RV_OK)
+                give_up(s, &err);
+        step_done(s);
+        if (samples->ranks == 1)
+                return;
+        visit_messages(s, samples);
+        if (links_allreduces(s->net, s->family.largest_gradient_bytes, repetitions, samples, &err) != RV_OK)
+                give_up(s, &err);
+        step_done(s);
+}
+
+static void visit_load(struct session *s, int round, struct samples *samples)
+{
+        struct net *net = s->net;
+        if (samples->ranks < net->ranks && net->rank >= samples->ranks) {
+                links_sleep(net);
+                return;
+        }
+        if (samples->ranks == net->ranks)
+                net->ops->broadcast(net, s->passes, s->family.run_count * (int64_t)sizeof *s->passes, 0);
+        visit_runs(s, round, samples);
+        visit_links(s, samples);
+        if (samples->ranks < net->ranks)
+                links_wake(net);
+}
+
+/* The first round tells how many there is time for. */
+static void measure(struct session *s)
+{
+        int rounds = s->effort->least_rounds;
+        s->began = s->reported = samples_clock();
+        for (int round = 0; round < rounds; round++) {
+                for (int i = 0; i < s->load_count; i++)
+                        visit_load(s, round, &s->loads[i]);
+                if (round > 0)
+                        continue;
+                double fit = floor(s->effort->seconds / (samples_clock() - s->began));
+                if (fit > rounds)
+                        rounds = fit > s->effort->most_rounds ? s->effort->most_rounds : (int)fit;
+                s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
+                s->steps = rounds * s->steps_done;
+        }
+        for (int i = 0; i < s->load_count; i++)
+                if (s->loads[i].ranks > 1)
+                        samples_gather(&s->loads[i], s->net);
+        if (s->net->rank == 0 && isatty(STDERR_FILENO))
+                fprintf(stderr, "\r%60s\r", "");
+}
+
+/* ---- the profile ---- */
+
+static double peak_of(const struct profile_load *load)
+{
+        const int64_t size = BENCH_PEAK_SIZE;
+        struct kernel kernel = {.kind = KERNEL_MATMUL, .batch = 1, .m = size, .n = size, .k = size};
+        for (int i = 0; i < load->point_count; i++)
+                if (kernel_same(&load->points[i].kernel, &kernel))
+                        return kernel_flops(&kernel) / load->points[i].seconds;
+        return 0;
+}
+
+static struct profile make_profile(struct session *s)
+{
+        struct profile profile = {.device = "cpu",
+                                  .measured = true,
+                                  .element_bytes = s->family.runs[0].plan.element_bytes,
+                                  .device_memory_bytes = machine_memory_bytes() / s->net->ranks,
+                                  .machine = machine_describe(s->request.threads),
+                                  .load_count = s->load_count};
+        snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
+        snprintf(profile.source, sizeof profile.source,
+                 "measured by ranvier calibrate%s; peak: sgemm %d, one rank alone, %d thread%s",
+                 s->request.quick ? " --quick" : "", BENCH_PEAK_SIZE, s->request.threads,
+                 s->request.threads == 1 ? "" : "s");
+        profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
+        if (!profile.loads)
+                abort();
+        for (int i = 0; i < s->load_count; i++)
+                profile.loads[i] = samples_load(&s->loads[i], profile.element_bytes);
+        profile.peak_flops_per_second = peak_of(&profile.loads[0]);
+        return profile;
+}
+
+static void print_kernels(const struct profile_load *load)
+{
+        printf("\n%d rank%s at work: %.1f Gflop/s each in sgemm %d\n", load->ranks,
+               load->ranks == 1 ? "" : "s", peak_of(load) / 1e9, BENCH_PEAK_SIZE);
+        printf("  %-20s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
+        for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                const struct kernel_fit *fit = &load->fits[kind];
+                if (fit->present)
+                        printf("  %-20s %7d %8.1f %% %8.1f %%\n", kernel_name((enum kernel_kind)kind),
+                               fit->points, 100 * fit->median_error, 100 * fit->worst_error);
+        }
+}
+
+static void print_line(const char *name, const struct line_fit *fit)
+{
+        char text[REPORT_TEXT];
+        if (!fit->present)
+                return;
+        report_seconds(text, fit->latency_seconds);
+        printf("  %-20s %7d %8.1f %% %8.1f %%  %s + bytes / %.2f GB/s\n", name, fit->points,
+               100 * fit->median_error, 100 * fit->worst_error, text, 1e-9 / fit->seconds_per_byte);
+}
+
+static void print_profile(const struct profile *profile)
+{
+        char text[REPORT_TEXT];
+        for (int i = 0; i < profile->load_count; i++) {
+                const struct profile_load *load = &profile->loads[i];
+                print_kernels(load);
+                print_line("copy", &load->copy);
+                print_line("message", &load->message);
+                print_line("allreduce", &load->allreduce);
+                printf("  %-20s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
+        }
+}
+
+/* Kernels of the family that were not run, since blocks or parameters were cut to fit. */
+static int count_missing(const struct family *family, const struct profile_load *load)
+{
+        int missing = 0;
+        for (int i = 0; i < family->kernel_count; i++) {
+                int j = 0;
+                while (j < load->point_count && !kernel_same(&load->points[j].kernel, &family->kernels[i]))
+                        j++;
+                missing += j == load->point_count;
+        }
+        return missing;
+}
+
+static int write_profile(struct session *s, struct rv_error_info *err)
+{
+        struct profile profile = make_profile(s);
+        int missing = count_missing(&s->family, &profile.loads[0]);
+        int rc = profile_save(&profile, s->request.out, err);
+        if (rc == RV_OK) {
+                print_profile(&profile);
+                if (missing)
+                        printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",
+                               missing, missing == 1 ? "" : "s");
+                printf("\nprofile written to %s (%.0f s)\n", s->request.out, samples_clock() - s->began);
+        }
+        profile_free(&profile);
+        return rc;
+}
+
+/* ---- the command ---- */
+
+/* What only the first rank can know, told to all. */
+static int agree(struct net *net, int rc)
+{
+        net->ops->broadcast(net, &rc, sizeof rc, 0);
+        return rc;
+}
+
+static int prepare(struct session *s, struct rv_error_info *err)
+{
+        /* A quarter of the memory, shared by all ranks: a run needs room beside what is measured. */
+        int rc = family_init(&s->family, &s->request, machine_memory_bytes() / 4 / s->net->ranks, err);
+        if (rc != RV_OK)
+                return rc;
+        s->effort = s->request.quick ? &QUICK : &THOROUGH;
+        s->loads[s->load_count++].ranks = 1;
+        if (s->net->ranks > 1)
+                s->loads[s->load_count++].ranks = s->net->ranks;
+        s->passes = calloc((size_t)s->family.run_count, sizeof *s->passes);
+        if (!s->passes)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d runs", s->family.run_count);
+        return agree(s->net, s->net->rank == 0 ? file_check_writable(s->request.out, err) : RV_OK);
+}
+
+static int calibrate(struct session *s, struct rv_error_info *err)
+{
+        int rc = prepare(s, err);
+        if (rc != RV_OK)
+                goto out;
+        measure(s);
+        rc = agree(s->net, s->net->rank == 0 ? write_profile(s, err) : RV_OK);
+out:
+        for (int i = 0; i < s->load_count; i++)
+                samples_free(&s->loads[i]);
+        free(s->passes);
+        family_free(&s->family);
+        return rc;
+}
+
+int main(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct session session = {.net = net_mpi_open(&argc, &argv, &err)};
+        struct net *net = session.net;
+        if (!net) {
+                fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);
+                return rv_exit_status(&err);
+        }
+        int rc = request_parse(&session.request, argc, argv, net->ranks, net->rank != 0, &err);
+        if (rc == RV_OK)
+                rc = calibrate(&session, &err);
+        if (rc < 0 && net->rank == 0)
+                fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);
+        if (rc < 0 && err.code == RV_OK)
+                err.code = (enum rv_error)rc; /* the first rank's */
+        net->ops->close(net);
+        return rc < 0 ? rv_exit_status(&err) : 0;
+}

@@ -1,0 +1,191 @@
+#include "calibrate/request.h"
+
+#include "runtime/engine/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum key {
+        KEY_OUT = 0x300,
+        KEY_QUICK,
+        KEY_RANKS,
+        KEY_DEVICE,
+        KEY_MODEL,
+        KEY_MICRO_BATCH_SIZE,
+        KEY_SEQ_LEN,
+        KEY_PP,
+        KEY_BUCKET_PARAMS,
+        KEY_THREADS
+};
+
+static const struct argp_option argp_options[] = {
+        {"out", KEY_OUT, "PROFILE", 0, "Write the profile (JSON) to this file", 1},
+        {"quick", KEY_QUICK, 0, 0, "Fewer repetitions: under half a minute instead of about one and a half",
+         1},
+        {"ranks", KEY_RANKS, "N", 0,
+         "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
+        {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
+        {"threads", KEY_THREADS, "T", 0, "BLAS threads of each rank (default 1)", 1},
+        {0, 0, 0, 0, "The plan family, whose kernels are measured; all others are then fitted:", 2},
+        {"model", KEY_MODEL, "MODEL,...", 0, "Presets or config.json files (default demo)", 2},
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,...", 0, "Sequences of a micro-batch (default 1,2,4,8)",
+         2},
+        {"seq-len", KEY_SEQ_LEN, "S,...", 0, "Tokens of a sequence (default: each model's n_positions)", 2},
+        {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
+        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0, "Parameters of one optimizer update (default 16000000)",
+         2},
+        {0},
+};
+
+/* The command line before it is looked into. */
+struct words {
+        struct request *request;
+        const char *models;
+        int ranks;
+};
+
+static int parse_one(const char *option, const char *text, int most, int *value, struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int rc = options_parse_int(option, text, 1, most, &number, err);
+        if (rc == RV_OK)
+                *value = (int)number;
+        return rc;
+}
+
+/* The next element of a list "a,b,c" into `word`; NULL after the last. */
+static const char *next_word(const char *list, char *word, size_t word_size)
+{
+        size_t length = strcspn(list, ",");
+        snprintf(word, word_size, "%.*s", (int)length, list);
+        return list[length] ? list + length + 1 : NULL;
+}
+
+static int parse_list(const char *option, const char *text, struct request_list *list,
+                      struct rv_error_info *err)
+{
+        char word[256];
+        list->count = 0;
+        while (text) {
+                if (list->count == REQUEST_LIST)
+                        return rv_fail(err, RV_EINPUT, "%s: more than %d values", option, REQUEST_LIST);
+                text = next_word(text, word, sizeof word);
+                int rc = parse_one(option, word, 1 << 20, &list->values[list->count], err);
+                if (rc != RV_OK)
+                        return rc;
+                list->count++;
+        }
+        return RV_OK;
+}
+
+static int parse_device(const char *text, struct rv_error_info *err)
+{
+        if (strcmp(text, "cpu") == 0)
+                return RV_OK;
+        if (strcmp(text, "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--device cuda is not built yet; --device cpu is");
+        return rv_fail(err, RV_EINPUT, "--device: '%s' is not known; there is cpu (and, not built yet, cuda)",
+                       text);
+}
+
+static int parse_option(struct words *words, int key, const char *text, struct rv_error_info *err)
+{
+        struct request *request = words->request;
+        switch (key) {
+        case KEY_OUT:
+                request->out = text;
+                return RV_OK;
+        case KEY_QUICK:
+                request->quick = true;
+                return RV_OK;
+        case KEY_RANKS:
+                return parse_one("--ranks", text, 1 << 20, &words->ranks, err);
+        case KEY_DEVICE:
+                return parse_device(text, err);
+        case KEY_MODEL:
+                words->models = text;
+                return RV_OK;
+        case KEY_MICRO_BATCH_SIZE:
+                return parse_list("--micro-batch-size", text, &request->micro_batch_sizes, err);
+        case KEY_SEQ_LEN:
+                return parse_list("--seq-len", text, &request->seq_lens, err);
+        case KEY_PP:
+                return parse_list("--pp", text, &request->stages, err);
+        case KEY_BUCKET_PARAMS:
+                return options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40,
+                                         &request->bucket_parameters, err);
+        default:
+                return parse_one("--threads", text, 4096, &request->threads, err);
+        }
+}
+
+static error_t parser(int key, char *text, struct argp_state *state)
+{
+        if (key < KEY_OUT || key > KEY_THREADS)
+                return ARGP_ERR_UNKNOWN;
+        return parse_option(state->input, key, text, state->hook) == RV_OK ? 0 : EINVAL;
+}
+
+static const struct argp argp = {
+        .options = argp_options,
+        .parser = parser,
+        .doc = "Measures what this machine's kernels, copies, messages and all-reduces take, under the load "
+               "that a run "
+               "has, and writes a profile for ranvier simulate.",
+};
+
+static int load_models(struct request *request, const char *models, struct rv_error_info *err)
+{
+        char word[1024];
+        while (models) {
+                if (request->gpt_count == REQUEST_MODELS)
+                        return rv_fail(err, RV_EINPUT, "--model: more than %d models", REQUEST_MODELS);
+                models = next_word(models, word, sizeof word);
+                int rc = gpt_load(&request->gpts[request->gpt_count], word, err);
+                if (rc != RV_OK)
+                        return rc;
+                request->gpt_count++;
+        }
+        return RV_OK;
+}
+
+/* Every model must bear every sequence length and number of stages. */
+static int check_shapes(const struct request *request, struct rv_error_info *err)
+{
+        for (int i = 0; i < request->gpt_count; i++) {
+                const struct gpt *gpt = &request->gpts[i];
+                for (int j = 0; j < request->seq_lens.count; j++)
+                        if (request->seq_lens.values[j] > gpt->n_positions)
+                                return rv_fail(err, RV_EPLAN,
+                                               "--seq-len %d is longer than the n_positions %d of %s",
+                                               request->seq_lens.values[j], gpt->n_positions, gpt->name);
+                for (int j = 0; j < request->stages.count; j++)
+                        if (request->stages.values[j] > gpt->n_layer)
+                                return rv_fail(err, RV_EPLAN,
+                                               "--pp %d needs at least as many layers, but %s has n_layer %d",
+                                               request->stages.values[j], gpt->name, gpt->n_layer);
+        }
+        return RV_OK;
+}
+
+int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
+                  struct rv_error_info *err)
+{
+        *request = (struct request){.micro_batch_sizes = {{1, 2, 4, 8}, 4},
+                                    .threads = 1,
+                                    .ranks = ranks,
+                                    .bucket_parameters = 16000000};
+        struct words words = {.request = request, .models = "demo"};
+        int rc = options_parse(&argp, argc, argv, &words, quiet, err);
+        if (rc != RV_OK)
+                return rc;
+        if (!request->out)
+                return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
+        if (words.ranks && words.ranks != ranks)
+                return rv_fail(err, RV_EINPUT,
+                               "--ranks %d, but %d %s started; start as many with mpirun -n %d", words.ranks,
+                               ranks, ranks == 1 ? "rank was" : "ranks were", words.ranks);
+        rc = load_models(request, words.models, err);
+        return rc == RV_OK ? check_shapes(request, err) : rc;
+}

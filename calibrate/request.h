@@ -1,0 +1,32 @@
+/* What `ranvier calibrate` is asked for: the plan family whose kernels are timed, and where the profile goes.
+ */
+#ifndef RANVIER_CALIBRATE_REQUEST_H
+#define RANVIER_CALIBRATE_REQUEST_H
+
+#include "models/gpt.h"
+
+enum { REQUEST_MODELS = 16, REQUEST_LIST = 32 };
+
+struct request_list {
+        int values[REQUEST_LIST], count;
+};
+
+struct request {
+        const char *out;
+        struct gpt gpts[REQUEST_MODELS];
+        int gpt_count;
+        struct request_list micro_batch_sizes;
+        struct request_list seq_lens; /* none: each model's n_positions */
+        struct request_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
+        int64_t bucket_parameters;
+        int threads;
+        int ranks; /* as started */
+        bool quick;
+};
+
+/* Parses the command line (see options_parse: `quiet` on every rank but the first) and checks it against the
+ * `ranks` that were started. Returns 0, OPTIONS_DONE, or an error that is the same on all ranks. */
+int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
+                  struct rv_error_info *err);
+
+#endif

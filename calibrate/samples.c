@@ -1,0 +1,152 @@
+#include "calibrate/samples.h"
+
+#include "calibrate/fit.h"
+#include "runtime/engine/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void *resized(void *array, size_t count, size_t element_bytes)
+{
+        void *larger = realloc(array, count * element_bytes);
+        if (!larger)
+                abort();
+        return larger;
+}
+
+void series_add(struct series *series, double value)
+{
+        if (series->count == series->capacity) {
+                series->capacity = series->capacity ? 2 * series->capacity : 16;
+                series->values = resized(series->values, (size_t)series->capacity, sizeof *series->values);
+        }
+        series->values[series->count++] = value;
+}
+
+double series_quantile(struct series *series, double q)
+{
+        return series->count ? report_quantile(series->values, series->count, q) : 0;
+}
+
+void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds)
+{
+        int i = 0;
+        while (i < samples->kernel_count && !kernel_same(&samples->kernels[i].kernel, kernel))
+                i++;
+        if (i == samples->kernel_count) {
+                samples->kernels = resized(samples->kernels, (size_t)i + 1, sizeof *samples->kernels);
+                samples->kernels[samples->kernel_count++] = (struct kernel_series){.kernel = *kernel};
+        }
+        series_add(&samples->kernels[i].seconds, seconds);
+}
+
+void samples_add_line(struct line_set *set, int64_t bytes, double seconds)
+{
+        int i = 0;
+        while (i < set->count && set->lines[i].bytes != bytes)
+                i++;
+        if (i == set->count) {
+                set->lines = resized(set->lines, (size_t)i + 1, sizeof *set->lines);
+                set->lines[set->count++] = (struct line_series){.bytes = bytes};
+        }
+        series_add(&set->lines[i].seconds, seconds);
+}
+
+static void line_set_free(struct line_set *set)
+{
+        for (int i = 0; i < set->count; i++)
+                free(set->lines[i].seconds.values);
+        free(set->lines);
+}
+
+void samples_free(struct samples *samples)
+{
+        for (int i = 0; i < samples->kernel_count; i++)
+                free(samples->kernels[i].seconds.values);
+        free(samples->kernels);
+        free(samples->gaps.values);
+        line_set_free(&samples->copies);
+        line_set_free(&samples->messages);
+        line_set_free(&samples->allreduces);
+        memset(samples, 0, sizeof *samples);
+}
+
+static void gather_series(struct series *series, struct net *net)
+{
+        int64_t bytes = (int64_t)series->count * (int64_t)sizeof *series->values;
+        double *all = NULL;
+        if (net->rank == 0)
+                all = resized(NULL, (size_t)net->ranks * (size_t)series->count + 1, sizeof *all);
+        net->ops->gather(net, series->values, bytes, all);
+        if (net->rank == 0) {
+                free(series->values);
+                series->values = all;
+                series->count *= net->ranks;
+                series->capacity = series->count + 1;
+        }
+}
+
+static void gather_lines(struct line_set *set, struct net *net)
+{
+        for (int i = 0; i < set->count; i++)
+                gather_series(&set->lines[i].seconds, net);
+}
+
+void samples_gather(struct samples *samples, struct net *net)
+{
+        for (int i = 0; i < samples->kernel_count; i++)
+                gather_series(&samples->kernels[i].seconds, net);
+        gather_series(&samples->gaps, net);
+        gather_lines(&samples->copies, net);
+        gather_lines(&samples->allreduces, net);
+}
+
+/* The points of a set of lines; the caller owns them. */
+static struct line_point *line_points(struct line_set *set)
+{
+        struct line_point *points = resized(NULL, (size_t)set->count + 1, sizeof *points);
+        for (int i = 0; i < set->count; i++)
+                points[i] = (struct line_point){set->lines[i].bytes,
+                                                series_quantile(&set->lines[i].seconds, 0.5)};
+        return points;
+}
+
+static struct kernel_point kernel_point(struct kernel_series *series)
+{
+        return (struct kernel_point){.kernel = series->kernel,
+                                     .seconds = series_quantile(&series->seconds, 0.5),
+                                     .p10 = series_quantile(&series->seconds, 0.1),
+                                     .p90 = series_quantile(&series->seconds, 0.9),
+                                     .samples = series->seconds.count};
+}
+
+struct profile_load samples_load(struct samples *samples, int element_bytes)
+{
+        struct profile_load load = {.ranks = samples->ranks,
+                                    .op_overhead_seconds = series_quantile(&samples->gaps, 0.5),
+                                    .point_count = samples->kernel_count,
+                                    .copy_count = samples->copies.count,
+                                    .message_count = samples->messages.count,
+                                    .allreduce_count = samples->allreduces.count};
+        load.points = resized(NULL, (size_t)samples->kernel_count + 1, sizeof *load.points);
+        for (int i = 0; i < samples->kernel_count; i++)
+                load.points[i] = kernel_point(&samples->kernels[i]);
+        load.copy_points = line_points(&samples->copies);
+        load.message_points = line_points(&samples->messages);
+        load.allreduce_points = line_points(&samples->allreduces);
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                load.fits[kind] =
+                        fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, element_bytes);
+        load.copy = fit_line(load.copy_points, load.copy_count);
+        load.message = fit_line(load.message_points, load.message_count);
+        load.allreduce = fit_line(load.allreduce_points, load.allreduce_count);
+        return load;
+}
+
+double samples_clock(void)
+{
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}

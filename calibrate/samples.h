@@ -1,0 +1,54 @@
+/* Samples as they are taken, by shape and by size, on each rank; gathered to the first rank at the end. */
+#ifndef RANVIER_CALIBRATE_SAMPLES_H
+#define RANVIER_CALIBRATE_SAMPLES_H
+
+#include "calibrate/profile.h"
+#include "runtime/net/net.h"
+
+struct series {
+        double *values;
+        int count, capacity;
+};
+
+struct kernel_series {
+        struct kernel kernel;
+        struct series seconds;
+};
+
+struct line_series {
+        int64_t bytes;
+        struct series seconds;
+};
+struct line_set {
+        struct line_series *lines;
+        int count;
+};
+
+/* All that is measured under one load. */
+struct samples {
+        int ranks;
+        struct kernel_series *kernels;
+        int kernel_count;
+        struct series gaps; /* from an operation's last kernel to the next operation's first */
+        struct line_set copies, messages, allreduces;
+};
+
+void series_add(struct series *series, double value);
+/* Sorts the values; 0 if there are none. */
+double series_quantile(struct series *series, double q);
+
+void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds);
+void samples_add_line(struct line_set *set, int64_t bytes, double seconds);
+void samples_free(struct samples *samples);
+
+/* Appends all ranks' samples to the first rank's. Every rank has taken the same samples in the same order,
+ * but for messages, which the first one keeps. */
+void samples_gather(struct samples *samples, struct net *net);
+
+/* Medians as a load of a profile, with fits; its arrays belong to the load. */
+struct profile_load samples_load(struct samples *samples, int element_bytes);
+
+/* Monotonic seconds. */
+double samples_clock(void);
+
+#endif

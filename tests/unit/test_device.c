@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 static struct device *open_cpu(void)
 {
@@ -150,6 +151,37 @@ static void an_event_is_reached_after_the_work_before_it(void **state)
         device->ops->close(device);
 }
 
+struct slow_lane {
+        atomic_bool started, finished;
+};
+
+static void be_slow(void *context, const struct kernel *kernel, double seconds)
+{
+        (void)kernel;
+        (void)seconds;
+        struct slow_lane *slow = context;
+        atomic_store(&slow->started, true);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        atomic_store(&slow->finished, true);
+}
+
+static void synchronize_waits_for_what_is_running(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        struct slow_lane slow = {false, false};
+        device->recorder = be_slow;
+        device->recorder_context = &slow;
+        real x = 1;
+        double sum;
+        kernels_squared_norm(device, &sum, &x, 1, false);
+        while (!atomic_load(&slow.started)) /* now the queue is empty, and the lane at work */
+                sched_yield();
+        device->ops->synchronize(device);
+        assert_true(atomic_load(&slow.finished));
+        device->ops->close(device);
+}
+
 static void memory_is_zeroed_aligned_and_counted_by_category(void **state)
 {
         (void)state;
@@ -248,6 +280,7 @@ int main(void)
                 cmocka_unit_test(lanes_run_at_the_same_time),
                 cmocka_unit_test(poll_returns_each_token_once_and_a_lane_s_in_order),
                 cmocka_unit_test(an_event_is_reached_after_the_work_before_it),
+                cmocka_unit_test(synchronize_waits_for_what_is_running),
                 cmocka_unit_test(memory_is_zeroed_aligned_and_counted_by_category),
                 cmocka_unit_test(more_memory_than_there_is_is_refused),
                 cmocka_unit_test(a_stage_takes_the_memory_that_is_predicted_to_the_byte),

@@ -165,13 +165,14 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
         }
 }
 
+/* Widths of a whole group of partial sums and a rest. */
 static void check_network(bool tied, int stages)
 {
         const struct gpt gpt = {.name = "tiny",
                                 .n_layer = 2,
-                                .n_embd = 12,
-                                .n_head = 3,
-                                .vocab_size = 11,
+                                .n_embd = 20,
+                                .n_head = 5,
+                                .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = tied};
         struct network net = open_network(&gpt, stages);
@@ -218,9 +219,9 @@ static void two_stages_give_the_gradients_of_one(void **state)
         (void)state;
         const struct gpt gpt = {.name = "tiny",
                                 .n_layer = 2,
-                                .n_embd = 12,
-                                .n_head = 3,
-                                .vocab_size = 11,
+                                .n_embd = 20,
+                                .n_head = 5,
+                                .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = true};
         struct network one = open_network(&gpt, 1), two = open_network(&gpt, 2);

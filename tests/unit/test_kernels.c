@@ -595,7 +595,7 @@ static double logits_row(const real *x, int64_t V, double *p)
                 sum += p[v] = exp((double)x[v] - most);
         for (int64_t v = 0; v < V; v++)
                 p[v] /= sum;
-        return most + log(sum);
+        return most + log(fmax(sum, 1)); /* the largest term is 1 */
 }
 
 /* A difference x - max rounds once; the sum of V exponentials adds V u, as relative error of p and absolute

@@ -1,0 +1,27 @@
+/* The third world: a cluster on paper. A virtual clock, a binary heap of completions, durations from a
+ * function that the test gives; no library. It drives the same engine as the real and the simulated world. */
+#ifndef RANVIER_TESTS_PAPER_H
+#define RANVIER_TESTS_PAPER_H
+
+#include "runtime/engine/engine.h"
+
+/* Seconds that `op` takes on `rank`; for messages the transit time (asked of the sender). */
+typedef double paper_seconds_fn(void *context, int rank, const struct op *op);
+/* Sees every operation when it is issued. */
+typedef void paper_watch_fn(void *context, int rank, const struct op *op);
+
+struct paper;
+
+/* pp x dp ranks of one plan; `parameters` of every stage. `eager`: a send completes without waiting for its
+ * receive. */
+struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager, paper_seconds_fn *seconds,
+                        paper_watch_fn *issued, paper_watch_fn *completed, void *context);
+void paper_delete(struct paper *paper);
+
+/* Runs one batch; returns its makespan, or a negative number if the world came to rest before every rank was
+ * done. */
+double paper_run(struct paper *paper);
+
+struct engine *paper_engine(struct paper *paper, int rank);
+
+#endif

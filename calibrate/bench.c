@@ -136,6 +136,19 @@ static void keep_samples(const struct bench *bench, struct samples *samples)
         }
 }
 
+/* What the compute lane spent in the forward and backward, the pass's first two operations. */
+static double pass_seconds(const struct bench *bench)
+{
+        double seconds = 0;
+        for (int operation = 0; operation < 2; operation++) {
+                int first = bench->starts[operation];
+                int after =
+                        operation + 1 < bench->start_count ? bench->starts[operation + 1] : bench->log_count;
+                seconds += bench->log[after - 1].end - bench->log[first].end + bench->log[first].seconds;
+        }
+        return seconds;
+}
+
 static void optimizer_operations(struct bench *bench, struct net *net,
                                  const struct family_optimizer *optimizer)
 {
@@ -166,7 +179,7 @@ static void optimizer_operations(struct bench *bench, struct net *net,
         }
 }
 
-void bench_pass(struct bench *bench, struct net *net, int turn, struct samples *samples)
+double bench_pass(struct bench *bench, struct net *net, int turn, struct samples *samples)
 {
         double scale = 1.0 / (bench->run.plan.micro_batch_size * (double)bench->run.plan.seq_len);
         bench->log_count = bench->start_count = 0;
@@ -183,6 +196,7 @@ void bench_pass(struct bench *bench, struct net *net, int turn, struct samples *
         bench->device->recorder = NULL;
         if (samples)
                 keep_samples(bench, samples);
+        return pass_seconds(bench);
 }
 
 int bench_peak(int threads, struct net *net, int repetitions, struct samples *samples,

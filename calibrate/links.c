@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TOKEN_RECEIVE, TOKEN_SEND, TOKEN_REDUCE, TOKEN_COPY };
+enum { TOKEN_RECEIVE, TOKEN_SEND, TOKEN_READY, TOKEN_REPORT, TOKEN_REDUCE, TOKEN_COPY };
 
 /* Waits for the next completion of the network, keeping `bench` (may be NULL) at work. */
 static int next_token(struct net *net, struct bench *bench)
@@ -50,79 +50,88 @@ out:
         return rc;
 }
 
-enum { LEAST_MESSAGE = 1024, MOST_MESSAGE = 8 << 20 };
-
-/* Rank 0 sends and times until the answer is back: twice one way. */
-static void ask(struct net *net, struct bench *bench, char *buffers[2], int repetitions,
-                struct samples *samples)
+/* A byte to every rank from `first` on. */
+static void wake_from(struct net *net, int first)
 {
-        for (int i = -1; i < repetitions; i++) { /* the first one warms up */
-                for (int64_t bytes = LEAST_MESSAGE; bytes <= MOST_MESSAGE; bytes *= 2) {
-                        double start = samples_clock(), end = start;
-                        net->ops->ireceive(net, buffers[0], bytes, 1, NET_TAG_ACTIVATION, TOKEN_RECEIVE);
-                        net->ops->isend(net, buffers[1], bytes, 1, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
-                        for (int pending = 2; pending > 0; pending--)
-                                if (next_token(net, bench) == TOKEN_RECEIVE)
-                                        end = samples_clock();
-                        if (i >= 0)
-                                samples_add_line(&samples->messages, bytes, (end - start) / 2);
-                }
+        char byte = 0;
+        for (int rank = first; rank < net->ranks; rank++) {
+                net->ops->isend(net, &byte, 1, rank, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
+                next_token(net, NULL);
         }
 }
 
-/* Rank 1 sends each message back; the next receive is posted before, as a pipeline's ranks do. */
-static void answer(struct net *net, struct bench *bench, char *buffers[2], int repetitions)
+enum { LEAST_MESSAGE = 4096, MOST_MESSAGE = 8 << 20 };
+
+/* Sends when the receiver is ready, with the time of sending in the message; the receiver tells how long it
+ * took. */
+static double send_message(struct net *net, struct bench *bench, char *buffer, int64_t bytes)
 {
-        int sending = 0;
-        for (int i = -1; i < repetitions; i++) {
+        int peer = 1 - net->rank;
+        double start, seconds = 0;
+        char ready;
+        net->ops->ireceive(net, &ready, 1, peer, NET_TAG_GRADIENT, TOKEN_READY);
+        next_token(net, bench);
+        net->ops->ireceive(net, &seconds, sizeof seconds, peer, NET_TAG_GRADIENT, TOKEN_REPORT);
+        start = samples_clock();
+        memcpy(buffer, &start, sizeof start);
+        net->ops->isend(net, buffer, bytes, peer, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
+        for (int pending = 2; pending > 0; pending--)
+                next_token(net, bench);
+        bench_drain(bench);
+        return seconds;
+}
+
+static double receive_message(struct net *net, char *buffer, int64_t bytes)
+{
+        int peer = 1 - net->rank;
+        double start, end = 0, seconds;
+        char ready = 0;
+        net->ops->ireceive(net, buffer, bytes, peer, NET_TAG_ACTIVATION, TOKEN_RECEIVE);
+        net->ops->isend(net, &ready, 1, peer, NET_TAG_GRADIENT, 0, TOKEN_SEND);
+        for (int pending = 2; pending > 0; pending--)
+                if (next_token(net, NULL) == TOKEN_RECEIVE)
+                        end = samples_clock();
+        memcpy(&start, buffer, sizeof start);
+        seconds = end - start;
+        net->ops->isend(net, &seconds, sizeof seconds, peer, NET_TAG_GRADIENT, 0, TOKEN_SEND);
+        next_token(net, NULL);
+        return seconds;
+}
+
+static void exchange_messages(struct net *net, struct bench *bench, char *buffer, int repetitions,
+                              struct samples *samples)
+{
+        for (int i = -1; i < repetitions; i++) { /* the first one warms up */
                 for (int64_t bytes = LEAST_MESSAGE; bytes <= MOST_MESSAGE; bytes *= 2) {
-                        bool last = i == repetitions - 1 && bytes == MOST_MESSAGE,
-                             first = i < 0 && bytes == LEAST_MESSAGE;
-                        int64_t next = bytes == MOST_MESSAGE ? LEAST_MESSAGE : 2 * bytes;
-                        if (first)
-                                net->ops->ireceive(net, buffers[0], bytes, 0, NET_TAG_ACTIVATION,
-                                                   TOKEN_RECEIVE);
-                        while (next_token(net, bench) != TOKEN_RECEIVE)
-                                sending--;
-                        if (!last)
-                                net->ops->ireceive(net, buffers[0], next, 0, NET_TAG_ACTIVATION,
-                                                   TOKEN_RECEIVE);
-                        net->ops->isend(net, buffers[1], bytes, 0, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
-                        sending++;
+                        for (int sender = 0; sender < 2; sender++) {
+                                double seconds = net->rank == sender ? send_message(net, bench, buffer, bytes)
+                                                                     : receive_message(net, buffer, bytes);
+                                if (i >= 0)
+                                        samples_add_line(&samples->messages, bytes, seconds);
+                        }
                 }
         }
-        for (; sending > 0; sending--)
-                next_token(net, bench);
 }
 
 int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
                    struct rv_error_info *err)
 {
-        char *buffers[2] = {calloc(1, MOST_MESSAGE), calloc(1, MOST_MESSAGE)}, byte = 0;
-        int rc = RV_OK;
-        if (!buffers[0] || !buffers[1]) {
-                rc = rv_fail(err, RV_ESYSTEM, "no memory for messages of %d MiB", MOST_MESSAGE >> 20);
-                goto out;
-        }
-        memset(buffers[1], 1, MOST_MESSAGE);
+        char *buffer = malloc(MOST_MESSAGE), byte = 0;
+        if (!buffer)
+                return rv_fail(err, RV_ESYSTEM, "no memory for messages of %d MiB", MOST_MESSAGE >> 20);
+        memset(buffer, 1, MOST_MESSAGE);
         net->ops->barrier(net);
+        if (net->rank < 2)
+                exchange_messages(net, bench, buffer, repetitions, samples);
         if (net->rank == 0) {
-                ask(net, bench, buffers, repetitions, samples);
-                for (int rank = 2; rank < net->ranks; rank++) {
-                        net->ops->isend(net, &byte, 1, rank, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
-                        next_token(net, NULL);
-                }
-        } else if (net->rank == 1) {
-                answer(net, bench, buffers, repetitions);
-        } else { /* computes until rank 0 has measured */
+                wake_from(net, 2);
+        } else if (net->rank >= 2) { /* computes until they have measured */
                 net->ops->ireceive(net, &byte, 1, 0, NET_TAG_ACTIVATION, TOKEN_RECEIVE);
                 next_token(net, bench);
+                bench_drain(bench);
         }
-        bench_drain(bench);
-out:
-        free(buffers[0]);
-        free(buffers[1]);
-        return rc;
+        free(buffer);
+        return RV_OK;
 }
 
 static void allreduce(struct net *net, float *buffer, int64_t bytes, struct samples *samples)
@@ -145,6 +154,7 @@ int links_allreduces(struct net *net, int64_t largest_bytes, int repetitions, st
                                (long long)largest_bytes);
         allreduce(net, buffer, largest_bytes, NULL); /* warms up */
         for (int i = 0; i < repetitions; i++) {
+                allreduce(net, buffer, 8, NULL); /* ends the large ones' wake */
                 for (int64_t bytes = 8; bytes < largest_bytes; bytes *= 4)
                         allreduce(net, buffer, bytes, samples);
                 allreduce(net, buffer, largest_bytes, samples);
@@ -164,11 +174,7 @@ void links_sleep(struct net *net)
 
 void links_wake(struct net *net)
 {
-        char byte = 0;
-        for (int rank = 1; rank < net->ranks; rank++) {
-                net->ops->isend(net, &byte, 1, rank, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
-                next_token(net, NULL);
-        }
+        wake_from(net, 1);
 }
 
 void links_post_receive(struct net *net, struct links_receive *receive)

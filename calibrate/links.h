@@ -9,8 +9,9 @@
 int links_copies(struct net *net, int threads, int repetitions, struct samples *samples,
                  struct rv_error_info *err);
 
-/* Messages between ranks 0 and 1, 1 KiB to 8 MiB, one way, while every rank's `bench` computes. Rank 0 keeps
- * them. */
+/* Messages between ranks 0 and 1, 4 KiB to 8 MiB, one way, each rank sending in turn: the sender's `bench`
+ * computes, the receiver's lane is idle (the messages that a run waits for find it so; a busy receiver does
+ * not wait). The clocks of both ranks must be the same: they are on one machine. */
 int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
                    struct rv_error_info *err);
 

@@ -24,7 +24,7 @@ struct effort {
         double visit_seconds; /* that a run is repeated for in one visit */
         int least_rounds, most_rounds, repetitions;
 };
-static const struct effort QUICK = {20, 0.15, 2, 4, 4}, THOROUGH = {70, 0.3, 3, 12, 6};
+static const struct effort QUICK = {17, 0.15, 2, 4, 4}, THOROUGH = {70, 0.3, 3, 12, 6};
 
 struct session {
         struct net *net;
@@ -107,7 +107,7 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
         if (s->passes[index] == 0)
                 s->passes[index] = choose_passes(s, run, samples_clock() - start);
         for (int pass = 0; pass < s->passes[index]; pass++)
-                bench_pass(bench, s->net, pass + round, samples);
+                series_add(&samples->passes[index], bench_pass(bench, s->net, pass + round, samples));
         bench_close(bench);
         step_done(s);
 }
@@ -166,21 +166,30 @@ static void visit_load(struct session *s, int round, struct samples *samples)
                 links_wake(net);
 }
 
-/* The first round tells how many there is time for. */
+/* How many rounds there are in all, after `done` of them: as many as there is time for at their speed so far.
+ * The first rank's clock decides. */
+static int choose_rounds(const struct session *s, int done)
+{
+        const struct effort *effort = s->effort;
+        double each = (samples_clock() - s->began) / done;
+        int rounds = (int)fmin(floor(effort->seconds / each), effort->most_rounds);
+        if (rounds < effort->least_rounds)
+                rounds = effort->least_rounds;
+        if (rounds < done)
+                rounds = done;
+        s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
+        return rounds;
+}
+
 static void measure(struct session *s)
 {
-        int rounds = s->effort->least_rounds;
+        int rounds = 1;
         s->began = s->reported = samples_clock();
         for (int round = 0; round < rounds; round++) {
                 for (int i = 0; i < s->load_count; i++)
                         visit_load(s, round, &s->loads[i]);
-                if (round > 0)
-                        continue;
-                double fit = floor(s->effort->seconds / (samples_clock() - s->began));
-                if (fit > rounds)
-                        rounds = fit > s->effort->most_rounds ? s->effort->most_rounds : (int)fit;
-                s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
-                s->steps = rounds * s->steps_done;
+                rounds = choose_rounds(s, round + 1);
+                s->steps = s->steps_done / (round + 1) * rounds;
         }
         for (int i = 0; i < s->load_count; i++)
                 if (s->loads[i].ranks > 1)
@@ -246,7 +255,41 @@ static void print_line(const char *name, const struct line_fit *fit)
                100 * fit->median_error, 100 * fit->worst_error, text, 1e-9 / fit->seconds_per_byte);
 }
 
-static void print_profile(const struct profile *profile)
+/* Whether the whole is the sum of its parts: a run's forward and backward as the profile prices them, kernel
+ * by kernel, over what they took. */
+static double closure(const struct profile *profile, const struct profile_load *load,
+                      const struct family_run *run, struct series *passes)
+{
+        int B = run->plan.micro_batch_size, T = run->plan.seq_len;
+        int forward = workload_forward(&run->gpt, &run->stage, B, T, false, NULL);
+        int count = forward + workload_backward(&run->gpt, &run->stage, B, T, NULL);
+        struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
+        double sum = 0, seconds;
+        if (!kernels)
+                abort();
+        workload_forward(&run->gpt, &run->stage, B, T, false, kernels);
+        workload_backward(&run->gpt, &run->stage, B, T, kernels + forward);
+        for (int i = 0; i < count; i++)
+                if (profile_kernel_seconds(profile, load, &kernels[i], false, &seconds, NULL, NULL) == RV_OK)
+                        sum += seconds;
+        free(kernels);
+        return sum / series_quantile(passes, 0.5);
+}
+
+static void print_closure(struct session *s, const struct profile *profile, int load)
+{
+        double least = INFINITY, most = 0;
+        for (int i = 0; i < s->family.run_count; i++) {
+                double part = closure(profile, &profile->loads[load], &s->family.runs[i],
+                                      &s->loads[load].passes[i]);
+                least = part < least ? part : least;
+                most = part > most ? part : most;
+        }
+        printf("  %-20s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
+               100 * least, 100 * most);
+}
+
+static void print_profile(struct session *s, const struct profile *profile)
 {
         char text[REPORT_TEXT];
         for (int i = 0; i < profile->load_count; i++) {
@@ -256,6 +299,7 @@ static void print_profile(const struct profile *profile)
                 print_line("message", &load->message);
                 print_line("allreduce", &load->allreduce);
                 printf("  %-20s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
+                print_closure(s, profile, i);
         }
 }
 
@@ -278,7 +322,7 @@ static int write_profile(struct session *s, struct rv_error_info *err)
         int missing = count_missing(&s->family, &profile.loads[0]);
         int rc = profile_save(&profile, s->request.out, err);
         if (rc == RV_OK) {
-                print_profile(&profile);
+                print_profile(s, &profile);
                 if (missing)
                         printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",
                                missing, missing == 1 ? "" : "s");
@@ -304,9 +348,9 @@ static int prepare(struct session *s, struct rv_error_info *err)
         if (rc != RV_OK)
                 return rc;
         s->effort = s->request.quick ? &QUICK : &THOROUGH;
-        s->loads[s->load_count++].ranks = 1;
+        samples_init(&s->loads[s->load_count++], 1, s->family.run_count);
         if (s->net->ranks > 1)
-                s->loads[s->load_count++].ranks = s->net->ranks;
+                samples_init(&s->loads[s->load_count++], s->net->ranks, s->family.run_count);
         s->passes = calloc((size_t)s->family.run_count, sizeof *s->passes);
         if (!s->passes)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d runs", s->family.run_count);

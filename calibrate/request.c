@@ -43,6 +43,8 @@ struct words {
         struct request *request;
         const char *models;
         int ranks;
+        struct rv_error_info
+                *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
 };
 
 static int parse_one(const char *option, const char *text, int most, int *value, struct rv_error_info *err)
@@ -124,7 +126,8 @@ static error_t parser(int key, char *text, struct argp_state *state)
 {
         if (key < KEY_OUT || key > KEY_THREADS)
                 return ARGP_ERR_UNKNOWN;
-        return parse_option(state->input, key, text, state->hook) == RV_OK ? 0 : EINVAL;
+        struct words *words = state->input;
+        return parse_option(words, key, text, words->err) == RV_OK ? 0 : EINVAL;
 }
 
 static const struct argp argp = {
@@ -176,7 +179,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                     .threads = 1,
                                     .ranks = ranks,
                                     .bucket_parameters = 16000000};
-        struct words words = {.request = request, .models = "demo"};
+        struct words words = {.request = request, .models = "demo", .err = err};
         int rc = options_parse(&argp, argc, argv, &words, quiet, err);
         if (rc != RV_OK)
                 return rc;

@@ -29,6 +29,13 @@ double series_quantile(struct series *series, double q)
         return series->count ? report_quantile(series->values, series->count, q) : 0;
 }
 
+void samples_init(struct samples *samples, int ranks, int run_count)
+{
+        *samples = (struct samples){.ranks = ranks, .run_count = run_count};
+        samples->passes = resized(NULL, (size_t)run_count + 1, sizeof *samples->passes);
+        memset(samples->passes, 0, (size_t)run_count * sizeof *samples->passes);
+}
+
 void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds)
 {
         int i = 0;
@@ -64,7 +71,10 @@ void samples_free(struct samples *samples)
 {
         for (int i = 0; i < samples->kernel_count; i++)
                 free(samples->kernels[i].seconds.values);
+        for (int i = 0; i < samples->run_count; i++)
+                free(samples->passes[i].values);
         free(samples->kernels);
+        free(samples->passes);
         free(samples->gaps.values);
         line_set_free(&samples->copies);
         line_set_free(&samples->messages);
@@ -97,6 +107,8 @@ void samples_gather(struct samples *samples, struct net *net)
 {
         for (int i = 0; i < samples->kernel_count; i++)
                 gather_series(&samples->kernels[i].seconds, net);
+        for (int i = 0; i < samples->run_count; i++)
+                gather_series(&samples->passes[i], net);
         gather_series(&samples->gaps, net);
         gather_lines(&samples->copies, net);
         gather_lines(&samples->allreduces, net);

@@ -31,12 +31,16 @@ struct samples {
         int kernel_count;
         struct series gaps; /* from an operation's last kernel to the next operation's first */
         struct line_set copies, messages, allreduces;
+        struct series
+                *passes; /* of each run of the family: the compute lane's seconds in forward and backward */
+        int run_count;
 };
 
 void series_add(struct series *series, double value);
 /* Sorts the values; 0 if there are none. */
 double series_quantile(struct series *series, double q);
 
+void samples_init(struct samples *samples, int ranks, int run_count);
 void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds);
 void samples_add_line(struct line_set *set, int64_t bytes, double seconds);
 void samples_free(struct samples *samples);

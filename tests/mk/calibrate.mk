@@ -3,3 +3,4 @@ $(BUILD)/tests/test_profile: $(call obj,tests/unit/test_profile.c) $(call lib,pr
 	$(TEST_LINK) -ljansson
 $(BUILD)/tests/test_fit: $(call obj,tests/unit/test_fit.c) $(call lib,fit profile models)
 	$(TEST_LINK) $(GSL_LIBS) -ljansson
+SCRIPT_TESTS += tests/cli/calibrate.sh

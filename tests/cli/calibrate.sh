@@ -1,0 +1,104 @@
+#!/bin/bash
+# A small calibration on one and two ranks gives profiles that hold every kernel of the workload, measured; what is
+# asked for wrongly is refused in a sentence with status 2, and leaves no file.
+set -u
+ranvier="$RANVIER_BIN/ranvier"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+count=0
+echo "1..16"
+
+report() { # status, sentence
+        count=$((count + 1))
+        if [ "$1" -eq 0 ]; then echo "ok $count - $2"; else echo "not ok $count - $2"; fi
+}
+
+# Checks a profile's kernels against the shapes of one block, embedding, head and optimizer of "tiny".
+cat > "$folder/check.py" <<'PYTHON'
+import json, sys
+path, ranks = sys.argv[1], [int(r) for r in sys.argv[2].split(",")]
+profile = json.load(open(path))
+assert profile["kind"] == "profile" and profile["measured"] is True and profile["peak_flops_per_second"] > 1e8
+assert [load["ranks"] for load in profile["loads"]] == ranks, "loads"
+assert "cpu" in profile["machine"] and "date" in profile["machine"]
+C, V, T, heads, layers, B = 32, 256, 64, 4, 4, 2
+N, hs = B * T, C // heads
+block = 12 * C * C + 13 * C
+whole = V * C + T * C + layers * block + 2 * C
+def product(m, n, k, batch=1, a=False, b=False, add=False):
+    return ("matmul", m, n, k, batch, a, b, add)
+def other(kind, m, n=0, batch=1, add=False):
+    return (kind, m, n, 0, batch, False, False, add)
+wanted = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
+wanted += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
+wanted += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
+wanted += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
+wanted += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
+           other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("bias", N, 3 * C),
+           other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
+           other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads),
+           other("cross_entropy", N, V)]
+wanted += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
+first, last = V * C + T * C + 2 * block, 2 * block + 2 * C + V * C
+wanted += [other("squared_norm", m) for m in (whole, first, last - V * C)]
+wanted += [other("adamw", m) for m in (whole, first, last)]
+for load in profile["loads"]:
+    points = {}
+    for kind, entry in load["kernels"].items():
+        assert entry["fit"]["points"] == len(entry["points"]), kind
+        for p in entry["points"]:
+            key = (kind, p["m"], p["n"], p["k"], p["batch"], p["transpose_a"], p["transpose_b"], p["accumulate"])
+            assert key not in points, "twice"
+            assert 0 < p["p10"] <= p["seconds"] <= p["p90"] and p["samples"] >= 2 * load["ranks"], (key, p)
+            points[key] = p["seconds"]
+    missing = [kernel for kernel in wanted if kernel not in points]
+    assert not missing, missing
+    extra = set(points) - set(wanted) - {product(1024, 1024, 1024)}
+    assert not extra, extra
+    assert load["op_overhead_seconds"] > 0 and load["copy"]["points"]
+    assert ("message" in load) == (load["ranks"] > 1) and ("allreduce" in load) == (load["ranks"] > 1)
+    for name in ("message", "allreduce"):
+        for p in load.get(name, {"points": []})["points"]:
+            assert p["seconds"] > 0, name
+if ranks[-1] > 1:
+    assert profile["loads"][-1]["allreduce"]["points"][-1]["bytes"] == 4 * whole
+PYTHON
+
+for ranks in 1 2; do
+        loads=$([ $ranks -eq 1 ] && echo 1 || echo 1,2)
+        "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --out "$folder/p$ranks.json" \
+                > "$folder/out" 2> "$folder/err"
+        report $? "a quick calibration of tiny on $ranks rank(s) succeeds"
+        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 2> "$folder/why"
+        status=$?
+        report $status "its profile has every kernel of the workload, and no other, as measured points"
+        [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
+        grep -q "profile written to $folder/p$ranks.json" "$folder/out" && grep -q "adamw" "$folder/out"
+        report $? "it ends with a table and says where the profile is"
+done
+
+refuse() { # sentence of the test, what the message must say, arguments
+        local sentence=$1 wanted=$2
+        shift 2
+        local program=("$RANVIER_BIN/ranvier-calibrate") # without mpirun: faster
+        [[ " $* " == *" --ranks "* ]] && program=("$ranvier" calibrate)
+        timeout 60 "${program[@]}" "$@" > "$folder/out" 2> "$folder/err"
+        local status=$?
+        local said
+        said=$(grep -c "^ranvier calibrate: " "$folder/err")
+        [ $status -eq 2 ] && [ "$said" -eq 1 ] && grep -qF -e "$wanted" "$folder/err" && [ ! -e "$folder/x.json" ]
+        status=$?
+        report $status "$sentence"
+        [ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
+}
+refuse "without --out it is refused" "--out is missing" --quick
+refuse "on two ranks the same error is said once" "--out is missing" --ranks 2 --quick
+refuse "an unknown option is refused" "--fast" --fast --out "$folder/x.json"
+refuse "a list with a word in it is refused" "--micro-batch-size: 'two'" --micro-batch-size 1,two --out "$folder/x.json"
+refuse "an empty element of a list is refused" "--pp: ''" --pp 1,,2 --out "$folder/x.json"
+refuse "a model that does not exist is refused" "no-such-model" --model no-such-model --out "$folder/x.json"
+refuse "a sequence longer than the model's is refused" "--seq-len 65" --model tiny --seq-len 65 --out "$folder/x.json"
+refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out "$folder/x.json"
+refuse "a device that is not built yet is refused by name" "cuda is not built yet" --device cuda --out "$folder/x.json"
+refuse "a place that cannot be written is refused before anything is measured" "no/such/folder" --ranks 2 \
+        --model tiny --out "$folder/no/such/folder/x.json"

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <simgrid/actor.h>
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
 #include <stdlib.h>
@@ -69,20 +70,36 @@ static int take_hosts(const struct platform *platform, int ranks, sg_host_t *hos
         return 0;
 }
 
-/* In a child: loads the file and asks for the routes that ranks will use; SimGrid ends it if anything is
- * wrong. */
-static _Noreturn void try_xml(const char *path, int ranks, int complaints)
+/* Asks for the routes between neighbouring ranks, argc of them; SimGrid ends the process if one is missing.
+ */
+static void try_routes(int argc, char **argv)
 {
-        dup2(complaints, STDERR_FILENO);
-        start_simgrid(ranks);
-        simgrid_load_platform(path);
+        (void)argc, (void)argv;
+        int count = *(int *)sg_actor_self_get_data();
         sg_host_t *all = sg_host_list();
-        int count = (int)sg_host_count() < ranks ? (int)sg_host_count() : ranks;
         qsort(all, sg_host_count(), sizeof(sg_host_t), by_name);
         for (int i = 0; count > 1 && i < count; i++) {
                 sg_host_get_route_latency(all[i], all[(i + 1) % count]);
                 sg_host_get_route_latency(all[(i + 1) % count], all[i]);
         }
+        free(all);
+}
+
+/* In a child: loads the file and uses it; SimGrid ends the child if anything is wrong. */
+static _Noreturn void try_xml(const char *path, int ranks, int complaints)
+{
+        dup2(complaints, STDERR_FILENO);
+        start_simgrid(ranks);
+        simgrid_load_platform(path);
+        int count = (int)sg_host_count() < ranks ? (int)sg_host_count() : ranks;
+        if (count == 0) /* the parent says so */
+                _exit(0);
+        sg_host_t *all = sg_host_list();
+        sg_actor_t actor = sg_actor_init("try", all[0]);
+        sg_actor_set_data(actor, &count);
+        sg_actor_start_(actor, try_routes, 0, NULL);
+        free(all);
+        simgrid_run();
         _exit(0);
 }
 
@@ -90,10 +107,11 @@ static _Noreturn void try_xml(const char *path, int ranks, int complaints)
  */
 static void find_complaint(char *text, char **begin)
 {
+        static char crashed[] = "it crashed on it; is a route missing between two hosts?";
         char *found = strstr(text, "Parse error at ");
         if (!found && (found = strstr(text, "Uncaught exception ")))
                 found += strlen("Uncaught exception ");
-        *begin = found ? found : text;
+        *begin = found ? found : strstr(text, "Segmentation fault") ? crashed : text;
         (*begin)[strcspn(*begin, "\n")] = 0;
 }
 

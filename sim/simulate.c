@@ -148,9 +148,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 static const char documentation[] =
         "Predicts a training run: the same scheduler as ranvier train, driven by SimGrid instead of "
         "devices.\v"
-        "Without a GPU, GPT 12B on 48 of them:\n"
-        "  ranvier simulate gpt-12b --profile a100-datasheet --platform generic --gpus 48 \\\n"
-        "      --pp 12 --dp 4 --micro-batch-size 1 --batch-size 256 --seq-len 512\n";
+        "GPT 12B on 48 GPUs, without having one:\n"
+        "  ranvier simulate gpt-12b --profile a100-datasheet \\\n"
+        "      --platform generic --gpus 48 --pp 12 --dp 4 \\\n"
+        "      --micro-batch-size 1 --batch-size 256\n";
 
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)

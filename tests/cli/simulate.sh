@@ -1,0 +1,182 @@
+#!/bin/bash
+# ranvier simulate: against closed forms, against itself (replay), and what it refuses.
+set -u
+ranvier=$RANVIER_BIN/ranvier
+fixtures=$(cd "$(dirname "$0")/../fixtures" && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+count=0
+
+result() { # SENTENCE, and whether the last command succeeded
+        local status=$?
+        count=$((count + 1))
+        if [ $status -eq 0 ]; then
+                echo "ok $count - $1"
+        else
+                echo "not ok $count - $1"
+        fi
+        return $status
+}
+
+# The closed-form job: every layer's forward takes 60 ms, its backward 180 ms; a message is 36.96 MB.
+job() { # LAYERS STAGES MICRO_BATCHES LINKS SCHEDULE [OPTION...]
+        "$ranvier" simulate "$fixtures/model_$1_layers.json" --profile "$fixtures/profile_60_180.json" \
+                --platform "$fixtures/platform_$4_links.json" --gpus "$2" --pp "$2" --micro-batch-size 6 \
+                --batch-size $((6 * $3)) --clip 0 --schedule "$5" --report "$folder/report.json" "${@:6}"
+}
+
+# Whether a Python expression over the report r holds; message is c, tf + tb is s.
+holds() {
+        python3 - "$folder/report.json" "$1" <<'END'
+import json, math, sys
+r = json.load(open(sys.argv[1]))
+batch, phases, memory = r["batch_seconds"]["median"], r["phases"], r["memory"]
+c, s = 36.96e6 / 10e9 + 2e-6, 0.24
+def close(found, expected, tolerance=1e-6):
+    return abs(found - expected) <= tolerance * expected
+if not eval(sys.argv[2]):
+    print("# not so: %s; batch %.9f s, phases %s" % (sys.argv[2], batch, phases))
+    sys.exit(1)
+END
+}
+
+echo 1..41
+
+# ---- closed forms: p stages, m micro-batches ----
+for schedule in gpipe 1f1b axonn; do
+        job 4 4 16 instant $schedule >"$folder/out" && holds "close(batch, (16 + 4 - 1) * s)"
+        result "without messages $schedule takes (m + p - 1)(tf + tb)"
+        holds "close(phases['bubble_fraction'], 3 / 19, 1e-5)"
+        result "and its bubble is (p - 1)/(m + p - 1)"
+done
+job 4 4 1 10gb axonn >"$folder/out" && holds "close(batch, 4 * s + 2 * 3 * c, 2e-5)"
+result "one micro-batch takes p(tf + tb) + 2(p - 1)c"
+for limit in 4 8; do # steady time: the difference of two lengths
+        job 4 4 80 10gb axonn --pipeline-limit $limit >"$folder/out"
+        long=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")
+        job 4 4 40 10gb axonn --pipeline-limit $limit >"$folder/out" &&
+                holds "close(($long - batch) / 40, max(s, (4 * s + 2 * 3 * c) / $limit), 1e-4)"
+        result "a micro-batch of axonn costs max(tf + tb, round trip / $limit)"
+done
+# What other engines give: LogGOPSim 21.512 s, an SMPI replay 21.535 s, ASTRA-sim's analytical network 21.452 s. In
+# the first two a rank computes nothing while its message leaves, so every micro-batch pays 2c; our message lanes run
+# beside the compute lane, and the first of every p micro-batches under way hides its own.
+job 24 24 64 10gb 1f1b >"$folder/out" && holds "21.452 <= batch <= 21.535"
+result "1f1b of 24 stages and 64 micro-batches lies between what independent engines agree on"
+holds "close(batch, (64 + 23) * s + 2 * 23 * c + 2 * (64 - 1 - math.ceil(64 / 24)) * c)"
+result "and is the closed form of asynchronous messages"
+
+# ---- all-reduces, batches, platforms ----
+"$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$fixtures/profile_60_180.json" \
+        --platform "$fixtures/platform_10gb_links.json" --gpus 2 --dp 2 --micro-batch-size 6 --batch-size 24 \
+        --clip 0 --allreduce-buckets 100 --report "$folder/report.json" >"$folder/out" &&
+        holds "close(phases['allreduce_seconds'], 2 * (2e-6 + memory['by_category']['gradients'] / 2 / 10e9), 1e-4)"
+result "two replicas all-reduce in two steps of half their gradients"
+job 4 4 16 instant axonn --batches 3 >"$folder/out" &&
+        holds "r['batch_seconds']['batches'] == 3 and close(r['batch_seconds']['p10'], 19 * s) and close(r['batch_seconds']['p90'], 19 * s)"
+result "batches that follow each other take the time of one"
+job 4 4 16 10gb axonn --platform-xml "$folder/platform.xml" >"$folder/out"
+ours=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")
+job 4 4 16 10gb axonn --platform "$folder/platform.xml" >"$folder/out" && holds "close(batch, $ours)"
+result "a SimGrid file as it is gives what the platform gave that wrote it"
+
+# ---- replay ----
+plan=(simulate gpt-12b --gpus 12 --pp 6 --dp 2 --micro-batch-size 1 --batch-size 24 --seq-len 512)
+datasheet=(--profile a100-datasheet --platform generic)
+"$ranvier" "${plan[@]}" "${datasheet[@]}" --report "$folder/report.json" >"$folder/out"
+"$ranvier" "${plan[@]}" "${datasheet[@]}" --batches 2 --trace "$folder/trace.json" >"$folder/out"
+first=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")
+"$ranvier" "${plan[@]}" --replay "$folder/trace.json" >"$folder/out" &&
+        grep -q "^decisions: \([0-9]*\) of \1 identical on 12 ranks" "$folder/out"
+result "a replayed trace makes the same decisions on every rank"
+"$ranvier" "${plan[@]}" --replay "$folder/trace.json" --replay-batch 0 --report "$folder/report.json" >"$folder/out" &&
+        holds "close(batch, $first, 1e-6)"
+result "and takes the time that was recorded"
+python3 - "$folder/trace.json" "$folder/other.json" <<'END'
+import json, sys
+lines = open(sys.argv[1]).read().split("\n")
+places = []
+for number, line in enumerate(lines):
+    if '"ph":"X"' in line:
+        event = json.loads(line.rstrip(","))
+        args = event["args"]
+        if event["pid"] == 2 and args["kind"] == "forward" and args["batch"] == 1:
+            places.append((args["order"], number, event))
+places.sort(key=lambda place: place[0])
+(_, i, a), (_, j, b) = places[2], places[3]
+a["args"]["order"], b["args"]["order"] = b["args"]["order"], a["args"]["order"]
+lines[i] = json.dumps(a) + ("," if lines[i].endswith(",") else "")
+lines[j] = json.dumps(b) + ("," if lines[j].endswith(",") else "")
+open(sys.argv[2], "w").write("\n".join(lines))
+END
+
+# refused SENTENCE STATUS PATTERN COMMAND...: exit status, a pattern in what it says, one line of it
+refused() {
+        local sentence=$1 status=$2 pattern=$3 said found
+        shift 3
+        said=$("$@" 2>&1 >/dev/null)
+        found=$?
+        [ $found -eq "$status" ] && grep -qE -- "$pattern" <<<"$said" && [ "$(wc -l <<<"$said")" -eq 1 ]
+        result "$sentence" || echo "# status $found, $status was expected; said: ${said//$'\n'/$'\n'# }"
+}
+refused "a trace with other decisions is told from the first difference" 1 \
+        'rank 2 decided differently: forward of micro-batch' \
+        "$ranvier" "${plan[@]}" --replay "$folder/other.json"
+refused "a trace of another plan is refused" 2 'a run of the same plan' \
+        "$ranvier" "${plan[@]}" --batch-size 48 --replay "$folder/trace.json"
+refused "a trace of another number of ranks is refused" 2 'the trace is of 12 ranks, --gpus is 6' \
+        "$ranvier" simulate gpt-12b --gpus 6 --pp 6 --micro-batch-size 1 --batch-size 12 --replay "$folder/trace.json"
+refused "a batch that a trace lacks is refused" 2 'no batch 7 in this trace; the last one is 1' \
+        "$ranvier" "${plan[@]}" --replay "$folder/trace.json" --replay-batch 7
+
+# ---- what it refuses ----
+rm -f "$folder"/*.json
+small=(simulate tiny --gpus 2 --pp 2 --micro-batch-size 1 --batch-size 4)
+"$ranvier" "${small[@]}" "${datasheet[@]}" >"$folder/out"
+result "the plan of the following errors is sound"
+refused "--gpus must be given" 2 '--gpus is missing' "$ranvier" simulate tiny "${datasheet[@]}"
+refused "--profile must be given" 2 '--profile is missing' "$ranvier" "${small[@]}" --platform generic
+refused "--platform must be given" 2 '--platform is missing' "$ranvier" "${small[@]}" --profile a100-datasheet
+refused "a grid that is not the GPUs is refused" 2 'needs 2 ranks, but there are 3' \
+        "$ranvier" "${small[@]}" "${datasheet[@]}" --gpus 3
+refused "an unknown platform is answered with the presets" 2 'neither "local", a preset \(.*generic' \
+        "$ranvier" "${small[@]}" --profile a100-datasheet --platform nowhere
+refused "an unknown profile is refused" 2 'nothing.json' \
+        "$ranvier" "${small[@]}" --profile nothing.json --platform generic
+refused "a machine without measured copies is not local" 2 'no fit of host-device copies' \
+        "$ranvier" "${small[@]}" --profile a100-datasheet --platform local
+refused "more GPUs than there are are refused" 2 'generic has 512' \
+        "$ranvier" simulate tiny --gpus 600 --dp 600 --micro-batch-size 1 --batch-size 600 "${datasheet[@]}"
+refused "a plan that does not fit is refused with what it needs" 2 'needs [0-9.]+ GiB of a device' \
+        "$ranvier" simulate gpt-12b --gpus 1 --micro-batch-size 1 --batch-size 1 "${datasheet[@]}"
+"$ranvier" simulate gpt-12b --gpus 1 --micro-batch-size 1 --batch-size 1 "${datasheet[@]}" --ignore-memory >"$folder/out" &&
+        grep -q '^WARNING .* does not fit' "$folder/out"
+result "and predicted with a warning if it is insisted on"
+
+# platform SENTENCE PATTERN EDIT: the generic platform with one thing changed by a Python statement
+platform() {
+        python3 - "$fixtures/../../sim/platforms/generic.json" "$folder/broken" "$3" <<'END'
+import json, sys
+p = json.load(open(sys.argv[1]))
+exec(sys.argv[3])
+json.dump(p, open(sys.argv[2], "w"), indent=1)
+END
+        refused "$1" 2 "$2" "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken"
+}
+platform "a platform without a figure is refused" 'needs "nic": \{"value"' 'del p["nic"]'
+platform "a figure of another unit is refused" ':[0-9]+: "nic" has the unit "furlong", must be GB/s' 'p["nic"]["unit"] = "furlong"'
+platform "a figure without a source is refused" '"gpu_link" needs a "source"' 'del p["gpu_link"]["source"]'
+platform "a negative figure is refused" '"gpu_link" needs a "value"' 'p["gpu_link"]["value"] = -3'
+platform "half a GPU is refused" '"gpus_per_node" is 7.5' 'p["gpus_per_node"]["value"] = 7.5'
+head -c 200 "$fixtures/../../sim/platforms/generic.json" >"$folder/broken"
+refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON' \
+        "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken"
+sed 's/<zone id="core"/<zne id="core"/' "$folder/platform.xml" >"$folder/broken.xml"
+refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
+        "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken.xml"
+refused "a report that cannot be written is known before the work" 2 'cannot be written' \
+        "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
+refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \
+        "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/report.json" --trace "$folder/missing/trace.json"
+[ -z "$(find "$folder" -name '*.json*')" ]
+result "no refusal leaves a file behind"

@@ -32,7 +32,8 @@ int compare_summarize(const struct run *runs, int count, struct compare_summary 
 static void print_row(FILE *out, const char *name, const char *predicted, const char *measured,
                       const char *error)
 {
-        fprintf(out, "  %-20s %14s %14s   %12s\n", name, predicted, measured, error);
+        fprintf(out, *error ? "  %-20s %14s %14s   %12s\n" : "  %-20s %14s %14s\n", name, predicted, measured,
+                error);
 }
 
 static char *error_text(char text[REPORT_TEXT], double predicted, double measured)
@@ -105,8 +106,8 @@ void compare_print_all(const struct run *runs, int count, const struct compare_s
         int width = 5, pairs = count / 2;
         for (int i = 1; i < count; i += 2)
                 width = (int)strlen(runs[i].gpt.name) > width ? (int)strlen(runs[i].gpt.name) : width;
-        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "", "", "micro",
-                "", "", "time", "time", "", "tokens/s", "tokens/s", "");
+        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s\n", width, "", "", "micro", "",
+                "", "time", "time", "", "tokens/s", "tokens/s");
         fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "model",
                 "pp x dp", "batch", "batch", "schedule", "predicted", "measured", "error", "predicted",
                 "measured", "memory");

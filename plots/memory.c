@@ -5,7 +5,7 @@ static void name_bar(struct figure *figure, const struct run *run, int bar)
 {
         char variable[32], value[160];
         snprintf(variable, sizeof variable, "bar_%d", bar);
-        snprintf(value, sizeof value, "%s|pp %d × dp %d, %s|micro-batch %d|%s", run->gpt.name, run->pp,
+        snprintf(value, sizeof value, "%s, pp %d × dp %d|%s, micro-batch %d, %s", run->gpt.name, run->pp,
                  run->dp, run->schedule, run->micro_batch_size, run->simulated ? "simulated" : "measured");
         figure_text(figure, variable, value);
 }

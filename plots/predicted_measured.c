@@ -58,6 +58,7 @@ static void summarize(struct figure *figure, const struct run *runs, int count)
         double *errors = malloc((size_t)count * sizeof *errors);
         if (!errors) {
                 figure_text(figure, "summary", "");
+                figure_number(figure, "error_range", 100);
                 return;
         }
         for (int i = 0; i < count / 2; i++)
@@ -68,6 +69,7 @@ static void summarize(struct figure *figure, const struct run *runs, int count)
         snprintf(text, sizeof text, "%d configuration%s, median error %.1f %%, worst %.1f %%", count / 2,
                  count == 2 ? "" : "s", median, worst);
         figure_text(figure, "summary", text);
+        figure_number(figure, "error_range", fmax(7.5, 1.2 * worst));
 }
 
 int figures_predicted_measured(const char *out, const struct run *runs, int count, struct rv_error_info *err)

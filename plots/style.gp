@@ -16,6 +16,10 @@ set termoption noenhanced # names of models and files are shown as they are
 set output out
 set encoding utf8
 
+points(n) = sprintf(",%g", format eq "svg" ? 1.3 * n : n) # the terminals count differently
+dot(n) = format eq "svg" ? 0.6 * n : n
+big = points(16); small = points(11); tiny = points(8.5)
+
 blue = 0x0072B2; orange = 0xE69F00; green = 0x009E73; red = 0xD55E00
 sky = 0x56B4E9; purple = 0xCC79A7; yellow = 0xF0E442; grey = 0x8A8F98
 ink = 0x2B2F36; pale = 0xE4E7EB
@@ -28,6 +32,6 @@ set border 3 linecolor rgb ink linewidth 0.8
 set tics nomirror out scale 0.6 textcolor rgb ink
 set grid linecolor rgb pale linetype 1 linewidth 0.7
 set key textcolor rgb ink spacing 1.25 samplen 2
-set title textcolor rgb ink offset 0,0.4
+set title textcolor rgb ink offset 0,0.4 font big
 set xlabel textcolor rgb ink
 set ylabel textcolor rgb ink

@@ -10,10 +10,13 @@ static int gpus(const struct run *run)
         return run->pp * run->dp * run->tp;
 }
 
+/* By number of GPUs, the fastest first. */
 static int by_gpus(const void *a, const void *b)
 {
         const struct run *x = *(const struct run *const *)a, *y = *(const struct run *const *)b;
-        return (gpus(x) > gpus(y)) - (gpus(x) < gpus(y));
+        if (gpus(x) != gpus(y))
+                return gpus(x) < gpus(y) ? -1 : 1;
+        return (x->tokens_per_second < y->tokens_per_second) - (x->tokens_per_second > y->tokens_per_second);
 }
 
 static bool same_series(const struct run *a, const struct run *b)
@@ -22,10 +25,16 @@ static bool same_series(const struct run *a, const struct run *b)
                strcmp(a->schedule, b->schedule) == 0;
 }
 
-/* One block: a point a number of GPUs, in that order. Tokens a second that perfect scaling from the first
- * point would give come beside it. */
+static void write_point(struct figure *figure, const struct run *run, double unit, double perfect)
+{
+        fprintf(figure->data, "%d %.9g %.9g %.9g\n", gpus(run), run->tokens_per_second / unit, perfect / unit,
+                run->percent_of_peak);
+}
+
+/* Two blocks: every report as a point, then for each number of GPUs the fastest, which the line goes through.
+ */
 static void write_series(struct figure *figure, const struct run *runs, int count, const struct run *first,
-                         const struct run **sorted)
+                         double unit, const struct run **sorted)
 {
         int points = 0;
         for (int i = 0; i < count; i++)
@@ -33,10 +42,26 @@ static void write_series(struct figure *figure, const struct run *runs, int coun
                         sorted[points++] = &runs[i];
         qsort(sorted, (size_t)points, sizeof(*sorted), by_gpus);
         for (int i = 0; i < points; i++)
-                fprintf(figure->data, "%d %.9g %.9g %.9g\n", gpus(sorted[i]), sorted[i]->tokens_per_second,
-                        sorted[0]->tokens_per_second * gpus(sorted[i]) / gpus(sorted[0]),
-                        sorted[i]->percent_of_peak);
+                write_point(figure, sorted[i], unit, NAN);
         fprintf(figure->data, "\n\n");
+        double each = sorted[0]->tokens_per_second / gpus(sorted[0]);
+        for (int i = 0; i < points; i++)
+                if (i == 0 || gpus(sorted[i]) != gpus(sorted[i - 1]))
+                        write_point(figure, sorted[i], unit, each * gpus(sorted[i]));
+        fprintf(figure->data, "\n\n");
+}
+
+static double choose_unit(struct figure *figure, const struct run *runs, int count)
+{
+        double most = 0;
+        for (int i = 0; i < count; i++)
+                most = fmax(most, runs[i].tokens_per_second);
+        double unit = most >= 2e6 ? 1e6 : most >= 2e3 ? 1e3 : 1;
+        figure_text(figure, "unit",
+                    unit == 1e6   ? "million tokens a second"
+                    : unit == 1e3 ? "thousand tokens a second"
+                                  : "tokens a second");
+        return unit;
 }
 
 static int write_all(struct figure *figure, const struct run *runs, int count, struct rv_error_info *err)
@@ -46,6 +71,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                 return rv_fail(err, RV_ESYSTEM, "out of memory for %d reports", count);
         int series = 0, fewest = gpus(&runs[0]), most = fewest;
         bool peak_known = false;
+        double unit = choose_unit(figure, runs, count);
         for (int i = 0; i < count; i++) {
                 bool seen = false;
                 for (int j = 0; j < i; j++)
@@ -60,7 +86,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                 snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].schedule,
                          runs[i].simulated ? "simulated" : "measured");
                 figure_text(figure, variable, value);
-                write_series(figure, runs, count, &runs[i], sorted);
+                write_series(figure, runs, count, &runs[i], unit, sorted);
         }
         free(sorted);
         figure_number(figure, "series", series);

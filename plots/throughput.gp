@@ -1,36 +1,45 @@
-# Tokens a second and percent of peak by number of GPUs. A block a series; columns: GPUs, tokens a second, the same if
-# the first point scaled perfectly, percent of peak. series, series_1 ...; peak_known; fewest, most GPUs.
+# Tokens a second and percent of peak by number of GPUs. Two blocks a series: all points, and the fastest of each number
+# of GPUs. Columns: GPUs, tokens a second, the same if the smallest run scaled perfectly, percent of peak.
+# series, series_1 ...; unit; peak_known; fewest, most GPUs.
 
 load folder."/style.gp"
 
-set xlabel "GPUs"
-if (most > 2 * fewest) set logscale x 2
-set xrange [fewest / (most > fewest ? 1.12 : 2.0) : most * (most > fewest ? 1.12 : 2.0)]
-set for [i=1:1] xtics ()
+wide = most > 24 * fewest
+if (wide) set logscale x 2
+margin = wide ? 1.15 : 0.05 * (most - fewest) + 0.05 * most
+set xrange [wide ? fewest / margin : fewest - margin : wide ? most * margin : most + margin]
+set xtics ()
 do for [i=0:series-1] {
-        stats data index i using 1 nooutput
+        stats data index 2 * i + 1 using 1 nooutput
         do for [row=0:int(STATS_records)-1] {
-                stats data index i every ::row::row using 1 nooutput
+                stats data index 2 * i + 1 every ::row::row using 1 nooutput
                 set xtics add (sprintf("%d", STATS_min) STATS_min)
         }
 }
 set key left top Left reverse
-if (peak_known) set multiplot layout 2,1 margins 0.1,0.97,0.1,0.92 spacing 0.13
-
-set title "Throughput"
-set ylabel "tokens a second"
-set format y "%.1s%c"
 set yrange [0:*]
-plot for [i=0:series-1] data index i using 1:3 with lines dt (6,6) lw 1 lc rgb colour(i + 1) notitle, \
-     for [i=0:series-1] data index i using 1:2 with linespoints pt shape(i + 1) ps 1.6 lw 2 lc rgb colour(i + 1) title value(sprintf("series_%d", i + 1)), \
-     keyentry with lines dt (6,6) lw 1 lc rgb grey title "if the smallest run scaled perfectly"
+set offsets 0, 0, graph 0.08, 0
+if (peak_known) {
+        set multiplot layout 2,1 margins 0.09,0.97,0.1,0.9 spacing 0.17
+} else {
+        set xlabel "GPUs"
+}
+
+set title "Throughput by number of GPUs"
+set ylabel unit
+plot for [i=0:series-1] data index 2 * i + 1 using 1:3 with lines dt (8,6) lw 1 lc rgb colour(i + 1) notitle, \
+     for [i=0:series-1] data index 2 * i + 1 using 1:2 with lines lw 2 lc rgb colour(i + 1) notitle, \
+     for [i=0:series-1] data index 2 * i using 1:2 with points pt shape(i + 1) ps dot(1.6) lc rgb colour(i + 1) notitle, \
+     for [i=0:series-1] keyentry with linespoints pt shape(i + 1) ps dot(1.6) lw 2 lc rgb colour(i + 1) title value(sprintf("series_%d", i + 1)), \
+     keyentry with lines dt (8,6) lw 1 lc rgb grey title "if the smallest run scaled perfectly"
 
 if (peak_known) {
         set title "Share of the peak"
+        set xlabel "GPUs"
         set ylabel "% of peak flop/s"
-        set format y "%g"
         unset key
-        plot for [i=0:series-1] data index i using 1:4 with linespoints pt shape(i + 1) ps 1.6 lw 2 lc rgb colour(i + 1), \
-             for [i=0:series-1] data index i using 1:4:(sprintf("%.1f", $4)) with labels offset 0,1.1 textcolor rgb colour(i + 1) font ",11"
+        # Of two series, one has its numbers above and the other below.
+        plot for [i=0:series-1] data index 2 * i + 1 using 1:4 with linespoints pt shape(i + 1) ps dot(1.6) lw 2 lc rgb colour(i + 1), \
+             for [i=0:series-1] data index 2 * i + 1 using 1:4:(sprintf("%.1f", $4)) with labels offset 0,(i % 2 ? -1.2 : 1.2) textcolor rgb colour(i + 1)
         unset multiplot
 }

@@ -121,7 +121,8 @@ static void write_boxes(const struct trace *trace, const struct view *view, FILE
                 char text[16] = "";
                 double share = (r->end - r->start) / (view->end - view->begin);
                 if (r->micro_batch >= 0 && r->lane == LANE_COMPUTE &&
-                    share > 0.006 + (r->micro_batch > 9) * 0.006 && view->height <= 24)
+                    share > 0.012 + (r->micro_batch > 9) * 0.011 + (r->micro_batch > 99) * 0.011 &&
+                    view->height <= 24)
                         snprintf(text, sizeof text, "%d", r->micro_batch);
                 fprintf(data, "%.6f %.6f %.4f %.4f %d \"%s\"\n", (r->start - view->begin) * 1e3,
                         (r->end - view->begin) * 1e3, row - half, row + half, (int)group, text);

@@ -195,9 +195,11 @@ json_t *report_json(const struct report *r)
 static void print_speed(const struct report *r, const struct figures *f, FILE *out)
 {
         char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
-        fprintf(out, "  time per batch      %14s   p10 %s, p90 %s over %d batch%s\n",
-                report_seconds(a, f->median), report_seconds(b, f->p10), report_seconds(c, f->p90),
-                r->batches, r->batches == 1 ? "" : "es");
+        fprintf(out, "  time per batch      %14s", report_seconds(a, f->median));
+        if (r->batches > 1)
+                fprintf(out, "   median of %d batches; p10 %s, p90 %s", r->batches, report_seconds(b, f->p10),
+                        report_seconds(c, f->p90));
+        fprintf(out, "\n");
         fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));
         bool tera = f->flops_per_gpu_per_second >= 1e12;
         snprintf(a, sizeof a, "%.2f %s", f->flops_per_gpu_per_second / (tera ? 1e12 : 1e9),
@@ -223,9 +225,11 @@ static void print_phases(const struct report *r, FILE *out)
 static void print_memory(const struct report *r, const struct figures *f, FILE *out)
 {
         char a[REPORT_TEXT], b[REPORT_TEXT];
-        fprintf(out, "  device memory       %14s   rank %d, the largest of %d; %s in all\n",
-                report_bytes(a, (double)f->device_peak_bytes), f->largest, r->ranks,
-                report_bytes(b, (double)f->device_total_bytes));
+        fprintf(out, "  device memory       %14s", report_bytes(a, (double)f->device_peak_bytes));
+        if (r->ranks > 1)
+                fprintf(out, "   rank %d, the largest of %d; %s in all", f->largest, r->ranks,
+                        report_bytes(b, (double)f->device_total_bytes));
+        fprintf(out, "\n");
         for (int c = 0; c < MEMORY_CATEGORIES; c++)
                 if (r->rank_bytes[f->largest][c])
                         fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),

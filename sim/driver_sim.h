@@ -28,8 +28,8 @@ struct sim_lane {
         enum op_lane lane;
         struct sim_op *queue; /* ring buffer; capacity is a power of two */
         unsigned head, count, capacity;
-        sg_sem_t sleeping;
-        bool waits;       /* the actor sleeps until it is woken */
+        sg_actor_t actor;
+        bool waits;       /* the actor is suspended until it is woken */
         bool marked;      /* stands in the world's list of lanes to wake */
         sg_mailbox_t box; /* the physics' own: where a message lane sends to or receives from */
 };

@@ -226,7 +226,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
         bool eager = random_int(&w.random, 0, 1);
         struct paper *paper =
                 paper_new(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete, &w);
-        for (int batch = 0; batch < 2; batch++) {
+        for (int batch = 0; batch < 2 && !w.broken; batch++) {
                 open_logs(&w);
                 expect(&w, paper_run(paper) >= 0, "the batch ends");
                 if (!w.broken)

@@ -1,0 +1,24 @@
+/* Where the time of a batch went: from each rank's moments to the whole run's phases. */
+#ifndef RANVIER_RUNTIME_ENGINE_PHASES_H
+#define RANVIER_RUNTIME_ENGINE_PHASES_H
+
+/* One batch on one rank, in seconds of a clock that all ranks share: when it began, when its last micro-batch
+ * was computed, when its last gradient all-reduce ended (or the batch began, if there was none), when it
+ * ended; and how long its compute lane worked on forward and backward. */
+struct batch_times {
+        double started, pipeline_end, allreduce_end, ended, busy_seconds;
+};
+
+/* One batch over all ranks: from the first that began it to the last that ended each phase. */
+struct phases {
+        double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
+        double bubble_fraction; /* of the pipeline phase: share in which a compute lane, on average, was idle
+                                 */
+};
+struct phases phases_of(const struct batch_times *times, int ranks);
+
+/* Writes the seconds of every batch to batch_seconds[batches], and returns the phases of the one nearest to
+ * their median. times[batch * ranks + rank]. batches >= 1. */
+struct phases phases_median(const struct batch_times *times, int batches, int ranks, double *batch_seconds);
+
+#endif

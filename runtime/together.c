@@ -1,0 +1,133 @@
+#include "runtime/together.h"
+
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+
+/* Messages here are too few to overlap. */
+static void wait(struct net *net)
+{
+        struct net_done done;
+        while (!net->ops->test(net, &done))
+                sched_yield();
+}
+
+enum { PART_BYTES = 1 << 28 }; /* MPI counts in int */
+
+static void transfer(struct net *net, void *buffer, int64_t bytes, int from, int to)
+{
+        char *at = buffer;
+        while (bytes > 0) {
+                int64_t part = bytes < PART_BYTES ? bytes : PART_BYTES;
+                if (net->rank == from)
+                        net->ops->isend(net, at, part, to, NET_TAG_ACTIVATION, 0, 0);
+                else
+                        net->ops->ireceive(net, at, part, from, NET_TAG_ACTIVATION, 0);
+                wait(net);
+                at += part;
+                bytes -= part;
+        }
+}
+
+int together_agree(struct net *net, int rc, struct rv_error_info *err)
+{
+        struct rv_error_info mine = {0}, *all = NULL, first = {0};
+        if (rc)
+                mine = *err;
+        if (net->rank == 0)
+                all = calloc((size_t)net->ranks, sizeof *all);
+        net->ops->gather(net, &mine, sizeof mine, all);
+        for (int i = 0; all && i < net->ranks && first.code == RV_OK; i++)
+                first = all[i];
+        free(all);
+        net->ops->broadcast(net, &first, sizeof first, 0);
+        if (first.code != RV_OK)
+                *err = first;
+        return first.code;
+}
+
+void together_trace(struct net *net, struct trace *trace)
+{
+        int64_t *counts = calloc((size_t)net->ranks, sizeof *counts);
+        if (!counts)
+                abort();
+        net->ops->gather(net, &trace->count, sizeof trace->count, counts);
+        net->ops->broadcast(net, counts, net->ranks * (int64_t)sizeof *counts, 0);
+        for (int rank = 1; rank < net->ranks; rank++) {
+                int64_t bytes = counts[rank] * (int64_t)sizeof *trace->records;
+                if (net->rank == rank)
+                        transfer(net, trace->records, bytes, rank, 0);
+                if (net->rank != 0 || bytes == 0)
+                        continue;
+                struct trace_record *records = malloc((size_t)bytes);
+                if (!records)
+                        abort();
+                transfer(net, records, bytes, rank, 0);
+                for (int64_t i = 0; i < counts[rank]; i++)
+                        trace_add(trace, &records[i]);
+                free(records);
+        }
+        free(counts);
+}
+
+/* The next tensors of the file: those of `stage`, as rank 0 reads them from the rank that has them. The copy
+ * of a tied head on the last of several stages is not written: the first stage's token embedding is the same.
+ */
+static int append_stage(struct net *net, const struct gpt *gpt, const struct stage *stage,
+                        struct nn_stage *nn, struct checkpoint_writer *writer, struct rv_error_info *err)
+{
+        int count = partition_tensors(gpt, stage, NULL), rc = 0;
+        struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
+        if (!tensors)
+                abort();
+        partition_tensors(gpt, stage, tensors);
+        if (gpt->tied && stage->last && !stage->first)
+                count--;
+        for (int i = 0; i < count; i++) {
+                float *weights = nn ? nn->weights + tensors[i].offset : NULL;
+                int64_t bytes = tensors[i].elements * (int64_t)sizeof(float);
+                if (stage->index > 0) {
+                        if (net->rank == 0)
+                                weights = malloc((size_t)bytes);
+                        if (!weights)
+                                abort();
+                        transfer(net, weights, bytes, stage->index, 0);
+                }
+                if (net->rank == 0 && rc == 0 && writer)
+                        rc = checkpoint_append(writer, weights, tensors[i].elements, err);
+                if (net->rank == 0 && stage->index > 0)
+                        free(weights);
+        }
+        free(tensors);
+        return rc;
+}
+
+int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stage *nn, const char *path,
+                        int64_t step, struct rv_error_info *err)
+{
+        _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
+        struct checkpoint_writer *writer = NULL;
+        int rc = 0, stage_of_mine = plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
+        nn->device->ops->synchronize(nn->device);
+        if (net->rank == 0) {
+                writer = checkpoint_begin(path, &nn->gpt, step, err);
+                rc = writer ? 0 : err->code;
+        }
+        for (int i = 0; i < plan->pp; i++) {
+                struct stage stage = partition_stage(&nn->gpt, plan->pp, i);
+                if (net->rank != 0 && stage_of_mine != i)
+                        continue;
+                int failed = append_stage(net, &nn->gpt, &stage, stage_of_mine == i ? nn : NULL, writer, err);
+                rc = rc ? rc : failed;
+        }
+        if (writer) {
+                struct rv_error_info late = {0};
+                if (checkpoint_commit(writer, &late) && rc == 0) {
+                        *err = late;
+                        rc = late.code;
+                }
+        }
+        return together_agree(net, rc, err);
+}

@@ -1,0 +1,317 @@
+/* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
+#include "models/file.h"
+#include "runtime/engine/report.h"
+#include "runtime/together.h"
+#include "runtime/train_options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+        WARM_UP_BATCHES = 2, /* not counted in the report's times: first touch of memory, connections */
+        TRACED_BATCHES = 3   /* the last ones, if a trace is asked for */
+};
+
+/* One run on this rank; losses and the log are rank 0's. */
+struct run {
+        struct train_settings settings;
+        struct trainer trainer;
+        struct net *net;
+        char *command;
+        double *losses; /* [steps] */
+        double first_validation, last_validation;
+        struct file_writer log;
+        double started, last_line; /* seconds of the clock: of training, of the last line of progress */
+};
+
+static double tokens_of_batch(const struct run *run)
+{
+        return (double)run->settings.plan.batch_size * run->settings.plan.seq_len;
+}
+
+static bool validates(const struct run *run)
+{
+        return run->settings.validation_fraction > 0;
+}
+
+/* ---- progress and log, on rank 0 ---- */
+
+static void print_progress(struct run *run, int64_t step, double loss, double validation)
+{
+        double now = driver_real_clock();
+        int64_t steps = run->settings.optim.steps;
+        bool terminal = isatty(STDERR_FILENO), last = step + 1 == steps;
+        if (!last && now - run->last_line < (terminal ? 0.2 : 5) && isnan(validation))
+                return;
+        run->last_line = now;
+        double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
+        char mark[48] = "";
+        if (!isnan(validation))
+                snprintf(mark, sizeof mark, "   validation %.4f", validation);
+        fprintf(stderr, "%sstep %lld/%lld   loss %.4f%s   %.0f tokens/s   %d:%02d left%s",
+                terminal ? "\r\033[K" : "", (long long)step + 1, (long long)steps, loss, mark,
+                tokens_of_batch(run) / each, (int)left / 60, (int)left % 60,
+                terminal && !last && isnan(validation) ? "" : "\n");
+}
+
+static int open_log(struct run *run, struct rv_error_info *err)
+{
+        if (run->net->rank != 0 || !run->settings.log)
+                return 0;
+        int rc = file_writer_open(&run->log, run->settings.log, err);
+        if (rc == 0)
+                fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds\n");
+        return rc;
+}
+
+static void write_log(struct run *run, int64_t step, double loss, double validation)
+{
+        if (!run->log.stream)
+                return;
+        const struct batch_times *times = &run->trainer.times[step];
+        double seconds = times->ended - times->started;
+        char validated[32] = "";
+        if (!isnan(validation))
+                snprintf(validated, sizeof validated, "%.9g", validation);
+        fprintf(run->log.stream, "%lld,%.9g,%s,%.9g,%.6g,%.6g\n", (long long)step + 1, loss, validated,
+                optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
+        fflush(run->log.stream);
+}
+
+/* ---- training ---- */
+
+static int diverged(const struct run *run, int64_t step, double loss, struct rv_error_info *err)
+{
+        if (isfinite(loss))
+                return 0;
+        return rv_fail(err, RV_ESYSTEM, "the loss of step %lld is %g: lower --lr (now %g) or set --clip",
+                       (long long)step + 1, loss, run->settings.optim.lr);
+}
+
+static int train(struct run *run, struct rv_error_info *err)
+{
+        const struct train_settings *s = &run->settings;
+        int64_t steps = s->optim.steps;
+        trainer_start_clock(&run->trainer);
+        run->first_validation = run->last_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
+        run->started = run->last_line = driver_real_clock();
+        for (int64_t step = 0; step < steps; step++) {
+                bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
+                double loss = trainer_step(&run->trainer, step, record), validation = NAN;
+                run->losses[step] = loss;
+                int rc = diverged(run, step, loss, err);
+                if (rc)
+                        return rc; /* the same on every rank: the loss is */
+                bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
+                if (due && validates(run))
+                        run->last_validation = validation = trainer_validate(&run->trainer);
+                if (run->net->rank == 0) {
+                        print_progress(run, step, loss, validation);
+                        write_log(run, step, loss, validation);
+                }
+        }
+        return 0;
+}
+
+/* ---- the report ---- */
+
+/* What every rank tells rank 0 about its memory. */
+struct rank_memory {
+        int64_t bytes[MEMORY_CATEGORIES], live_peak, host_peak;
+};
+
+static struct rank_memory own_memory(const struct run *run)
+{
+        struct rank_memory memory = {.live_peak = run->trainer.ledger.total_peak};
+        memcpy(memory.bytes, run->trainer.device->bytes, sizeof memory.bytes);
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage);
+        memory.host_peak = usage.ru_maxrss * 1024;
+        return memory;
+}
+
+/* Times of the measured batches, batch by batch and rank by rank; on rank 0 only. */
+static struct batch_times *gather_times(struct run *run, int first, int batches)
+{
+        struct net *net = run->net;
+        size_t count = (size_t)batches * (size_t)net->ranks;
+        struct batch_times *all = NULL, *by_batch = NULL;
+        if (net->rank == 0) {
+                all = malloc(count * sizeof *all);
+                by_batch = malloc(count * sizeof *by_batch);
+                if (!all || !by_batch)
+                        abort();
+        }
+        net->ops->gather(net, run->trainer.times + first, batches * (int64_t)sizeof *all, all);
+        for (int rank = 0; all && rank < net->ranks; rank++)
+                for (int batch = 0; batch < batches; batch++)
+                        by_batch[batch * net->ranks + rank] = all[rank * batches + batch];
+        free(all);
+        return by_batch;
+}
+
+static json_t *extra_members(const struct run *run)
+{
+        const struct train_settings *s = &run->settings;
+        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i}, s:f, s:f}", "training", "data", s->data, "steps",
+                         (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
+                         "threads", s->threads, "first_validation_loss",
+                         validates(run) ? run->first_validation : 0, "last_validation_loss",
+                         validates(run) ? run->last_validation : 0);
+}
+
+static int write_report(struct run *run, const struct batch_times *times, int batches,
+                        const struct rank_memory *memory, struct rv_error_info *err)
+{
+        int ranks = run->net->ranks, rc = 0;
+        double *seconds = malloc((size_t)batches * sizeof *seconds);
+        int64_t(*bytes)[MEMORY_CATEGORIES] = malloc((size_t)ranks * sizeof *bytes);
+        int64_t *live = malloc((size_t)ranks * sizeof *live), host = 0;
+        if (!seconds || !bytes || !live)
+                abort();
+        for (int i = 0; i < ranks; i++) {
+                memcpy(bytes[i], memory[i].bytes, sizeof bytes[i]);
+                live[i] = memory[i].live_peak;
+                host = memory[i].host_peak > host ? memory[i].host_peak : host;
+        }
+        struct phases phases = phases_median(times, batches, ranks, seconds);
+        json_t *extra = extra_members(run);
+        struct report report = {
+                .world = "real",
+                .command = run->command,
+                .options = &run->settings.plan,
+                .batch_seconds = seconds,
+                .batches = batches,
+                .pipeline_seconds = phases.pipeline_seconds,
+                .allreduce_seconds = phases.allreduce_seconds,
+                .optimizer_seconds = phases.optimizer_seconds,
+                .bubble_fraction = phases.bubble_fraction,
+                .tokens = (int64_t)run->settings.tokens,
+                .ranks = ranks,
+                .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])bytes,
+                .rank_live_peak = live,
+                .host_peak_bytes = host,
+                .loss = run->losses,
+                .losses = (int)run->settings.optim.steps,
+                .extra = extra,
+        };
+        report_print(&report, stdout);
+        if (run->settings.plan.report) {
+                json_t *json = report_json(&report);
+                rc = file_write_json(run->settings.plan.report, json, err);
+                json_decref(json);
+        }
+        json_decref(extra);
+        free(seconds);
+        free(bytes);
+        free(live);
+        return rc;
+}
+
+static void print_losses(const struct run *run)
+{
+        int64_t steps = run->settings.optim.steps;
+        printf("\nloss        %.4f in step 1, %.4f in step %lld\n", run->losses[0], run->losses[steps - 1],
+               (long long)steps);
+        if (validates(run))
+                printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
+}
+
+/* Collective; the outputs are rank 0's. */
+static int finish(struct run *run, struct rv_error_info *err)
+{
+        const struct train_settings *s = &run->settings;
+        int steps = (int)s->optim.steps, first = steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0, rc = 0;
+        struct rank_memory mine = own_memory(run), *memory = calloc((size_t)run->net->ranks, sizeof *memory);
+        if (!memory)
+                abort();
+        run->net->ops->gather(run->net, &mine, sizeof mine, memory);
+        struct batch_times *times = gather_times(run, first, steps - first);
+        if (s->plan.trace)
+                together_trace(run->net, &run->trainer.trace);
+        if (run->net->rank == 0 && steps > 0) {
+                rc = write_report(run, times, steps - first, memory, err);
+                print_losses(run);
+        }
+        if (run->net->rank == 0 && rc == 0 && s->plan.trace)
+                rc = trace_write(&run->trainer.trace, s->plan.trace, "real", s->plan.pp, err);
+        if (run->log.stream && rc == 0)
+                rc = file_writer_commit(&run->log, err);
+        free(times);
+        free(memory);
+        rc = together_agree(run->net, rc, err);
+        if (rc == 0 && s->checkpoint)
+                rc = together_checkpoint(run->net, &run->trainer.train.driver.plan, run->trainer.nn,
+                                         s->checkpoint, s->optim.steps, err);
+        return rc;
+}
+
+/* Each replica's first and last stage share an embedding; each stage's replicas share gradients. */
+static void make_groups(const struct run *run)
+{
+        struct plan plan = options_plan(&run->settings.plan, false);
+        int stage = plan_stage(&plan, run->net->rank), replica = plan_replica(&plan, run->net->rank);
+        bool shares = plan.tied && (stage == 0 || stage == plan.pp - 1);
+        net_mpi_groups(run->net, shares ? replica : -1, plan.dp > 1 ? stage : -1);
+}
+
+static int run_training(struct run *run, struct rv_error_info *err)
+{
+        make_groups(run);
+        run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
+        int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
+        if (rc == 0)
+                rc = trainer_open(&run->trainer, &run->settings, run->net, err);
+        if (rc == 0)
+                rc = open_log(run, err);
+        rc = together_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = train(run, err);
+        if (rc == 0)
+                rc = finish(run, err);
+        if (run->log.stream)
+                file_writer_abandon(&run->log);
+        trainer_close(&run->trainer);
+        free(run->losses);
+        return rc;
+}
+
+static char *command_line(int argc, char **argv)
+{
+        size_t size = sizeof "ranvier train";
+        for (int i = 1; i < argc; i++)
+                size += strlen(argv[i]) + 1;
+        char *line = malloc(size);
+        if (!line)
+                abort();
+        strcpy(line, "ranvier train");
+        for (int i = 1; i < argc; i++)
+                strcat(strcat(line, " "), argv[i]);
+        return line;
+}
+
+int main(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct run run = {0};
+        run.net = net_mpi_open(&argc, &argv, &err);
+        if (!run.net) {
+                fprintf(stderr, "ranvier train: %s\n", err.sentence);
+                return rv_exit_status(&err);
+        }
+        run.command = command_line(argc, argv);
+        int rc = train_options_parse(&run.settings, argc, argv, run.net->ranks, run.net->rank > 0, &err);
+        bool done = rc == OPTIONS_DONE;
+        rc = done ? 0 : together_agree(run.net, rc, &err);
+        if (rc == 0 && !done)
+                rc = run_training(&run, &err);
+        if (rc && run.net->rank == 0)
+                fprintf(stderr, "ranvier train: %s\n", err.sentence);
+        free(run.command);
+        run.net->ops->close(run.net);
+        return rc ? rv_exit_status(&err) : 0;
+}

@@ -1,0 +1,209 @@
+#include "runtime/train_options.h"
+
+#include "models/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum key {
+        KEY_DATA = 0x500,
+        KEY_STEPS,
+        KEY_LR,
+        KEY_MIN_LR,
+        KEY_WARMUP,
+        KEY_WEIGHT_DECAY,
+        KEY_BETA1,
+        KEY_BETA2,
+        KEY_EPSILON,
+        KEY_VALIDATE_EVERY,
+        KEY_VALIDATION_FRACTION,
+        KEY_SEED,
+        KEY_THREADS,
+        KEY_TOKENS,
+        KEY_LOG,
+        KEY_CHECKPOINT
+};
+
+static const struct argp_option train_options[] = {
+        {0, 0, 0, 0, "The training:", 2},
+        {"data", KEY_DATA, "PATH", 0,
+         "Text (bytes are the tokens), or tokens: nanoGPT's bare uint16 or llm.c's .bin", 2},
+        {"steps", KEY_STEPS, "K", 0, "Batches to train (default 100); 0 writes the initial weights", 2},
+        {"lr", KEY_LR, "X", 0, "Peak learning rate (default 1e-3)", 2},
+        {"min-lr", KEY_MIN_LR, "X", 0, "Learning rate at the end of the cosine (default: a tenth of --lr)",
+         2},
+        {"warmup", KEY_WARMUP, "K", 0, "Steps of linear warm-up (default: a tenth of --steps)", 2},
+        {"weight-decay", KEY_WEIGHT_DECAY, "X", 0,
+         "AdamW's, on matrices and embeddings, not on biases and LayerNorm (default 0.1)", 2},
+        {"beta1", KEY_BETA1, "X", 0, "AdamW's first decay (default 0.9)", 2},
+        {"beta2", KEY_BETA2, "X", 0, "AdamW's second decay (default 0.95)", 2},
+        {"epsilon", KEY_EPSILON, "X", 0, "AdamW's epsilon (default 1e-8)", 2},
+        {"seed", KEY_SEED, "S", 0,
+         "Of the initial weights and of the order of the data (default 1); the same seed trains the same "
+         "model "
+         "on any grid",
+         2},
+        {0, 0, 0, 0, "What is measured and kept:", 3},
+        {"validate-every", KEY_VALIDATE_EVERY, "K", 0,
+         "Steps between validations (default: only before the first and after the last)", 3},
+        {"validation-fraction", KEY_VALIDATION_FRACTION, "X", 0,
+         "Share of the tokens, at their end, that are kept for validation (default 0.1)", 3},
+        {"log", KEY_LOG, "FILE.csv", 0, "Write losses, learning rate and speed of every step", 3},
+        {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "Write the trained model (safetensors), for ranvier sample",
+         3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
+         3},
+        {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank's CPU device (default 1)", 3},
+        {0},
+};
+
+/* A real number in [least, most]. */
+static int parse_real(const char *option, const char *text, double least, double most, double *value,
+                      struct rv_error_info *err)
+{
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || *end || !(number >= least && number <= most))
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %g to %g", option, text, least,
+                               most);
+        *value = number;
+        return 0;
+}
+
+static int parse_count(const char *option, const char *text, int64_t least, int64_t most, int *value,
+                       struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int rc = options_parse_int(option, text, least, most, &number, err);
+        if (rc == 0)
+                *value = (int)number;
+        return rc;
+}
+
+static int parse_optimizer(struct optim *o, int key, const char *text, struct rv_error_info *err)
+{
+        const double below_one = 0.9999999;
+        switch (key) {
+        case KEY_STEPS:
+                return options_parse_int("--steps", text, 0, 1000000000, &o->steps, err);
+        case KEY_LR:
+                return parse_real("--lr", text, 0, 10, &o->lr, err);
+        case KEY_MIN_LR:
+                return parse_real("--min-lr", text, 0, 10, &o->min_lr, err);
+        case KEY_WARMUP:
+                return options_parse_int("--warmup", text, 0, 1000000000, &o->warmup, err);
+        case KEY_WEIGHT_DECAY:
+                return parse_real("--weight-decay", text, 0, 10, &o->weight_decay, err);
+        case KEY_BETA1:
+                return parse_real("--beta1", text, 0, below_one, &o->beta1, err);
+        case KEY_BETA2:
+                return parse_real("--beta2", text, 0, below_one, &o->beta2, err);
+        default:
+                return parse_real("--epsilon", text, 1e-15, 1, &o->epsilon, err);
+        }
+}
+
+static int parse_setting(struct train_settings *s, int key, const char *text, struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int rc = 0;
+        switch (key) {
+        case KEY_DATA:
+                s->data = text;
+                return 0;
+        case KEY_LOG:
+                s->log = text;
+                return 0;
+        case KEY_CHECKPOINT:
+                s->checkpoint = text;
+                return 0;
+        case KEY_VALIDATE_EVERY:
+                return options_parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
+        case KEY_VALIDATION_FRACTION:
+                return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
+        case KEY_SEED:
+                rc = options_parse_int("--seed", text, 0, INT64_MAX, &number, err);
+                s->seed = (uint64_t)number;
+                return rc;
+        case KEY_THREADS:
+                return parse_count("--threads", text, 1, 4096, &s->threads, err);
+        case KEY_TOKENS:
+                return parse_real("--tokens", text, 1, 1e18, &s->tokens, err);
+        default:
+                return parse_optimizer(&s->optim, key, text, err);
+        }
+}
+
+static error_t parser(int key, char *text, struct argp_state *state)
+{
+        struct train_settings *s = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = &s->plan;
+                return 0;
+        }
+        if (key < KEY_DATA || key > KEY_CHECKPOINT)
+                return ARGP_ERR_UNKNOWN;
+        return parse_setting(s, key, text, options_error(state)) ? EINVAL : 0;
+}
+
+static const struct argp_child children[] = {{&options_argp, 0, 0, 0}, {0}};
+static const struct argp argp = {
+        .options = train_options,
+        .parser = parser,
+        .args_doc = "MODEL",
+        .doc = "Trains a GPT on P x D ranks, in P pipeline stages times D replicas, and reports what it "
+               "took.\v"
+               "Start it with mpirun, one rank a device:\n\n"
+               "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 --micro-batch-size 4 --batch-size 32 "
+               "--steps 200 --checkpoint model.safetensors --report measured.json\n"
+               "  ranvier sample model.safetensors\n",
+        .children = children,
+};
+
+static int resolve(struct train_settings *s, int ranks, struct rv_error_info *err)
+{
+        int rc = options_resolve(&s->plan, ranks, err);
+        if (rc)
+                return rc;
+        if (!s->data)
+                return rv_fail(err, RV_EINPUT, "--data is missing: a text file or a .bin of tokens");
+        if (s->optim.min_lr < 0)
+                s->optim.min_lr = s->optim.lr / 10;
+        if (s->optim.warmup < 0)
+                s->optim.warmup = s->optim.steps / 10;
+        if (s->optim.steps > 0 && s->optim.warmup >= s->optim.steps)
+                return rv_fail(err, RV_EINPUT, "--warmup %lld leaves none of the --steps %lld for the cosine",
+                               (long long)s->optim.warmup, (long long)s->optim.steps);
+        s->optim.clip = s->plan.clip;
+        return 0;
+}
+
+int train_options_parse(struct train_settings *s, int argc, char **argv, int ranks, bool quiet,
+                        struct rv_error_info *err)
+{
+        *s = (struct train_settings){
+                .optim = {.lr = 1e-3,
+                          .min_lr = -1,
+                          .warmup = -1,
+                          .steps = 100,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .epsilon = 1e-8,
+                          .weight_decay = 0.1},
+                .validation_fraction = 0.1,
+                .seed = 1,
+                .threads = 1,
+                .tokens = 300e9,
+        };
+        options_init(&s->plan);
+        int rc = options_parse(&argp, argc, argv, s, quiet, err);
+        if (rc)
+                return rc;
+        rc = resolve(s, ranks, err);
+        const char *outputs[] = {s->plan.report, s->plan.trace, s->log, s->checkpoint};
+        for (size_t i = 0; rc == 0 && !quiet && i < sizeof outputs / sizeof *outputs; i++)
+                if (outputs[i])
+                        rc = file_check_writable(outputs[i], err);
+        return rc;
+}

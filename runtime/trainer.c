@@ -1,0 +1,155 @@
+#include "runtime/trainer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static int stage_of(const struct trainer *t)
+{
+        return t->net->rank % t->settings->plan.pp;
+}
+
+static int replica_of(const struct trainer *t)
+{
+        return t->net->rank / t->settings->plan.pp;
+}
+
+/* This replica's sequences of a batch, from the training or the validation part. */
+static void draw(struct trainer *t, int64_t step, bool validation)
+{
+        const struct options *o = &t->settings->plan;
+        for (int64_t i = 0; i < t->share; i++)
+                data_sequence(&t->data, t->settings->seed, step, o->batch_size, replica_of(t) * t->share + i,
+                              o->seq_len, validation, t->inputs + i * o->seq_len,
+                              t->targets + i * o->seq_len);
+}
+
+static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_only,
+                     struct rv_error_info *err)
+{
+        const struct options *o = &t->settings->plan;
+        lane->driver = (struct driver_real){
+                .device = t->device,
+                .net = t->net,
+                .nn = t->nn,
+                .optim = &t->settings->optim,
+                .plan = options_plan(o, forward_only),
+                .host_tokens = t->inputs,
+                .host_targets = t->targets,
+                .loss_scale = 1.0 / ((double)o->batch_size * o->seq_len),
+        };
+        lane->core = malloc(core_bytes(&lane->driver.plan, stage_of(t), t->nn->parameters));
+        if (!lane->core)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
+        struct core *core = core_init(lane->core, &lane->driver.plan, stage_of(t), t->nn->parameters);
+        engine_init(&lane->engine, core, driver_real(&lane->driver), NULL, NULL, t->net->rank);
+        return 0;
+}
+
+static int open_buffers(struct trainer *t, struct rv_error_info *err)
+{
+        const struct options *o = &t->settings->plan;
+        t->share = o->batch_size / o->dp;
+        size_t tokens = (size_t)(t->share * o->seq_len);
+        t->inputs = malloc(tokens * sizeof *t->inputs);
+        t->targets = malloc(tokens * sizeof *t->targets);
+        t->times = calloc((size_t)t->settings->optim.steps + 1, sizeof *t->times);
+        if (!t->inputs || !t->targets || !t->times)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for a batch of %lld sequences",
+                               (long long)o->batch_size);
+        return 0;
+}
+
+/* What the ledger counts beside activations and messages is there from the beginning. */
+static void open_ledger(struct trainer *t)
+{
+        ledger_init(&t->ledger, t->settings->plan.trace != NULL);
+        for (int i = 0; i < MEMORY_CATEGORIES; i++)
+                if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
+                        ledger_add(&t->ledger, (enum memory_category)i, t->device->bytes[i], 0);
+        t->train.engine.ledger = &t->ledger;
+        t->train.engine.slot_bytes = t->nn->layout.slot;
+        t->train.engine.message_bytes = t->nn->layout.message;
+}
+
+int trainer_open(struct trainer *t, const struct train_settings *settings, struct net *net,
+                 struct rv_error_info *err)
+{
+        const struct options *o = &settings->plan;
+        *t = (struct trainer){.settings = settings, .net = net};
+        trace_init(&t->trace);
+        struct stage stage = partition_stage(&o->gpt, o->pp, stage_of(t));
+        struct memory_plan memory = options_memory(o, stage.index);
+        int rc = data_open(&t->data, settings->data, o->gpt.vocab_size, o->seq_len,
+                           settings->validation_fraction, err);
+        if (rc)
+                return rc;
+        t->device = device_cpu_open(settings->threads, err);
+        if (!t->device)
+                return err->code;
+        t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
+        if (!t->nn)
+                return err->code;
+        rc = open_buffers(t, err);
+        if (rc)
+                return rc;
+        nn_initialize(t->nn, settings->seed);
+        rc = open_lane(t, &t->train, false, err);
+        if (rc == 0)
+                rc = open_lane(t, &t->validate, true, err);
+        if (rc == 0)
+                open_ledger(t);
+        return rc;
+}
+
+void trainer_start_clock(struct trainer *t)
+{
+        t->net->ops->barrier(t->net);
+        t->train.driver.epoch = t->validate.driver.epoch = driver_real_clock();
+}
+
+static void close_lane(struct trainer_lane *lane)
+{
+        engine_free(&lane->engine);
+        driver_real_free(&lane->driver);
+        free(lane->core);
+}
+
+void trainer_close(struct trainer *t)
+{
+        close_lane(&t->train);
+        close_lane(&t->validate);
+        nn_close(t->nn);
+        if (t->device)
+                t->device->ops->close(t->device);
+        data_free(&t->data);
+        ledger_free(&t->ledger);
+        trace_free(&t->trace);
+        free(t->inputs);
+        free(t->targets);
+        free(t->times);
+}
+
+static double mean_loss(const struct trainer *t)
+{
+        const struct options *o = &t->settings->plan;
+        return t->nn->scalars[0] / ((double)o->batch_size * o->seq_len);
+}
+
+double trainer_step(struct trainer *t, int64_t step, bool record)
+{
+        struct engine *engine = &t->train.engine;
+        draw(t, step, false);
+        engine->trace = record ? &t->trace : NULL;
+        t->train.driver.step = step;
+        driver_real_run(&t->train.driver, engine);
+        t->times[step] = (struct batch_times){engine->started, engine->pipeline_end, engine->allreduce_end,
+                                              engine->ended, engine->busy_seconds};
+        return mean_loss(t);
+}
+
+double trainer_validate(struct trainer *t)
+{
+        draw(t, 0, true);
+        driver_real_run(&t->validate.driver, &t->validate.engine);
+        return mean_loss(t);
+}

@@ -1,0 +1,57 @@
+/* One rank of a training run: its device, stage, schedule and share of the data. */
+#ifndef RANVIER_RUNTIME_TRAINER_H
+#define RANVIER_RUNTIME_TRAINER_H
+
+#include "runtime/data/data.h"
+#include "runtime/driver_real.h"
+#include "runtime/engine/options.h"
+#include "runtime/engine/phases.h"
+
+/* What `ranvier train` wants beside the plan. */
+struct train_settings {
+        struct options plan;
+        const char *data, *log, *checkpoint;
+        struct optim optim;
+        int64_t validate_every; /* steps; 0: only before the first and after the last */
+        double validation_fraction;
+        uint64_t seed;
+        int threads;   /* BLAS threads of a device */
+        double tokens; /* for the report's training_days */
+};
+
+/* A schedule and the driver that runs it: one trains, one validates. */
+struct trainer_lane {
+        struct driver_real driver;
+        struct engine engine;
+        void *core;
+};
+
+struct trainer {
+        const struct train_settings *settings;
+        struct net *net;
+        struct device *device;
+        struct nn_stage *nn;
+        struct data data;
+        struct trainer_lane train, validate;
+        struct ledger ledger;
+        struct trace trace;
+        int32_t *inputs, *targets; /* this replica's share of a batch, on the host */
+        int64_t share;             /* its sequences */
+        struct batch_times *times; /* [steps] */
+};
+
+/* Opens everything for this rank and initialises the weights. trainer_close in any case. */
+int trainer_open(struct trainer *, const struct train_settings *, struct net *, struct rv_error_info *err);
+void trainer_close(struct trainer *);
+
+/* Sets every rank's clock to zero at the same moment. Collective; before the first step. */
+void trainer_start_clock(struct trainer *);
+
+/* One step (from 0) of training; returns the mean loss over the batch's tokens, the same on every rank.
+ * `record`: the trace keeps this batch. */
+double trainer_step(struct trainer *, int64_t step, bool record);
+
+/* Mean loss over one batch of the validation part, always the same sequences. */
+double trainer_validate(struct trainer *);
+
+#endif

@@ -1,0 +1,52 @@
+#!/usr/bin/python3
+"""The same seed and batch give the same losses on every grid and with every schedule (fp32, 20 steps, 1e-5)."""
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import text
+
+GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4)]
+STEPS = 20
+TOLERANCE = 1e-5  # relative
+
+
+def train(folder, pp, dp, schedule, *more):
+    log = os.path.join(folder, "log.csv")
+    status, out, err = ranvier.run(
+        ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
+         "--micro-batch-size", 1, "--batch-size", 12, "--steps", STEPS, "--lr", 3e-3, "--log", log, *more], pp * dp)
+    return ranvier.losses(log) if status == 0 else err
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        text.write(os.path.join(folder, "text.txt"))
+        reference = train(folder, 1, 1, "axonn")
+        learned = isinstance(reference, list) and len(reference) == STEPS and reference[-1] < 0.8 * reference[0]
+        tap.ok(learned, f"the reference, 1 x 1, learns in {STEPS} steps", reference)
+        if not learned:
+            tap.end()
+        variants = [(grid, schedule, ()) for grid in GRIDS for schedule in ("axonn", "gpipe", "1f1b")]
+        variants += [((3, 1), "axonn", ("--pipeline-limit", "6")),
+                     ((2, 2), "axonn", ("--bucket-params", "5000", "--allreduce-buckets", "2"))]
+        for (pp, dp), schedule, more in variants:
+            losses = train(folder, pp, dp, schedule, *more)
+            worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None
+            print(f"# {pp} x {dp} {schedule}: largest relative difference {worst}", flush=True)
+            name = f"{pp} x {dp} with {schedule} {' '.join(more)}".strip()
+            tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
+                   f"{name} gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
+        unclipped = train(folder, 1, 1, "axonn", "--clip", "0", "--bucket-params", "7000")
+        other = train(folder, 2, 2, "axonn", "--clip", "0", "--bucket-params", "7000", "--allreduce-buckets", "1")
+        same = isinstance(unclipped, list) and isinstance(other, list) and max(
+            abs(a - b) / b for a, b in zip(unclipped, other)) <= TOLERANCE
+        tap.ok(same and unclipped != reference, "without clipping, 2 x 2 in small buckets equals 1 x 1 too", other)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

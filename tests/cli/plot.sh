@@ -1,0 +1,170 @@
+#!/bin/sh
+# What a user sees of `ranvier compare` and `ranvier plot`: their tables, help and complaints against tests/golden
+# (GOLDEN=1 rewrites those), and figures that are whole or not there.
+tests=$(cd "$(dirname "$0")/.." && pwd)
+plot=$RANVIER_BIN/ranvier-plot
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$tests"/fixtures/plot/* "$work" && cd "$work" || exit 1
+mkdir temporary figures
+export TMPDIR="$work/temporary" ARGP_HELP_FMT= LC_ALL=C
+
+number=0
+# Says whether the last command succeeded, as one line of TAP.
+check() {
+        [ $? -eq 0 ] && verdict=ok || verdict="not ok"
+        number=$((number + 1))
+        echo "$verdict $number - $1"
+}
+
+# Compares standard input with a golden file, or makes it the golden file.
+golden() {
+        [ -z "$GOLDEN" ] || { tee "$tests/golden/$1" >/dev/null; return; }
+        diff -u "$tests/golden/$1" - >difference || { sed 's/^/# /' difference; return 1; }
+}
+
+# Shows a command line, what it says and its exit status.
+say() {
+        echo "\$ ranvier $*"
+        "$plot" "$@" 2>&1
+        echo "status $?"
+        echo
+}
+
+pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
+
+echo "1..19"
+"$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
+check "one pair is shown quantity by quantity"
+"$plot" compare $pairs --csv all.csv | golden compare-all.txt
+check "several pairs are shown as a row each, with the median and the worst error"
+golden compare-all.csv <all.csv
+check "the CSV holds every figure of every pair"
+{ "$plot" compare --help && "$plot" plot --help; } | golden plot-help.txt
+check "help names every figure and what it takes"
+{
+        say compare $pairs --max-median-error 3.2 --max-worst-error 3.5 | tail -2
+        say compare $pairs --max-median-error 3.1 --max-worst-error 3.5 | tail -3
+        say compare $pairs --max-median-error 3.2 --max-worst-error 3.0 | tail -3
+} | golden compare-limits.txt
+check "errors above a limit end with status 1"
+
+# Wrong inputs, each made of a right one.
+head -c 400 measured-1.json >truncated.json
+sed '/"phases"/,/}/d' measured-1.json >no-phases.json
+sed 's/"median": [0-9.]*/"median": "fast"/' measured-1.json >median-is-text.json
+sed 's/"median": [0-9.]*/"median": 0.0/' measured-1.json >no-time.json
+sed 's/"weights": /"weights": -/' measured-1.json >negative-bytes.json
+sed '/"messages"/d' measured-1.json >no-messages.json
+sed 's/"world": "real"/"world": "dreamt"/' measured-1.json >another-world.json
+sed 's/"micro_batch_size": 2/"micro_batch_size": 4/' measured-1.json >another-plan.json
+sed 's/"n_layer": 4/"n_layer": 5/' measured-1.json >another-model.json
+sed 's/"n_head": 4/"n_head": 7/' measured-1.json >impossible-model.json
+echo '{"hello": 1}' >not-a-report.json
+: >empty.json
+head -c 5000 trace.json >truncated-trace.json
+printf 'step,loss\n0,1\n' >wrong-columns.csv
+{ head -1 loss.csv; echo '0,5.1,,0.1,1,1'; echo '1,lots,,0.1,1,1'; } >wrong-number.csv
+head -1 loss.csv >no-steps.csv
+{
+        say compare
+        say compare predicted-1.json
+        say compare predicted-1.json measured-1.json predicted-2.json
+        say compare measured-1.json predicted-1.json
+        say compare measured-1.json measured-1.json
+        say compare predicted-1.json predicted-1.json
+        say compare predicted-1.json measured-2.json
+        say compare predicted-1.json another-plan.json
+        say compare predicted-1.json another-model.json
+        say compare predicted-1.json impossible-model.json
+        say compare predicted-1.json missing.json
+        say compare predicted-1.json empty.json
+        say compare predicted-1.json truncated.json
+        say compare predicted-1.json not-a-report.json
+        say compare predicted-1.json no-phases.json
+        say compare predicted-1.json no-messages.json
+        say compare predicted-1.json median-is-text.json
+        say compare predicted-1.json no-time.json
+        say compare predicted-1.json negative-bytes.json
+        say compare predicted-1.json another-world.json
+        say compare predicted-1.json measured-1.json --max-worst-error much
+        say compare predicted-1.json measured-1.json --max-worst-error
+        say compare predicted-1.json measured-1.json --colour
+} >compare-errors
+golden compare-errors.txt <compare-errors
+check "compare refuses wrong input with a sentence"
+{
+        say plot
+        say plot portrait figures/a.png measured-1.json
+        say plot memory
+        say plot memory figures/a.png
+        say plot memory figures/a.pdf measured-1.json
+        say plot memory figures measured-1.json
+        say plot memory nowhere/a.png measured-1.json
+        say plot memory figures/a.png truncated.json
+        say plot predicted-measured figures/a.png measured-1.json
+        say plot predicted-measured figures/a.png predicted-1.json measured-2.json
+        say plot timeline figures/a.png measured-1.json
+        say plot timeline figures/a.png truncated-trace.json
+        say plot timeline figures/a.png missing.json
+        say plot timeline figures/a.png trace.json trace.json
+        say plot timeline figures/a.png trace.json --batch 7
+        say plot timeline figures/a.png trace.json --batch one
+        say plot memory figures/a.png measured-1.json --batch 1
+        say plot loss figures/a.png wrong-columns.csv
+        say plot loss figures/a.png wrong-number.csv
+        say plot loss figures/a.png no-steps.csv
+        say plot loss figures/a.png missing.csv
+} >plot-errors
+golden plot-errors.txt <plot-errors
+check "plot refuses wrong input with a sentence"
+! grep -h ^status compare-errors plot-errors | grep -qv '^status 2$'
+check "each of them ends with status 2"
+[ -z "$(ls figures temporary)" ] || [ "$(ls figures temporary | grep -c .)" -eq 2 ]
+check "and none of them leaves a file"
+
+# A figure is an image of its kind: PNG by its first bytes and width, SVG by its text.
+is_png() { [ "$(head -c 8 "$1" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] &&
+        [ "$(head -c 20 "$1" | tail -c 4 | od -An -tx1 | tr -d ' \n')" = 000004b0 ]; }
+draw() {
+        figure=$1
+        word=$2
+        shift 2
+        "$plot" plot "$figure" "figures/$figure.png" "$@" 2>complaints &&
+                "$plot" plot "$figure" "figures/$figure.svg" "$@" 2>>complaints &&
+                [ ! -s complaints ] && is_png "figures/$figure.png" &&
+                head -1 "figures/$figure.svg" | grep -q '<?xml' && tail -1 "figures/$figure.svg" | grep -q '</svg>' &&
+                grep -q "$word" "figures/$figure.svg"
+        result=$?
+        [ $result -eq 0 ] || sed 's/^/# /' complaints
+        return $result
+}
+draw predicted-measured "3 configurations, median error 3.2 %" $pairs
+check "predicted against measured is drawn as PNG and SVG"
+draw throughput "demo, axonn, measured" $pairs
+check "throughput is drawn as PNG and SVG"
+draw memory "activations" $pairs
+check "memory is drawn as PNG and SVG"
+draw timeline "stage 1, replica 0" trace.json
+check "a timeline is drawn as PNG and SVG"
+draw loss "loss, validation" loss.csv
+check "the loss is drawn as PNG and SVG"
+"$plot" compare predicted-1.json measured-1.json --plot figures/compare.svg >/dev/null && grep -q "1 configuration," figures/compare.svg
+check "compare draws a single pair too"
+sed 's/"name": "tiny"/"name": "it'"'"'s _my_ \\"model\\" $(x)"/' measured-1.json >strange.json
+"$plot" plot memory figures/strange.svg strange.json && grep -q "it's _my_ .*model.* \$(x)" figures/strange.svg
+check "a model's name is shown as it is, whatever is in it"
+
+# gnuplot that is missing, or fails half-way.
+cp figures/memory.png before.png
+mkdir bin
+PATH=$work/bin "$plot" plot memory figures/memory.png measured-1.json 2>complaint
+[ $? -eq 1 ] && [ "$(cat complaint)" = "ranvier plot: gnuplot was not found; figures need it (Debian: gnuplot-nox)" ]
+check "without gnuplot there is a sentence and status 1"
+printf '#!/bin/sh\necho half >"$(echo "$3" | /bin/sed "s/.*out=.\\([^'"'"']*\\).*/\\1/")"\nexit 1\n' >bin/gnuplot
+chmod +x bin/gnuplot
+PATH=$work/bin "$plot" plot memory figures/memory.png measured-1.json 2>complaint
+[ $? -eq 1 ] && grep -q "gnuplot failed on .*memory.gp for figures/memory.png" complaint && cmp -s before.png figures/memory.png
+check "a gnuplot that fails half-way leaves the old figure as it was"
+[ -z "$(ls temporary)" ] && ! ls figures | grep -qv -E '\.(png|svg)$'
+check "no temporary file is left"

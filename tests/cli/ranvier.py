@@ -1,0 +1,42 @@
+"""Runs the programs under test for scripts that print TAP."""
+import csv
+import os
+import subprocess
+
+BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
+
+
+def run(arguments, ranks=0, folder=None, timeout=300):
+    """ranvier ARGUMENTS, under mpirun if ranks > 0; returns (exit status, stdout, stderr)."""
+    command = [os.path.join(BIN, "ranvier")] + [str(a) for a in arguments]
+    if ranks:
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + command
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
+                          timeout=timeout, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+def losses(path):
+    """The train_loss column of a log that `ranvier train --log` wrote."""
+    with open(path) as file:
+        return [float(row["train_loss"]) for row in csv.DictReader(file)]
+
+
+class Tap:
+    """Counts and prints test lines; the plan comes last."""
+
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def ok(self, holds, sentence, detail=""):
+        self.count += 1
+        self.failed += not holds
+        print(f"{'ok' if holds else 'not ok'} {self.count} - {sentence}", flush=True)
+        if detail and not holds:
+            for line in str(detail).strip().splitlines()[-20:]:
+                print("# " + line, flush=True)
+
+    def end(self):
+        print(f"1..{self.count}", flush=True)
+        raise SystemExit(1 if self.failed else 0)

@@ -1,0 +1,8 @@
+SCRIPT_TESTS += tests/cli/plot.sh
+
+# Rewrites what users see in tests/golden; read the difference before you commit it.
+golden: $(BINARIES) $(BUILD)/tests/test_report
+	GOLDEN=1 $(BUILD)/tests/test_report >/dev/null
+	GOLDEN=1 RANVIER_BIN=$(abspath $(BUILD)/bin) tests/cli/plot.sh >/dev/null
+	git diff --stat -- tests/golden
+.PHONY: golden

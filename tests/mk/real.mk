@@ -1,0 +1,1 @@
+SCRIPT_TESTS += tests/cli/equivalence.py tests/cli/pytorch.py

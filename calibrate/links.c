@@ -77,7 +77,6 @@ static double send_message(struct net *net, struct bench *bench, char *buffer, i
         net->ops->isend(net, buffer, bytes, peer, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
         for (int pending = 2; pending > 0; pending--)
                 next_token(net, bench);
-        bench_drain(bench);
         return seconds;
 }
 
@@ -98,18 +97,24 @@ static double receive_message(struct net *net, char *buffer, int64_t bytes)
         return seconds;
 }
 
+static double exchange_message(struct net *net, struct bench *bench, char *buffer, int64_t bytes, bool sender)
+{
+        return sender ? send_message(net, bench, buffer, bytes) : receive_message(net, buffer, bytes);
+}
+
 static void exchange_messages(struct net *net, struct bench *bench, char *buffer, int repetitions,
                               struct samples *samples)
 {
-        for (int i = -1; i < repetitions; i++) { /* the first one warms up */
+        for (int turn = -2; turn < 2 * repetitions; turn++) { /* each one's first turn warms up */
+                bool sender = net->rank == (turn & 1);
+                exchange_message(net, bench, buffer, LEAST_MESSAGE, sender); /* the first one wakes both up */
                 for (int64_t bytes = LEAST_MESSAGE; bytes <= MOST_MESSAGE; bytes *= 2) {
-                        for (int sender = 0; sender < 2; sender++) {
-                                double seconds = net->rank == sender ? send_message(net, bench, buffer, bytes)
-                                                                     : receive_message(net, buffer, bytes);
-                                if (i >= 0)
-                                        samples_add_line(&samples->messages, bytes, seconds);
-                        }
+                        double seconds = exchange_message(net, bench, buffer, bytes, sender);
+                        if (turn >= 0)
+                                samples_add_line(&samples->messages, bytes, seconds);
                 }
+                if (sender)
+                        bench_drain(bench);
         }
 }
 

@@ -17,7 +17,7 @@ struct kernel_fit {
 
 struct kernel_point {
         struct kernel kernel;
-        double seconds, p10, p90; /* median of the samples, and their spread */
+        double seconds, p10, p90; /* mean of the samples without a tenth at each end, and their spread */
         int samples;
 };
 

@@ -29,6 +29,20 @@ double series_quantile(struct series *series, double q)
         return series->count ? report_quantile(series->values, series->count, q) : 0;
 }
 
+/* An operation's seconds are a sum over kernels, and only means add up: the same shape may stand where its
+ * operands are in a cache and where they are not, and a median would take a side. The tenth of the samples at
+ * each end (from three on at least one) is left out, since a kernel that another process interrupted says
+ * nothing about kernels. */
+static double trimmed_mean(struct series *series)
+{
+        int least = series->count >= 3 ? 1 : 0, cut = series->count / 10 > least ? series->count / 10 : least;
+        double sum = 0;
+        series_quantile(series, 0.5); /* sorts */
+        for (int i = cut; i < series->count - cut; i++)
+                sum += series->values[i];
+        return sum / (series->count - 2 * cut);
+}
+
 void samples_init(struct samples *samples, int ranks, int run_count)
 {
         *samples = (struct samples){.ranks = ranks, .run_count = run_count};
@@ -127,7 +141,7 @@ static struct line_point *line_points(struct line_set *set)
 static struct kernel_point kernel_point(struct kernel_series *series)
 {
         return (struct kernel_point){.kernel = series->kernel,
-                                     .seconds = series_quantile(&series->seconds, 0.5),
+                                     .seconds = trimmed_mean(&series->seconds),
                                      .p10 = series_quantile(&series->seconds, 0.1),
                                      .p90 = series_quantile(&series->seconds, 0.9),
                                      .samples = series->seconds.count};

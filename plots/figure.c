@@ -9,36 +9,44 @@
 
 enum { STATUS_NOT_FOUND = 127 };
 
-static int choose_terminal(struct figure *figure, const char *out, struct rv_error_info *err)
+/* "png" or "svg", or NULL with a sentence. */
+static const char *choose_format(const char *out, struct rv_error_info *err)
 {
         const char *suffix = strrchr(out, '.');
         if (suffix && strcmp(suffix, ".png") == 0)
-                figure->terminal = "png";
-        else if (suffix && strcmp(suffix, ".svg") == 0)
-                figure->terminal = "svg";
-        else
-                return rv_fail(err, RV_EINPUT, "%s: a figure's name ends in .png or .svg", out);
-        return 0;
+                return "png";
+        if (suffix && strcmp(suffix, ".svg") == 0)
+                return "svg";
+        rv_fail(err, RV_EINPUT, "%s: a figure's name ends in .png or .svg", out);
+        return NULL;
+}
+
+int figure_check(const char *out, struct rv_error_info *err)
+{
+        return choose_format(out, err) ? file_check_writable(out, err) : RV_EINPUT;
 }
 
 int figure_open(struct figure *figure, const char *name, const char *out, struct rv_error_info *err)
 {
         *figure = (struct figure){0};
-        int rc = choose_terminal(figure, out, err);
-        if (rc)
-                return rc;
+        const char *format = choose_format(out, err);
+        if (!format)
+                return RV_EINPUT;
         if (file_find(figure->script, sizeof figure->script, "plots", name, ".gp"))
                 return rv_fail(err, RV_ESYSTEM,
                                "the script plots/%s.gp is not beside this program; is it installed?", name);
-        rc = file_writer_open(&figure->image, out, err);
+        int rc = file_writer_open(&figure->image, out, err);
         if (rc)
                 return rc;
-        strcpy(figure->data_path, "/tmp/ranvier-plot-XXXXXX");
+        const char *folder_for_data = getenv("TMPDIR");
+        snprintf(figure->data_path, sizeof figure->data_path, "%s/ranvier-plot-XXXXXX",
+                 folder_for_data && *folder_for_data ? folder_for_data : "/tmp");
         int descriptor = mkstemp(figure->data_path);
         figure->data = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
         figure->settings_stream = open_memstream(&figure->settings, &figure->settings_size);
         if (!figure->data || !figure->settings_stream) {
-                rc = rv_fail(err, RV_ESYSTEM, "no temporary file for a figure's data: %s", strerror(errno));
+                rc = rv_fail(err, RV_ESYSTEM, "%s: no temporary file for a figure's data: %s",
+                             figure->data_path, strerror(errno));
                 figure_abandon(figure);
                 return rc;
         }
@@ -46,7 +54,7 @@ int figure_open(struct figure *figure, const char *name, const char *out, struct
         snprintf(folder, sizeof folder, "%s", figure->script);
         *strrchr(folder, '/') = 0;
         figure_text(figure, "folder", folder);
-        figure_text(figure, "format", figure->terminal);
+        figure_text(figure, "format", format);
         figure_text(figure, "data", figure->data_path);
         figure_text(figure, "out", figure->image.temporary[0] ? figure->image.temporary : out);
         return 0;
@@ -75,7 +83,8 @@ void figure_abandon(struct figure *figure)
                 fclose(figure->data);
         if (figure->settings_stream)
                 fclose(figure->settings_stream);
-        unlink(figure->data_path);
+        if (figure->data_path[0])
+                unlink(figure->data_path);
         free(figure->settings);
         file_writer_abandon(&figure->image);
         *figure = (struct figure){0};
@@ -86,6 +95,7 @@ static int run_gnuplot(const struct figure *figure)
 {
         pid_t child = fork();
         if (child == 0) {
+                setenv("LC_ALL", "C.UTF-8", 1); /* points, not commas; and the scripts are UTF-8 */
                 char *const arguments[] = {"gnuplot", "-d", "-e", figure->settings, (char *)figure->script,
                                            NULL};
                 execvp(arguments[0], arguments);

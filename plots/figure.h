@@ -10,12 +10,14 @@
 struct figure {
         FILE *data; /* write the script's data here */
         struct file_writer image;
-        char data_path[64], script[1024];
-        const char *terminal; /* "png" or "svg" */
-        char *settings;       /* gnuplot assignments for the script */
+        char data_path[1024], script[1024];
+        char *settings; /* gnuplot assignments for the script */
         size_t settings_size;
         FILE *settings_stream;
 };
+
+/* Whether a figure can be written as `out`: to know before the work. */
+int figure_check(const char *out, struct rv_error_info *err);
 
 /* Begins figure `name` (plots/`name`.gp) that will be written to `out`, whose suffix says .png or .svg. */
 int figure_open(struct figure *figure, const char *name, const char *out, struct rv_error_info *err);

@@ -1,5 +1,6 @@
 /* `ranvier compare` and `ranvier plot`. */
 #include "plots/compare.h"
+#include "plots/figure.h"
 #include "plots/figures.h"
 
 #include "models/file.h"
@@ -17,6 +18,7 @@ enum { KEY_PLOT = 0x100, KEY_CSV, KEY_MAX_MEDIAN, KEY_MAX_WORST, KEY_BATCH };
 
 static int complain(const char *command, const struct rv_error_info *err)
 {
+        fflush(stdout);
         fprintf(stderr, "ranvier %s: %s\n", command, err->sentence);
         return rv_exit_status(err);
 }
@@ -98,6 +100,7 @@ static int check_limit(const char *which, double percent, double most)
 {
         if (most < 0 || percent <= most)
                 return 0;
+        fflush(stdout);
         fprintf(stderr,
                 "ranvier compare: the %s absolute error of the time per batch is %.2f %%, more than %g %%\n",
                 which, percent, most);
@@ -138,6 +141,8 @@ static int command_compare(int argc, char **argv)
                         o.reports.count == 1 ? "is" : "are", o.reports.count);
                 return complain("compare", &err);
         }
+        if ((o.csv && file_check_writable(o.csv, &err)) || (o.plot && figure_check(o.plot, &err)))
+                return complain("compare", &err);
         struct run *runs = runs_read(o.reports.list, o.reports.count, &err);
         if (!runs)
                 return complain("compare", &err);
@@ -229,12 +234,16 @@ static int plot(const struct plot_options *o, struct rv_error_info *err)
         for (size_t i = 0; name && i < sizeof report_figures / sizeof *report_figures; i++)
                 if (strcmp(name, report_figures[i].name) == 0)
                         figure = &report_figures[i];
+        if (!name)
+                return rv_fail(err, RV_EINPUT,
+                               "FIGURE is missing; there are predicted-measured, throughput, memory, "
+                               "timeline, loss");
         if (!timeline && !loss && !figure)
                 return rv_fail(err, RV_EINPUT,
                                "figure '%s' is not known; there are predicted-measured, throughput, memory, "
                                "timeline, "
                                "loss",
-                               name ? name : "");
+                               name);
         if (o->words.count < 3)
                 return rv_fail(err, RV_EINPUT,
                                "%s needs a file to write and at least one to read: ranvier plot %s OUT "

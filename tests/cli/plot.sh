@@ -44,8 +44,8 @@ check "the CSV holds every figure of every pair"
 check "help names every figure and what it takes"
 {
         say compare $pairs --max-median-error 3.2 --max-worst-error 3.5 | tail -2
-        say compare $pairs --max-median-error 3.1 --max-worst-error 3.5 | tail -3
-        say compare $pairs --max-median-error 3.2 --max-worst-error 3.0 | tail -3
+        say compare $pairs --max-median-error 3.1 --max-worst-error 3.5 | tail -4
+        say compare $pairs --max-median-error 3.2 --max-worst-error 3.0 | tail -4
 } | golden compare-limits.txt
 check "errors above a limit end with status 1"
 
@@ -90,6 +90,8 @@ head -1 loss.csv >no-steps.csv
         say compare predicted-1.json measured-1.json --max-worst-error much
         say compare predicted-1.json measured-1.json --max-worst-error
         say compare predicted-1.json measured-1.json --colour
+        say compare predicted-1.json measured-1.json --csv nowhere/a.csv
+        say compare predicted-1.json measured-1.json --plot a.jpeg
 } >compare-errors
 golden compare-errors.txt <compare-errors
 check "compare refuses wrong input with a sentence"
@@ -120,7 +122,7 @@ golden plot-errors.txt <plot-errors
 check "plot refuses wrong input with a sentence"
 ! grep -h ^status compare-errors plot-errors | grep -qv '^status 2$'
 check "each of them ends with status 2"
-[ -z "$(ls figures temporary)" ] || [ "$(ls figures temporary | grep -c .)" -eq 2 ]
+[ -z "$(ls -A figures)$(ls -A temporary)" ]
 check "and none of them leaves a file"
 
 # A figure is an image of its kind: PNG by its first bytes and width, SVG by its text.
@@ -133,7 +135,7 @@ draw() {
         "$plot" plot "$figure" "figures/$figure.png" "$@" 2>complaints &&
                 "$plot" plot "$figure" "figures/$figure.svg" "$@" 2>>complaints &&
                 [ ! -s complaints ] && is_png "figures/$figure.png" &&
-                head -1 "figures/$figure.svg" | grep -q '<?xml' && tail -1 "figures/$figure.svg" | grep -q '</svg>' &&
+                head -1 "figures/$figure.svg" | grep -q '<?xml' && tail -2 "figures/$figure.svg" | grep -q '</svg>' &&
                 grep -q "$word" "figures/$figure.svg"
         result=$?
         [ $result -eq 0 ] || sed 's/^/# /' complaints

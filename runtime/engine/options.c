@@ -469,7 +469,7 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
                   struct rv_error_info *err)
 {
         struct argp_child children[] = {{argp, 0, NULL, 0}, {0}};
-        struct rv_error_info own;
+        struct rv_error_info own = {0};
         struct parse_context context = {
                 .outer = {.options = help_options, .parser = outer_parser, .children = children},
                 .input = input,

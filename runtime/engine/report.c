@@ -194,11 +194,13 @@ json_t *report_json(const struct report *r)
 
 static void print_speed(const struct report *r, const struct figures *f, FILE *out)
 {
-        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
+        char a[REPORT_TEXT];
         fprintf(out, "  time per batch      %14s", report_seconds(a, f->median));
-        if (r->batches > 1)
+        if (r->batches > 1) {
+                char b[REPORT_TEXT], c[REPORT_TEXT];
                 fprintf(out, "   median of %d batches; p10 %s, p90 %s", r->batches, report_seconds(b, f->p10),
                         report_seconds(c, f->p90));
+        }
         fprintf(out, "\n");
         fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));
         bool tera = f->flops_per_gpu_per_second >= 1e12;
@@ -224,11 +226,13 @@ static void print_phases(const struct report *r, FILE *out)
 
 static void print_memory(const struct report *r, const struct figures *f, FILE *out)
 {
-        char a[REPORT_TEXT], b[REPORT_TEXT];
+        char a[REPORT_TEXT];
         fprintf(out, "  device memory       %14s", report_bytes(a, (double)f->device_peak_bytes));
-        if (r->ranks > 1)
+        if (r->ranks > 1) {
+                char b[REPORT_TEXT];
                 fprintf(out, "   rank %d, the largest of %d; %s in all", f->largest, r->ranks,
                         report_bytes(b, (double)f->device_total_bytes));
+        }
         fprintf(out, "\n");
         for (int c = 0; c < MEMORY_CATEGORIES; c++)
                 if (r->rank_bytes[f->largest][c])

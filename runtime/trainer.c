@@ -1,7 +1,9 @@
 #include "runtime/trainer.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int stage_of(const struct trainer *t)
 {
@@ -101,10 +103,33 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         return rc;
 }
 
+/* Rank 0's zero, and the boot of the kernel whose monotonic clock shows it. */
+struct zero {
+        char boot[40];
+        double epoch;
+};
+
+static struct zero zero_now(void)
+{
+        struct zero zero = {.epoch = driver_real_clock()};
+        FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+        if (file) {
+                if (!fgets(zero.boot, sizeof zero.boot, file))
+                        zero.boot[0] = '\0';
+                fclose(file);
+        }
+        return zero;
+}
+
+/* Ranks under one kernel share its monotonic clock, so rank 0's zero is theirs, exactly. On other machines it
+ * is the moment at which the barrier let this rank go, which is as near as a barrier is. */
 void trainer_start_clock(struct trainer *t)
 {
         t->net->ops->barrier(t->net);
-        t->train.driver.epoch = t->validate.driver.epoch = driver_real_clock();
+        struct zero mine = zero_now(), first = mine;
+        t->net->ops->broadcast(t->net, &first, sizeof first, 0);
+        bool shared = first.boot[0] && strcmp(first.boot, mine.boot) == 0;
+        t->train.driver.epoch = t->validate.driver.epoch = shared ? first.epoch : mine.epoch;
 }
 
 static void close_lane(struct trainer_lane *lane)

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct net_mpi {
         struct net net;
@@ -71,9 +72,10 @@ static int mpi_test(struct net *net, struct net_done *done)
                 return 0;
         done->token = mpi->tokens[index];
         done->micro_batch = status.MPI_TAG;
-        mpi->active--;
-        mpi->requests[index] = mpi->requests[mpi->active];
-        mpi->tokens[index] = mpi->tokens[mpi->active];
+        /* The rest keeps its order, so that of two that completed the one posted first is told first. */
+        size_t behind = (size_t)(--mpi->active - index);
+        memmove(&mpi->requests[index], &mpi->requests[index + 1], behind * sizeof *mpi->requests);
+        memmove(&mpi->tokens[index], &mpi->tokens[index + 1], behind * sizeof *mpi->tokens);
         return 1;
 }
 

@@ -27,6 +27,41 @@ static bool add_kernel(struct family *family, const struct kernel *kernel)
         return true;
 }
 
+static void add_reduction(struct family *family, int64_t bytes)
+{
+        for (int i = 0; i < family->reduction_count; i++)
+                if (family->reductions[i] == bytes)
+                        return;
+        family->reductions = grown(family->reductions, family->reduction_count, sizeof *family->reductions);
+        family->reductions[family->reduction_count++] = bytes;
+}
+
+/* The all-reduces of a stage: its gradients in chunks, and those of an embedding that two stages share. */
+static void add_stage_reductions(struct family *family, const struct gpt *gpt, const struct stage *stage,
+                                 int64_t bucket)
+{
+        int64_t chunk = ALLREDUCE_BUCKETS * bucket, gradients = partition_parameters(gpt, stage);
+        if (gradients >= chunk)
+                add_reduction(family, chunk * ELEMENT_BYTES);
+        if (gradients % chunk)
+                add_reduction(family, gradients % chunk * ELEMENT_BYTES);
+        if (gpt->tied && stage->stages > 1 && stage->first)
+                add_reduction(family, (int64_t)gpt->vocab_size * gpt->n_embd * ELEMENT_BYTES);
+}
+
+/* Scalars, and sizes between, so that a line has points to go through. */
+static void add_usual_reductions(struct family *family)
+{
+        int64_t largest = 0;
+        for (int i = 0; i < family->reduction_count; i++)
+                if (family->reductions[i] > largest)
+                        largest = family->reductions[i];
+        add_reduction(family, 8);
+        add_reduction(family, 64);
+        for (int64_t bytes = 65536; bytes < largest; bytes *= 8)
+                add_reduction(family, bytes);
+}
+
 static bool add_pass_kernels(struct family *family, const struct family_run *run)
 {
         int B = run->plan.micro_batch_size, T = run->plan.seq_len;
@@ -69,17 +104,12 @@ static int find_optimizers(struct family *family, const struct request *request,
         const struct gpt *gpt = &request->gpts[model];
         const struct request_list usual = {{1, 2}, gpt->n_layer > 1 ? 2 : 1};
         const struct request_list *splits = request->stages.count ? &request->stages : &usual;
-        int64_t most_gradients = ALLREDUCE_BUCKETS * request->bucket_parameters;
         int count = 0;
         for (int i = 0; i < splits->count; i++) {
                 for (int index = 0; index < splits->values[i]; index++) {
                         struct stage stage = partition_stage(gpt, splits->values[i], index);
                         struct family_optimizer found = optimizer_of(gpt, &stage, request->bucket_parameters);
-                        int64_t gradients = partition_parameters(gpt, &stage);
-                        if (gradients > most_gradients)
-                                gradients = most_gradients;
-                        if (gradients * ELEMENT_BYTES > family->largest_gradient_bytes)
-                                family->largest_gradient_bytes = gradients * ELEMENT_BYTES;
+                        add_stage_reductions(family, gpt, &stage, request->bucket_parameters);
                         struct kernel norm = workload_norm(found.norm);
                         bool new = add_kernel(family, &norm);
                         for (int j = 0; j < found.update_count; j++) {
@@ -178,6 +208,7 @@ int family_init(struct family *family, const struct request *request, int64_t me
                         return rc;
                 }
         }
+        add_usual_reductions(family);
         return RV_OK;
 }
 
@@ -186,6 +217,7 @@ void family_free(struct family *family)
         for (int model = 0; model < REQUEST_MODELS; model++)
                 free(family->optimizers[model]);
         free(family->kernels);
+        free(family->reductions);
         free(family->runs);
         memset(family, 0, sizeof *family);
 }

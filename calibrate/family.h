@@ -32,7 +32,9 @@ struct family {
         struct kernel *kernels; /* all that the family's plans launch, each shape once */
         int kernel_count;
         struct family_optimizer *optimizers[REQUEST_MODELS];
-        int64_t largest_gradient_bytes; /* that one all-reduce can have */
+        int64_t *reductions; /* bytes of all-reduces: scalars, shared embeddings, chunks of gradients, and
+                                between */
+        int reduction_count;
 };
 
 /* `memory_bytes`: what one rank's stage may take at most. */

@@ -15,9 +15,9 @@ int links_copies(struct net *net, int threads, int repetitions, struct samples *
 int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
                    struct rv_error_info *err);
 
-/* All-reduces over all ranks, 8 bytes to `largest_bytes`, with nothing else going on. */
-int links_allreduces(struct net *net, int64_t largest_bytes, int repetitions, struct samples *samples,
-                     struct rv_error_info *err);
+/* All-reduces over all ranks, `repetitions` of each of the `count` sizes, with nothing else going on. */
+int links_allreduces(struct net *net, const int64_t *bytes, int count, int repetitions,
+                     struct samples *samples, struct rv_error_info *err);
 
 /* Sleeps, waking only now and then to look, until rank 0 calls links_wake. */
 void links_sleep(struct net *net);

@@ -146,7 +146,8 @@ static void visit_links(struct session *s, struct samples *samples)
         if (samples->ranks == 1)
                 return;
         visit_messages(s, samples);
-        if (links_allreduces(s->net, s->family.largest_gradient_bytes, repetitions, samples, &err) != RV_OK)
+        if (links_allreduces(s->net, s->family.reductions, s->family.reduction_count, repetitions, samples,
+                             &err) != RV_OK)
                 give_up(s, &err);
         step_done(s);
 }

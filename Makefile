@@ -62,7 +62,7 @@ $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device models)
+$(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/simulate.c) $(call lib,sim engine core profile models)
 	$(LINK) -lsimgrid -ljansson -lm

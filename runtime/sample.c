@@ -1,10 +1,9 @@
 /* `ranvier sample`: text from a checkpoint of a byte-level model, one token at a time. */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
-#include "runtime/engine/report.h"
+#include "runtime/engine/options.h"
 #include "runtime/nn/nn.h"
 
-#include <argp.h>
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -22,25 +21,14 @@ struct arguments {
         uint64_t seed;
 };
 
-static int64_t parse_int(struct argp_state *state, const char *option, const char *text, int64_t least,
-                         int64_t most)
-{
-        char *end;
-        errno = 0;
-        long long number = strtoll(text, &end, 10);
-        if (end == text || *end || errno || number < least || number > most)
-                argp_error(state, "%s is '%s', a whole number from %lld to %lld was expected", option, text,
-                           (long long)least, (long long)most);
-        return number;
-}
-
-static double parse_temperature(struct argp_state *state, const char *text)
+static int parse_temperature(const char *text, double *temperature, struct rv_error_info *err)
 {
         char *end;
         double number = strtod(text, &end);
         if (end == text || *end || !(number >= 0 && number <= 100))
-                argp_error(state, "--temperature is '%s', a number from 0 to 100 was expected", text);
-        return number;
+                return rv_fail(err, RV_EINPUT, "--temperature: '%s' is not a number from 0 to 100", text);
+        *temperature = number;
+        return RV_OK;
 }
 
 enum { KEY_PROMPT = 'p', KEY_TOKENS = 'n', KEY_TEMPERATURE = 't', KEY_TOP_K = 'k', KEY_SEED = 's' };
@@ -56,6 +44,24 @@ static const struct argp_option options[] = {
         {0},
 };
 
+static int parse_value(struct arguments *arguments, int key, const char *text, struct rv_error_info *err)
+{
+        int64_t seed = 0;
+        int status;
+        switch (key) {
+        case KEY_TOKENS:
+                return options_parse_int("--tokens", text, 0, 1000000000, &arguments->tokens, err);
+        case KEY_TEMPERATURE:
+                return parse_temperature(text, &arguments->temperature, err);
+        case KEY_TOP_K:
+                return options_parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
+        default:
+                status = options_parse_int("--seed", text, 0, INT64_MAX, &seed, err);
+                arguments->seed = (uint64_t)seed;
+                return status;
+        }
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct arguments *arguments = state->input;
@@ -64,25 +70,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 arguments->prompt = text;
                 return 0;
         case KEY_TOKENS:
-                arguments->tokens = parse_int(state, "--tokens", text, 0, 1000000000);
-                return 0;
         case KEY_TEMPERATURE:
-                arguments->temperature = parse_temperature(state, text);
-                return 0;
         case KEY_TOP_K:
-                arguments->top_k = parse_int(state, "--top-k", text, 1, BYTES);
-                return 0;
         case KEY_SEED:
-                arguments->seed = (uint64_t)parse_int(state, "--seed", text, 0, INT64_MAX);
-                return 0;
+                return parse_value(arguments, key, text, options_error(state)) == RV_OK ? 0 : EINVAL;
         case ARGP_KEY_ARG:
                 if (arguments->checkpoint)
-                        argp_error(state, "one CHECKPOINT was expected, found also '%s'", text);
+                        return ARGP_ERR_UNKNOWN;
                 arguments->checkpoint = text;
-                return 0;
-        case ARGP_KEY_END:
-                if (!arguments->checkpoint)
-                        argp_error(state, "CHECKPOINT is missing, the file that 'ranvier train' saved");
                 return 0;
         default:
                 return ARGP_ERR_UNKNOWN;
@@ -297,10 +292,15 @@ int main(int argc, char **argv)
         struct arguments arguments = {
                 .prompt = "", .tokens = 256, .top_k = BYTES, .temperature = 0.8, .seed = 1};
         struct rv_error_info err = {0};
-        argp_program_version = "ranvier " RANVIER_VERSION;
-        argp_err_exit_status = 2;
-        argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-        if (sample(&arguments, &err) == RV_OK)
+        int status = options_parse(&argp, argc, argv, &arguments, false, &err);
+        if (status == OPTIONS_DONE)
+                return 0;
+        if (status == RV_OK && !arguments.checkpoint)
+                status = rv_fail(&err, RV_EINPUT,
+                                 "CHECKPOINT is missing: the file that ranvier train --checkpoint wrote");
+        if (status == RV_OK)
+                status = sample(&arguments, &err);
+        if (status == RV_OK)
                 return 0;
         fprintf(stderr, "ranvier sample: %s\n", err.sentence);
         return rv_exit_status(&err);

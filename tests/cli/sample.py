@@ -147,8 +147,8 @@ def main():
         save(path, weights, 200)
         status, _, said = sample(path)
         check("a model that is not byte-level is refused", status == 2 and "vocab_size is 200" in said, said)
-        for wrong, sentence in ((["--tokens", "many"], "--tokens is 'many'"), (["--temperature", "-1"], "--temperature is"),
-                                (["--top-k", "257"], "--top-k is '257'"), (["other"], "one CHECKPOINT")):
+        for wrong, sentence in ((["--tokens", "many"], "--tokens: 'many'"), (["--temperature", "-1"], "--temperature: '-1'"),
+                                (["--top-k", "257"], "--top-k: '257'"), (["other"], "unexpected argument 'other'")):
             status, _, said = sample(path, *wrong)
             check(f"{' '.join(wrong)} is refused", status == 2 and sentence in said, said)
         status, _, said = sample()

@@ -115,12 +115,53 @@ static void end_batch(struct sim_rank *rank)
                         sim_lane_mark(rank->lanes[i]);
 }
 
+static void complete(struct sim_rank *rank, const struct op *done)
+{
+        engine_complete(&rank->engine, done);
+        if (engine_done(&rank->engine))
+                end_batch(rank);
+        wake_marked(rank->world);
+}
+
+/* An operation that ends on its own, with the rank that it belongs to. */
+struct loose_op {
+        struct sim_rank *rank;
+        struct sim_op op;
+};
+
+static void loose_actor(int argc, char **argv)
+{
+        (void)argc, (void)argv;
+        struct loose_op *loose = sg_actor_self_get_data();
+        if (loose->op.ends > simgrid_get_clock())
+                sg_actor_sleep_until(loose->op.ends);
+        complete(loose->rank, &loose->op.op);
+        free(loose);
+}
+
+static void start_actor(const char *name, const struct sim_rank *rank, void (*code)(int, char **), void *data)
+{
+        sg_actor_t actor = sg_actor_init(name, rank->host);
+        sg_actor_set_data(actor, data);
+        sg_actor_start_(actor, code, 0, NULL);
+}
+
+static void let_loose(struct sim_rank *rank, const struct sim_op *op)
+{
+        struct loose_op *loose = malloc(sizeof *loose);
+        if (!loose)
+                abort(); /* a driver cannot fail */
+        *loose = (struct loose_op){rank, *op};
+        start_actor(op_name(op->op.kind), rank, loose_actor, loose);
+}
+
 static void lane_actor(int argc, char **argv)
 {
         (void)argc, (void)argv;
         struct sim_lane *lane = sg_actor_self_get_data();
         struct sim_rank *rank = lane->rank;
         struct sim_world *world = rank->world;
+        lane->actor = sg_actor_self();
         if (lane->lane == LANE_COMPUTE) { /* it starts the rank */
                 sg_actor_sleep_for(rank->start_seconds);
                 engine_start(&rank->engine);
@@ -133,10 +174,10 @@ static void lane_actor(int argc, char **argv)
                 }
                 struct sim_op op = pop(lane);
                 world->physics.perform(world->physics.context, lane, &op);
-                engine_complete(&rank->engine, &op.op);
-                if (engine_done(&rank->engine))
-                        end_batch(rank);
-                wake_marked(world);
+                if (world->physics.overlaps)
+                        let_loose(rank, &op);
+                else
+                        complete(rank, &op.op);
         }
 }
 
@@ -256,10 +297,7 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
                         struct sim_lane *lane = world->rank[i].lanes[j];
                         if (!lane)
                                 continue;
-                        sg_actor_t actor = sg_actor_init(op_lane_name(lane->lane), world->rank[i].host);
-                        sg_actor_set_data(actor, lane);
-                        lane->actor = actor;
-                        sg_actor_start_(actor, lane_actor, 0, NULL);
+                        start_actor(op_lane_name(lane->lane), lane->rank, lane_actor, lane);
                 }
         simgrid_run();
         for (int i = 0; i < world->ranks; i++)

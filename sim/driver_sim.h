@@ -20,6 +20,7 @@ struct sim_op {
         struct op op;
         double issued;  /* simulated seconds */
         int collective; /* collectives: how many this rank issued on the group before */
+        double ends;    /* of a physics that overlaps: when it completes */
 };
 
 /* Queue of operations and the actor that works on it. */
@@ -59,8 +60,11 @@ struct sim_rank {
 struct sim_physics {
         /* An operation was issued. Writes memory only; may mark lanes to be woken. May be NULL. */
         void (*issued)(void *context, struct sim_rank *rank, struct sim_op *op);
-        /* In the lane's actor: returns when `op` is complete, with micro_batch filled in for receives. */
+        /* In the lane's actor: returns when `op` is complete, with micro_batch filled in for receives. If
+         * `overlaps`, returns as soon as op->ends is known instead. */
         void (*perform)(void *context, struct sim_lane *lane, struct sim_op *op);
+        /* Operations of a lane may complete in another order than they were issued in, as MPI's sends do. */
+        bool overlaps;
         void *context;
 };
 

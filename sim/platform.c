@@ -192,13 +192,12 @@ static void derive_collective(struct platform *p, const struct profile_load *loa
         double reduce = (load->allreduce.seconds_per_byte - steps * share * message->seconds_per_byte) /
                         ((ranks - 1) * share);
         p->allreduce_ranks = ranks;
-        p->collective_latency_seconds = step > 0 ? step : 0;
+        p->collective_latency_seconds = step;
         p->reduce_seconds_per_byte = reduce > 0 ? reduce : 0;
-        if (step < 0 || reduce < 0)
+        if (reduce < 0)
                 snprintf(p->note, sizeof p->note,
                          "the all-reduce of %d ranks was measured faster than its messages alone; it is "
-                         "predicted "
-                         "at the messages' speed",
+                         "predicted at the messages' speed",
                          ranks);
 }
 

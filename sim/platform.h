@@ -21,7 +21,9 @@ struct platform {
         int rails;
         double host_link_bytes_per_second, host_link_seconds; /* host memory to one GPU */
         double reduce_seconds_per_byte;                       /* arithmetic of an all-reduce on the device */
-        double collective_latency_seconds; /* software cost of starting one step of a collective */
+        /* Software cost of starting one step of a collective; negative where the steps of a measured
+         * all-reduce start faster than messages of their own. */
+        double collective_latency_seconds;
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
         int allreduce_ranks;     /* local: between how many ranks they were measured; 0: not measured */
         char xml[256];           /* a SimGrid XML file given as it is, else "" */

@@ -1,8 +1,6 @@
 #include "sim/replay.h"
 
 #include <math.h>
-#include <simgrid/actor.h>
-#include <simgrid/engine.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,24 +159,18 @@ static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
                 sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[LANE_COLLECTIVE]);
 }
 
-static void sleep_until(double seconds)
-{
-        if (seconds > simgrid_get_clock())
-                sg_actor_sleep_until(seconds);
-}
-
-static void receive(struct replay *replay, struct sim_lane *lane, struct op *op)
+static void receive(struct replay *replay, struct sim_lane *lane, struct sim_op *op)
 {
         struct replay_list *arrivals = &replay->rank[lane->rank->rank].arrivals[lane->lane];
         while (arrivals->taken == arrivals->count)
                 sim_lane_wait(lane);
         struct replay_entry message = arrivals->entries[arrivals->taken++];
-        op->micro_batch = message.micro_batch;
-        sleep_until(message.seconds);
+        op->op.micro_batch = message.micro_batch;
+        op->ends = message.seconds;
 }
 
 /* Ends as long after the last member of the group issued it as it did in the real run. */
-static void collect(struct replay *replay, struct sim_lane *lane, const struct sim_op *op)
+static void collect(struct replay *replay, struct sim_lane *lane, struct sim_op *op)
 {
         struct sim_group group = sim_group_of(lane->rank, op->op.group);
         double last = 0, recorded_last = 0;
@@ -190,25 +182,26 @@ static void collect(struct replay *replay, struct sim_lane *lane, const struct s
                 last = fmax(last, issues->entries[op->collective].seconds);
                 recorded_last = fmax(recorded_last, find_op(replay, member, &op->op).issued);
         }
-        sleep_until(last + (find_op(replay, lane->rank->rank, &op->op).end - recorded_last));
+        op->ends = last + (find_op(replay, lane->rank->rank, &op->op).end - recorded_last);
 }
 
 static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
 {
         struct replay *replay = context;
         if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT) {
-                receive(replay, lane, &op->op);
+                receive(replay, lane, op);
         } else if (lane->lane == LANE_COLLECTIVE) {
                 collect(replay, lane, op);
         } else {
                 struct trace_record record = find_op(replay, lane->rank->rank, &op->op);
-                sleep_until(op->issued + (record.end - record.issued));
+                op->ends = op->issued + (record.end - record.issued);
         }
 }
 
 struct sim_physics replay_physics(struct replay *replay)
 {
-        return (struct sim_physics){.issued = issued, .perform = perform, .context = replay};
+        return (struct sim_physics){
+                .issued = issued, .perform = perform, .overlaps = true, .context = replay};
 }
 
 /* ---- the comparison ---- */

@@ -393,22 +393,24 @@ static struct report report_of(const struct prediction *p, const char *command, 
         };
 }
 
-static int write_files(const struct prediction *p, const struct report *report, struct rv_error_info *err)
+static int write_report(const struct prediction *p, const struct report *report, struct rv_error_info *err)
 {
         const struct options *o = &p->settings->plan;
-        int rc = o->trace ? trace_write(&p->trace, o->trace, "simulated", o->pp, err) : 0;
-        if (rc || !o->report)
-                return rc;
+        if (!o->report)
+                return 0;
         json_t *document = report_json(report);
-        rc = document ? file_write_json(o->report, document, err)
-                      : rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        int rc = document ? file_write_json(o->report, document, err)
+                          : rv_fail(err, RV_ESYSTEM, "no memory for the report");
         json_decref(document);
         return rc;
 }
 
 static int show(struct prediction *p, const char *command, struct rv_error_info *err)
 {
-        int rc = 0;
+        const struct options *o = &p->settings->plan;
+        int rc = o->trace ? trace_write(&p->trace, o->trace, "simulated", o->pp, err) : 0;
+        if (rc) /* a replay that went another way has its trace written: it shows where */
+                return rc;
         if (p->settings->replay) {
                 rc = replay_compare(&p->replay, &p->trace, &p->decisions, &p->identical, err);
                 if (rc == 0 || err->code == RV_ESYSTEM)
@@ -423,7 +425,7 @@ static int show(struct prediction *p, const char *command, struct rv_error_info 
         if (!p->settings->replay)
                 print_basis(p);
         print_notes(p);
-        rc = write_files(p, &report, err);
+        rc = write_report(p, &report, err);
         json_decref(extra);
         return rc;
 }

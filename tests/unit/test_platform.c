@@ -250,6 +250,11 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
                                               job.platform.reduce_seconds_per_byte, 1};
         assert_close(seconds_of(&job), 30e-6 + 40e6 * 1e-9, TOLERANCE);
         assert_string_equal(job.platform.note, "");
+        load.allreduce.latency_seconds = 1e-6; /* less than its two messages */
+        assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
+        job.costs.step_seconds = job.platform.collective_latency_seconds;
+        assert_true(job.costs.step_seconds < 0);
+        assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
 }
 
 static void test_local_says_where_it_knows_nothing_of_all_reduces(void **state)

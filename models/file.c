@@ -257,6 +257,15 @@ void file_writer_abandon(struct file_writer *writer)
         writer->temporary[0] = '\0';
 }
 
+bool file_would_replace(const char *path, const char *other)
+{
+        struct stat first, second;
+        if (stat(path, &first) == 0 && stat(other, &second) == 0)
+                return S_ISREG(first.st_mode) && first.st_dev == second.st_dev &&
+                       first.st_ino == second.st_ino;
+        return strcmp(path, other) == 0 && !written_in_place(path);
+}
+
 int file_check_writable(const char *path, struct rv_error_info *err)
 {
         char folder[1024];
@@ -292,9 +301,12 @@ int file_write_json(const char *path, const json_t *document, struct rv_error_in
         int status = file_writer_open(&writer, path, err);
         if (status != RV_OK)
                 return status;
+        errno = 0;
         if (json_dumpf(document, writer.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0) {
+                int reason = errno;
                 file_writer_abandon(&writer);
-                return rv_fail(err, RV_ESYSTEM, "%s: the JSON document could not be written", path);
+                return rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", path,
+                               reason ? strerror(reason) : "it is no JSON document");
         }
         fputc('\n', writer.stream);
         return file_writer_commit(&writer, err);

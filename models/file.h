@@ -5,6 +5,7 @@
 #include "models/error.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -41,6 +42,10 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
 /* Flushes, checks every earlier write and renames; on failure nothing is left. */
 int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
 void file_writer_abandon(struct file_writer *writer);
+
+/* Whether writing a file at `path` would replace the one at `other`, or the other way round: they are one
+ * name, or one existing file. Not so for pipes, terminals and /dev/null, which are written as they are. */
+bool file_would_replace(const char *path, const char *other);
 
 /* Whether a file could be written at `path` later (its folder exists and allows it): fail before the work. */
 int file_check_writable(const char *path, struct rv_error_info *err);

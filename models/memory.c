@@ -61,6 +61,17 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         return layout;
 }
 
+bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
+{
+        double N = (double)plan->micro_batch_size * plan->seq_len, C = gpt->n_embd;
+        /* No buffer has more elements a token than these together, and a block has ten buffers. */
+        double widest = 4 * C + (double)plan->seq_len * gpt->n_head + gpt->vocab_size + 4;
+        double slot = (10.0 * gpt->n_layer + 4) * N * widest;
+        double parameters = 2.0 * (double)gpt_parameters(gpt);
+        double buffers = plan->slots + plan->input_buffers + plan->gradient_buffers + 4.0;
+        return plan->element_bytes * (buffers * slot + 4 * parameters) + 8 * N * plan->micro_batches < 0x1p60;
+}
+
 int64_t memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                      int64_t bytes[MEMORY_CATEGORIES])
 {

@@ -48,6 +48,9 @@ struct memory_layout {
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan);
 
+/* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
+bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
+
 /* Fills bytes[MEMORY_CATEGORIES] and returns their sum. */
 int64_t memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                      int64_t bytes[MEMORY_CATEGORIES]);

@@ -4,6 +4,7 @@
 #include "runtime/together.h"
 #include "runtime/train_options.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +89,10 @@ static int diverged(const struct run *run, int64_t step, double loss, struct rv_
 {
         if (isfinite(loss))
                 return 0;
-        return rv_fail(err, RV_ESYSTEM, "the loss of step %lld is %g: lower --lr (now %g) or set --clip",
-                       (long long)step + 1, loss, run->settings.optim.lr);
+        return rv_fail(err, RV_ESYSTEM,
+                       "the loss of step %lld is %s: a lower --lr (now %g)%s may keep the training stable",
+                       (long long)step + 1, isnan(loss) ? "not a number" : "infinite", run->settings.optim.lr,
+                       run->settings.optim.clip > 0 ? "" : " or --clip 1");
 }
 
 static int train(struct run *run, struct rv_error_info *err)
@@ -221,33 +224,55 @@ static void print_losses(const struct run *run)
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
 }
 
+/* Goes on after a failure, so that what can be kept of a long training is kept; `err` has the first one. */
+static void note(struct rv_error_info *err, const struct rv_error_info *late)
+{
+        if (err->code == RV_OK)
+                *err = *late;
+}
+
+/* On rank 0. */
+static void write_results(struct run *run, const struct batch_times *times, int batches,
+                          const struct rank_memory *memory, struct rv_error_info *err)
+{
+        const struct options *o = &run->settings.plan;
+        struct rv_error_info report = {0}, trace = {0}, log = {0}, output = {0};
+        if (run->log.stream)
+                file_writer_commit(&run->log, &log);
+        if (batches > 0) {
+                write_report(run, times, batches, memory, &report);
+                print_losses(run);
+        }
+        if (o->trace)
+                trace_write(&run->trainer.trace, o->trace, "real", o->pp, &trace);
+        if (fflush(stdout) != 0)
+                rv_fail(&output, RV_ESYSTEM, "standard output could not be written: %s", strerror(errno));
+        note(err, &log);
+        note(err, &report);
+        note(err, &trace);
+        note(err, &output);
+}
+
 /* Collective; the outputs are rank 0's. */
 static int finish(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
-        int steps = (int)s->optim.steps, first = steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0, rc = 0;
+        int steps = (int)s->optim.steps, first = steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
         struct rank_memory mine = own_memory(run), *memory = calloc((size_t)run->net->ranks, sizeof *memory);
         if (!memory)
                 abort();
+        if (s->checkpoint)
+                together_checkpoint(run->net, &run->trainer.train.driver.plan, run->trainer.nn, s->checkpoint,
+                                    s->optim.steps, err);
         run->net->ops->gather(run->net, &mine, sizeof mine, memory);
         struct batch_times *times = gather_times(run, first, steps - first);
         if (s->plan.trace)
                 together_trace(run->net, &run->trainer.trace);
-        if (run->net->rank == 0 && steps > 0) {
-                rc = write_report(run, times, steps - first, memory, err);
-                print_losses(run);
-        }
-        if (run->net->rank == 0 && rc == 0 && s->plan.trace)
-                rc = trace_write(&run->trainer.trace, s->plan.trace, "real", s->plan.pp, err);
-        if (run->log.stream && rc == 0)
-                rc = file_writer_commit(&run->log, err);
+        if (run->net->rank == 0)
+                write_results(run, times, steps - first, memory, err);
         free(times);
         free(memory);
-        rc = together_agree(run->net, rc, err);
-        if (rc == 0 && s->checkpoint)
-                rc = together_checkpoint(run->net, &run->trainer.train.driver.plan, run->trainer.nn,
-                                         s->checkpoint, s->optim.steps, err);
-        return rc;
+        return together_agree(run->net, err->code, err);
 }
 
 /* Each replica's first and last stage share an embedding; each stage's replicas share gradients. */

@@ -4,7 +4,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 10000000 };
 
 enum key {
         KEY_DATA = 0x500,
@@ -28,7 +32,7 @@ enum key {
 static const struct argp_option train_options[] = {
         {0, 0, 0, 0, "The training:", 2},
         {"data", KEY_DATA, "PATH", 0,
-         "Text (bytes are the tokens), or tokens: nanoGPT's bare uint16 or llm.c's .bin", 2},
+         "Text (bytes are the tokens), or a .bin of tokens: nanoGPT's bare uint16 or llm.c's (required)", 2},
         {"steps", KEY_STEPS, "K", 0, "Batches to train (default 100); 0 writes the initial weights", 2},
         {"lr", KEY_LR, "X", 0, "Peak learning rate (default 1e-3)", 2},
         {"min-lr", KEY_MIN_LR, "X", 0, "Learning rate at the end of the cosine (default: a tenth of --lr)",
@@ -40,9 +44,8 @@ static const struct argp_option train_options[] = {
         {"beta2", KEY_BETA2, "X", 0, "AdamW's second decay (default 0.95)", 2},
         {"epsilon", KEY_EPSILON, "X", 0, "AdamW's epsilon (default 1e-8)", 2},
         {"seed", KEY_SEED, "S", 0,
-         "Of the initial weights and of the order of the data (default 1); the same seed trains the same "
-         "model "
-         "on any grid",
+         "Start of the random numbers behind the initial weights and the order of the data (default 1); the "
+         "same seed trains the same model on any grid",
          2},
         {0, 0, 0, 0, "What is measured and kept:", 3},
         {"validate-every", KEY_VALIDATE_EVERY, "K", 0,
@@ -54,7 +57,7 @@ static const struct argp_option train_options[] = {
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
          3},
-        {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank's CPU device (default 1)", 3},
+        {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank (default 1)", 3},
         {0},
 };
 
@@ -86,7 +89,7 @@ static int parse_optimizer(struct optim *o, int key, const char *text, struct rv
         const double below_one = 0.9999999;
         switch (key) {
         case KEY_STEPS:
-                return options_parse_int("--steps", text, 0, 1000000000, &o->steps, err);
+                return options_parse_int("--steps", text, 0, MOST_STEPS, &o->steps, err);
         case KEY_LR:
                 return parse_real("--lr", text, 0, 10, &o->lr, err);
         case KEY_MIN_LR:
@@ -154,16 +157,83 @@ static const struct argp argp = {
         .args_doc = "MODEL",
         .doc = "Trains a GPT on P x D ranks, in P pipeline stages times D replicas, and reports what it "
                "took.\v"
-               "Start it with mpirun, one rank a device:\n\n"
-               "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 --micro-batch-size 4 --batch-size 32 "
-               "--steps 200 --checkpoint model.safetensors --report measured.json\n"
+               "Start it with mpirun, one rank a device:\n"
+               "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 \\\n"
+               "      --micro-batch-size 4 --batch-size 32 --steps 200 \\\n"
+               "      --report measured.json --checkpoint model.safetensors\n"
                "  ranvier sample model.safetensors\n",
         .children = children,
 };
 
+static int check_grid(const struct options *o, int ranks, struct rv_error_info *err)
+{
+        int64_t grid = (int64_t)o->pp * o->dp;
+        if (grid == ranks)
+                return 0;
+        return rv_fail(err, RV_EPLAN,
+                       "--pp %d x --dp %d needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
+                       o->pp, o->dp, (long long)grid, grid == 1 ? "" : "s", ranks,
+                       ranks == 1 ? "was" : "were", (long long)grid);
+}
+
+/* MPI counts the bytes of a message and the elements of an all-reduce in an int. */
+static int check_messages(const struct options *o, struct rv_error_info *err)
+{
+        struct plan plan = options_plan(o, false);
+        int64_t reduced = plan.embedding_parameters;
+        for (int i = 0; i < o->pp && o->dp > 1; i++) {
+                struct stage stage = partition_stage(&o->gpt, o->pp, i);
+                int64_t all = partition_parameters(&o->gpt, &stage);
+                int64_t chunk = plan.bucket_parameters * plan.allreduce_buckets;
+                chunk = all < chunk ? all : chunk;
+                reduced = chunk > reduced ? chunk : reduced;
+        }
+        if (o->pp > 1 && plan.message_bytes > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "a message between stages has %lld bytes (%d x %d x %d x 4), MPI sends at "
+                               "most %d: a smaller --micro-batch-size makes smaller messages",
+                               (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
+                               INT_MAX);
+        if (reduced > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "
+                               "--bucket-params or fewer --allreduce-buckets make smaller ones",
+                               (long long)reduced, INT_MAX);
+        return 0;
+}
+
+/* Of files that replace what was there under their names, no two may be one, and none may be the data. */
+static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
+{
+        const struct {
+                const char *option, *path;
+        } files[] = {{"--data", s->data},
+                     {"--report", s->plan.report},
+                     {"--trace", s->plan.trace},
+                     {"--log", s->log},
+                     {"--checkpoint", s->checkpoint}};
+        const size_t count = sizeof files / sizeof *files;
+        for (size_t i = 0; i < count; i++)
+                for (size_t j = i + 1; j < count; j++)
+                        if (files[i].path && files[j].path &&
+                            file_would_replace(files[j].path, files[i].path))
+                                return rv_fail(err, RV_EINPUT, "%s and %s are the same file, %s",
+                                               files[i].option, files[j].option, files[j].path);
+        for (size_t i = 1; i < count; i++) {
+                int rc = files[i].path ? file_check_writable(files[i].path, err) : 0;
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
 static int resolve(struct train_settings *s, int ranks, struct rv_error_info *err)
 {
-        int rc = options_resolve(&s->plan, ranks, err);
+        int rc = check_grid(&s->plan, ranks, err);
+        if (rc == 0)
+                rc = options_resolve(&s->plan, ranks, err);
+        if (rc == 0)
+                rc = check_messages(&s->plan, err);
         if (rc)
                 return rc;
         if (!s->data)
@@ -201,9 +271,5 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, int ran
         if (rc)
                 return rc;
         rc = resolve(s, ranks, err);
-        const char *outputs[] = {s->plan.report, s->plan.trace, s->log, s->checkpoint};
-        for (size_t i = 0; rc == 0 && !quiet && i < sizeof outputs / sizeof *outputs; i++)
-                if (outputs[i])
-                        rc = file_check_writable(outputs[i], err);
-        return rc;
+        return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
 }

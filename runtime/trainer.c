@@ -88,6 +88,7 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         t->device = device_cpu_open(settings->threads, err);
         if (!t->device)
                 return err->code;
+        t->device->memory_bytes /= net->local_ranks; /* of one machine's memory each takes its share */
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;

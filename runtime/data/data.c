@@ -44,9 +44,9 @@ static unsigned char *read_all(FILE *stream, size_t *size)
 static unsigned char *read_file(const char *path, size_t *size, struct rv_error_info *err)
 {
         struct stat info;
-        if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-                rv_fail(err, RV_EINPUT, "%s: is a folder, a text file or a token .bin file was expected",
-                        path);
+        if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) { /* each rank reads it, to its end */
+                rv_fail(err, RV_EINPUT, "%s: is a %s, a text file or a token .bin file was expected", path,
+                        S_ISDIR(info.st_mode) ? "folder" : "pipe or device");
                 return NULL;
         }
         FILE *stream = fopen(path, "rb");

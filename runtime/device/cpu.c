@@ -197,11 +197,10 @@ static struct cpu_device *cpu_of(struct device *device)
 
 static bool fits_memory(const struct device *device, int64_t bytes)
 {
-        const int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
         int64_t total = bytes;
         for (int category = 0; category < MEMORY_CATEGORIES; category++)
                 total += device->bytes[category];
-        return total <= physical;
+        return total <= device->memory_bytes;
 }
 
 /* An allocation that the machine could not back with memory is refused here; later it would end in a kill. */
@@ -327,6 +326,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 return NULL;
         }
         cpu->base.ops = &ops;
+        cpu->base.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
         pthread_mutex_init(&cpu->reached_mutex, NULL);
         openblas_set_num_threads(threads);
         for (int i = 0; i < DEVICE_LANES; i++) {

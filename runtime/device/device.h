@@ -43,6 +43,8 @@ struct device_ops {
 
 struct device {
         const struct device_ops *ops;
+        int64_t memory_bytes; /* that all allocations may take together; an opener who shares it may lower it
+                               */
         int64_t bytes[MEMORY_CATEGORIES]; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
         device_record_fn *recorder;       /* may be NULL; called on the lane after each kernel */
         void *recorder_context;

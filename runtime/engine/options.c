@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824 };
+enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824, MOST_UPDATES = 1 << 24 };
 
 /* Keys of options without a short form. */
 enum key {
@@ -45,8 +45,8 @@ static const struct argp_option plan_options[] = {
         {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
         {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
         {"dp", KEY_DP, "D", 0, "Replicas of the pipeline, AxoNN's G_data (default 1); P x D ranks in all", 1},
-        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0, "Sequences that go through a stage at once", 1},
-        {"batch-size", KEY_BATCH_SIZE, "G", 0, "Sequences of one batch over all ranks, a multiple of D x B",
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0, "Sequences that go through a stage at once (required)", 1},
+        {"batch-size", KEY_BATCH_SIZE, "G", 0, "Sequences of one batch over all ranks, a multiple of D x B (required)",
          1},
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
         {"schedule", KEY_SCHEDULE, "NAME", 0,
@@ -285,6 +285,30 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
 
 const struct argp options_argp = {.options = plan_options, .parser = plan_parser};
 
+static int micro_batches(const struct options *o)
+{
+        return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
+}
+
+/* What is sound by itself, and too large to be counted or scheduled. */
+static int check_sizes(const struct options *o, struct rv_error_info *err)
+{
+        struct memory_plan memory = options_memory(o, 0); /* the stage that stores the most */
+        if (!memory_countable(&o->gpt, &memory))
+                return rv_fail(err, RV_EPLAN,
+                               "a rank of this plan needs more than an exbibyte (2^60 bytes): %s with "
+                               "--seq-len %d, --micro-batch-size %d and %d of them stored is too large",
+                               o->gpt.name, o->seq_len, o->micro_batch_size, memory.slots);
+        int64_t updates = gpt_parameters(&o->gpt) / o->bucket_parameters;
+        if (updates > MOST_UPDATES)
+                return rv_fail(err, RV_EPLAN,
+                               "--bucket-params %lld makes %lld optimizer updates of %s, at most %d are "
+                               "scheduled: larger buckets make fewer",
+                               (long long)o->bucket_parameters, (long long)updates, o->gpt.name,
+                               MOST_UPDATES);
+        return 0;
+}
+
 int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->model)
@@ -322,13 +346,9 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
                                (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
-        return 0;
+        return check_sizes(o, err);
 }
 
-static int micro_batches(const struct options *o)
-{
-        return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
-}
 
 struct plan options_plan(const struct options *o, bool forward_only)
 {

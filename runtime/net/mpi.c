@@ -129,6 +129,16 @@ static const struct net_ops mpi_ops = {
         .close = mpi_close,
 };
 
+static int count_local_ranks(void)
+{
+        MPI_Comm node;
+        int count;
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+        MPI_Comm_size(node, &count);
+        MPI_Comm_free(&node);
+        return count;
+}
+
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
 {
         int provided;
@@ -145,6 +155,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->net.ops = &mpi_ops;
         MPI_Comm_rank(MPI_COMM_WORLD, &mpi->net.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &mpi->net.ranks);
+        mpi->net.local_ranks = count_local_ranks();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
         mpi->groups[NET_EMBEDDING] = mpi->groups[NET_DATA] = MPI_COMM_NULL;

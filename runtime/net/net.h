@@ -39,6 +39,7 @@ struct net_ops {
 struct net {
         const struct net_ops *ops;
         int rank, ranks;
+        int local_ranks; /* how many of them share this node's memory, this one too */
 };
 
 /* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING and

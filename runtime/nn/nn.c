@@ -78,18 +78,23 @@ static bool allocate_buffers(struct nn_stage *nn)
         return ok;
 }
 
-static void fail_open(const struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
+/* What the stage will allocate, after what the device holds already. */
+static int check_memory(const struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
 {
-        int64_t bytes[MEMORY_CATEGORIES];
+        const double gib = 1024.0 * 1024.0 * 1024.0;
+        int64_t bytes[MEMORY_CATEGORIES], free_bytes = nn->device->memory_bytes;
         int64_t total = memory_stage(&nn->gpt, &nn->stage, &nn->plan, bytes);
         if (!optimizer)
                 total -= bytes[MEMORY_OPTIMIZER];
-        rv_fail(err, RV_ESYSTEM,
-                "stage %d of %d of %s needs %.1f MiB of memory on device %s, which has less free: use more "
-                "stages "
-                "(--pp), or smaller micro-batches or sequences",
-                nn->stage.index, nn->stage.stages, nn->gpt.name, (double)total / (1024.0 * 1024.0),
-                nn->device->ops->name);
+        for (int category = 0; category < MEMORY_CATEGORIES; category++)
+                free_bytes -= nn->device->bytes[category];
+        if (total <= free_bytes)
+                return RV_OK;
+        return rv_fail(err, RV_ESYSTEM,
+                       "stage %d of %d of %s needs %.1f GiB, device %s has %.1f GiB for it; a smaller model, "
+                       "more stages, smaller micro-batches or shorter sequences need less",
+                       nn->stage.index, nn->stage.stages, nn->gpt.name, (double)total / gib,
+                       nn->device->ops->name, (double)free_bytes / gib);
 }
 
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
@@ -107,8 +112,12 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->plan = *plan;
         nn->layout = memory_layout(gpt, stage, plan);
         nn->parameters = partition_parameters(gpt, stage);
-        if (!allocate_host(nn) || !allocate_parameters(nn, optimizer) || !allocate_buffers(nn)) {
-                fail_open(nn, optimizer, err);
+        int status = check_memory(nn, optimizer, err);
+        if (status == RV_OK &&
+            (!allocate_host(nn) || !allocate_parameters(nn, optimizer) || !allocate_buffers(nn)))
+                status = rv_fail(err, RV_ESYSTEM, "device %s gave less memory than stage %d of %s needs",
+                                 device->ops->name, stage->index, gpt->name);
+        if (status != RV_OK) {
                 nn_close(nn);
                 return NULL;
         }

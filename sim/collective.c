@@ -41,14 +41,12 @@ static void ring(const struct sim_group *group, int64_t bytes, const struct coll
         sg_mailbox_t to = box(group, group->index, (group->index + 1) % p);
         sg_mailbox_t from = box(group, (group->index + p - 1) % p, group->index);
         int64_t block = (bytes + p - 1) / p, segment = (block + segments - 1) / segments;
-        double credit = costs->step_seconds < 0 ? -2 * (p - 1) * costs->step_seconds : 0;
         for (int step = 0; step < 2 * (p - 1); step++) {
                 double reduce = step < p - 1 ? costs->reduce_seconds_per_byte * (double)segment : 0;
                 sleep_seconds(costs->step_seconds);
                 for (int i = 0; i < segments; i++)
                         exchange(to, from, segment, i > 0 ? reduce : 0);
-                sleep_seconds(reduce - credit);
-                credit = credit > reduce ? credit - reduce : 0;
+                sleep_seconds(reduce);
         }
 }
 

@@ -6,7 +6,7 @@
 #include "sim/driver_sim.h"
 
 struct collective_costs {
-        double step_seconds; /* software cost of starting one step; negative: a credit on arithmetic */
+        double step_seconds;            /* software cost of starting one step */
         double reduce_seconds_per_byte; /* arithmetic on what arrived */
         int segments; /* parts of a ring step's block: one is reduced while the next arrives */
 };

@@ -2,6 +2,7 @@
 #include "sim/platform.h"
 
 #include "models/file.h"
+#include "sim/collective.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -181,24 +182,55 @@ struct platform platform_without_network(int ranks)
                 .name = "none", .gpus_per_node = 1, .nodes = ranks, .rails = 1, .collective_segments = 1};
 }
 
-/* What an all-reduce costs beside its messages, so that a ring over `load->ranks` takes what was measured:
- * ring(n) = 2 (p - 1) (step + message(n / p)) + (p - 1) reduce n / p. */
-static void derive_collective(struct platform *p, const struct profile_load *load,
-                              const struct line_fit *message)
+/* Seconds for `bytes`: between the nearest measured sizes in proportion, beyond them and without any by the
+ * line. */
+static double measured_seconds(const struct line_fit *line, const struct line_point *points, int count,
+                               int64_t bytes)
 {
-        int ranks = load->ranks;
-        double steps = 2.0 * (ranks - 1), share = 1.0 / ranks;
-        double step = load->allreduce.latency_seconds / steps - message->latency_seconds;
-        double reduce = (load->allreduce.seconds_per_byte - steps * share * message->seconds_per_byte) /
-                        ((ranks - 1) * share);
-        p->allreduce_ranks = ranks;
-        p->collective_latency_seconds = step;
-        p->reduce_seconds_per_byte = reduce > 0 ? reduce : 0;
-        if (reduce < 0)
-                snprintf(p->note, sizeof p->note,
-                         "the all-reduce of %d ranks was measured faster than its messages alone; it is "
-                         "predicted at the messages' speed",
-                         ranks);
+        const struct line_point *below = NULL, *above = NULL;
+        for (int i = 0; i < count; i++) {
+                if (points[i].bytes <= bytes && (!below || points[i].bytes > below->bytes))
+                        below = &points[i];
+                if (points[i].bytes >= bytes && (!above || points[i].bytes < above->bytes))
+                        above = &points[i];
+        }
+        if (!below || !above)
+                return line->latency_seconds + (double)bytes * line->seconds_per_byte;
+        if (above->bytes == below->bytes)
+                return below->seconds;
+        double place = (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
+        return below->seconds + place * (above->seconds - below->seconds);
+}
+
+void platform_meet_messages(struct platform *p, const struct profile_load *load, int64_t bytes)
+{
+        double line = 2 * p->gpu_link_seconds + (double)bytes / p->gpu_link_bytes_per_second;
+        double slower =
+                measured_seconds(&load->message, load->message_points, load->message_count, bytes) / line;
+        p->gpu_link_seconds *= slower;
+        p->gpu_link_bytes_per_second /= slower;
+}
+
+/* With p ranks measured, ring(n) = 2 (p - 1) message(n / p) + (p - 1) reduce n / p, and recursive doubling
+ * takes log2(p) steps of (step + message(n)): both are solved for what the measured time leaves. */
+struct platform_collective platform_collective(const struct platform *p, int ranks, int64_t bytes)
+{
+        const struct profile_load *load = p->allreduces;
+        if (!load)
+                return (struct platform_collective){p->collective_latency_seconds,
+                                                    p->reduce_seconds_per_byte};
+        double message_seconds = 2 * p->gpu_link_seconds, block = ceil((double)bytes / ranks);
+        if (bytes < COLLECTIVE_RING_FROM_BYTES) {
+                double all = measured_seconds(&load->allreduce, load->allreduce_points, load->allreduce_count,
+                                              bytes);
+                double step = all / ceil(log2(load->ranks)) - message_seconds -
+                              (double)bytes / p->gpu_link_bytes_per_second;
+                return (struct platform_collective){.step_seconds = fmax(step, 0)};
+        }
+        double all = measured_seconds(&load->allreduce, load->allreduce_points, load->allreduce_count,
+                                      (int64_t)block * load->ranks);
+        double left = all / (load->ranks - 1) - 2 * (message_seconds + block / p->gpu_link_bytes_per_second);
+        return (struct platform_collective){.reduce_seconds_per_byte = fmax(left, 0) / block};
 }
 
 /* The load nearest to `ranks` that has messages (and, if `allreduce`, all-reduces) fitted. */
@@ -246,13 +278,11 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
                         profile->path, ranks, ranks);
         p->gpu_link_seconds = messages->message.latency_seconds / 2; /* a message crosses two links */
         p->gpu_link_bytes_per_second = 1 / fmax(messages->message.seconds_per_byte, 1e-15);
+        p->allreduces = allreduces;
         if (!allreduces)
                 snprintf(p->note, sizeof p->note,
                          "the profile has no fit of all-reduces: they are predicted from its messages alone, "
-                         "without "
-                         "arithmetic");
-        else
-                derive_collective(p, allreduces, &messages->message);
+                         "without arithmetic");
         return 0;
 }
 

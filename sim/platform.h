@@ -21,17 +21,26 @@ struct platform {
         int rails;
         double host_link_bytes_per_second, host_link_seconds; /* host memory to one GPU */
         double reduce_seconds_per_byte;                       /* arithmetic of an all-reduce on the device */
-        /* Software cost of starting one step of a collective; negative where the steps of a measured
-         * all-reduce start faster than messages of their own. */
-        double collective_latency_seconds;
+        double collective_latency_seconds; /* software cost of starting one step of a collective */
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
-        int allreduce_ranks;     /* local: between how many ranks they were measured; 0: not measured */
-        char xml[256];           /* a SimGrid XML file given as it is, else "" */
+        const struct profile_load *allreduces; /* local: measured all-reduces, the profile's; NULL: none */
+        char xml[256];                         /* a SimGrid XML file given as it is, else "" */
 };
 
 /* `name_or_path`: "local" (from the profile), a preset (sim/platforms), a JSON file or a SimGrid .xml. */
 int platform_load(struct platform *platform, const char *name_or_path, const struct profile *profile,
                   int ranks, struct rv_error_info *err);
+
+/* Local: sets the links so that a message of `bytes`, the plan's one size, takes what was measured for it
+ * (between two measured sizes: in proportion) rather than what the line fitted over all sizes says. */
+void platform_meet_messages(struct platform *platform, const struct profile_load *load, int64_t bytes);
+
+/* What an all-reduce of `bytes` between `ranks` costs beside its messages: the platform's constants or, where
+ * all-reduces were measured, what is left of the measured one with blocks of that size. */
+struct platform_collective {
+        double step_seconds, reduce_seconds_per_byte;
+};
+struct platform_collective platform_collective(const struct platform *platform, int ranks, int64_t bytes);
 
 /* Hosts without links: enough where nothing crosses the network (a replayed trace). */
 struct platform platform_without_network(int ranks);

@@ -28,11 +28,19 @@ static void receive(struct sim_lane *lane, struct op *op, const char *what)
         op->micro_batch = (int)(intptr_t)sg_mailbox_get(mailbox(lane, lane->rank->rank, what)) - 1;
 }
 
+static void allreduce(const struct platform *platform, const struct sim_rank *rank, const struct op *op)
+{
+        struct sim_group group = sim_group_of(rank, op->group);
+        struct platform_collective beside = platform_collective(platform, group.size, op->bytes);
+        struct collective_costs costs = {beside.step_seconds, beside.reduce_seconds_per_byte,
+                                         platform->collective_segments};
+        collective_allreduce(&group, op->bytes, &costs);
+}
+
 static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
 {
         struct priced *priced = context;
         const struct platform *p = priced->platform;
-        struct sim_group group;
         switch (op->op.kind) {
         case OP_LOAD:
                 if (p->host_link_bytes_per_second > 0)
@@ -53,11 +61,7 @@ static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:
-                group = sim_group_of(lane->rank, op->op.group);
-                collective_allreduce(&group, op->op.bytes,
-                                     &(struct collective_costs){p->collective_latency_seconds,
-                                                                p->reduce_seconds_per_byte,
-                                                                p->collective_segments});
+                allreduce(p, lane->rank, &op->op);
                 break;
         default:
                 assert(lane->lane == LANE_COMPUTE);

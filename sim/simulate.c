@@ -183,6 +183,11 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 
 /* ---- the inputs ---- */
 
+static bool is_local(const struct prediction *p)
+{
+        return strcmp(p->settings->platform, "local") == 0;
+}
+
 static int load_machine(struct prediction *p, struct rv_error_info *err)
 {
         const struct settings *s = p->settings;
@@ -202,6 +207,8 @@ static int load_machine(struct prediction *p, struct rv_error_info *err)
                                "profile %s is of elements of %d bytes; this plan computes with %d",
                                p->profile.path, p->profile.element_bytes, element_bytes);
         p->load = profile_load_for(&p->profile, here);
+        if (is_local(p) && s->gpus > 1 && !s->fits_only)
+                platform_meet_messages(&p->platform, p->load, options_plan(&s->plan, false).message_bytes);
         return price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
 }
 
@@ -299,13 +306,14 @@ static void print_basis(const struct prediction *p)
         else if (prices->from_points < prices->count)
                 printf("; the others from datasheet constants");
         printf("\nplatform   %s: %s\n", p->platform.name, p->platform.source);
-        if (strcmp(p->platform.name, "local") == 0 && p->settings->gpus > 1) {
-                printf("messages   fitted on %d points (median error %.1f %%)", p->load->message.points,
-                       100 * p->load->message.median_error);
-                if (p->platform.allreduce_ranks)
-                        printf("; all-reduces on %d points between %d ranks (median error %.1f %%)",
-                               p->load->allreduce.points, p->platform.allreduce_ranks,
-                               100 * p->load->allreduce.median_error);
+        if (is_local(p) && p->settings->gpus > 1) {
+                printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
+                       p->load->message.points, 100 * p->load->message.median_error);
+                const struct profile_load *allreduces = p->platform.allreduces;
+                if (allreduces)
+                        printf("; all-reduces %d sizes between %d ranks (%.1f %%)",
+                               allreduces->allreduce.points, allreduces->ranks,
+                               100 * allreduces->allreduce.median_error);
                 printf("\n");
         }
 }
@@ -313,9 +321,9 @@ static void print_basis(const struct prediction *p)
 /* All-reduces of a group that is not as large as the one that was measured. */
 static void allreduce_note(const struct prediction *p, char *text, size_t text_size)
 {
-        int dp = p->settings->plan.dp, measured = p->platform.allreduce_ranks;
+        int dp = p->settings->plan.dp, measured = p->platform.allreduces ? p->platform.allreduces->ranks : 0;
         text[0] = 0;
-        if (strcmp(p->platform.name, "local") == 0 && dp > 1 && measured && dp != measured)
+        if (is_local(p) && dp > 1 && measured && dp != measured)
                 snprintf(text, text_size,
                          "no all-reduce between %d ranks was measured: they are predicted from those between "
                          "%d",

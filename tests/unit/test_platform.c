@@ -235,6 +235,12 @@ static struct profile measured(struct profile_load *load)
         return (struct profile){.path = "here.json", .loads = load, .load_count = 1, .measured = true};
 }
 
+static struct collective_costs beside(const struct job *job)
+{
+        struct platform_collective beside = platform_collective(&job->platform, job->ranks, job->bytes);
+        return (struct collective_costs){beside.step_seconds, beside.reduce_seconds_per_byte, 1};
+}
+
 static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(void **state)
 {
         (void)state;
@@ -246,15 +252,44 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
         assert_close(seconds_of(&job), 2e-6 + 40e6 * 1.5e-10, TOLERANCE);
         job.messages = 0;
         job.allreduce = true;
-        job.costs = (struct collective_costs){job.platform.collective_latency_seconds,
-                                              job.platform.reduce_seconds_per_byte, 1};
+        job.costs = beside(&job);
         assert_close(seconds_of(&job), 30e-6 + 40e6 * 1e-9, TOLERANCE);
         assert_string_equal(job.platform.note, "");
         load.allreduce.latency_seconds = 1e-6; /* less than its two messages */
-        assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
-        job.costs.step_seconds = job.platform.collective_latency_seconds;
-        assert_true(job.costs.step_seconds < 0);
+        job.costs = beside(&job);
         assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
+}
+
+static void test_local_meets_the_points_where_it_was_measured(void **state)
+{
+        (void)state;
+        struct line_point messages[] = {{50000000, 0.010}, {30000000, 0.008}};
+        struct line_point allreduces[] = {
+                {60000000, 0.070}, {20000000, 0.050}, {40000000, 0.055}, {16, 40e-6}};
+        struct profile_load load;
+        struct profile profile = measured(&load);
+        struct rv_error_info err;
+        struct job job = {.ranks = 2, .messages = 1, .from = {0}, .to = {1}, .bytes = 40000000};
+        load.message_points = messages;
+        load.message_count = 2;
+        load.allreduce_points = allreduces;
+        load.allreduce_count = 4;
+        assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
+        platform_meet_messages(&job.platform, &load, job.bytes);
+        assert_close(seconds_of(&job), 0.009, TOLERANCE);
+        job.messages = 0;
+        job.allreduce = true;
+        job.costs = beside(&job);
+        assert_close(seconds_of(&job), 0.055, TOLERANCE);
+        job.bytes = 50000000;
+        job.costs = beside(&job);
+        assert_close(seconds_of(&job), 0.0625, TOLERANCE);
+        job.bytes = 16;
+        job.costs = beside(&job);
+        assert_close(seconds_of(&job), 40e-6, 1e-4);
+        job.bytes = 80000000; /* beyond them: the line */
+        job.costs = beside(&job);
+        assert_close(seconds_of(&job), 30e-6 + 80e6 * 1e-9, TOLERANCE);
 }
 
 static void test_local_says_where_it_knows_nothing_of_all_reduces(void **state)
@@ -353,6 +388,7 @@ int main(void)
                 cmocka_unit_test(test_segments_hide_arithmetic_behind_messages),
                 cmocka_unit_test(test_small_buffers_go_by_recursive_doubling),
                 cmocka_unit_test(test_local_predicts_the_measured_line_of_messages_and_all_reduces),
+                cmocka_unit_test(test_local_meets_the_points_where_it_was_measured),
                 cmocka_unit_test(test_local_says_where_it_knows_nothing_of_all_reduces),
                 cmocka_unit_test(test_the_generic_preset_has_the_figures_of_its_sources),
                 cmocka_unit_test(test_more_gpus_than_there_are_is_an_error_with_both_numbers),

@@ -1,5 +1,5 @@
-/* A profile: what a machine's kernels, copies, messages and all-reduces take, measured (points) and fitted. The
- * only thing that sim takes from calibrate. */
+/* A profile: what a machine's kernels, copies, messages and all-reduces take, measured (points) and fitted.
+ * The only thing that sim takes from calibrate. */
 #ifndef RANVIER_CALIBRATE_PROFILE_H
 #define RANVIER_CALIBRATE_PROFILE_H
 
@@ -40,19 +40,21 @@ struct profile_load {
         struct kernel_point *points;
         int point_count;
         struct kernel_fit fits[KERNEL_KINDS];
-        struct line_fit copy, message, allreduce; /* allreduce: between `ranks` ranks; bytes are the buffer's */
+        struct line_fit copy, message,
+                allreduce; /* allreduce: between `ranks` ranks; bytes are the buffer's */
         struct line_point *copy_points, *message_points, *allreduce_points;
         int copy_count, message_count, allreduce_count;
-        double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute lane */
+        double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
+                                       lane */
 };
 
 struct profile {
         char path[256];
-        char device[64];            /* "cpu", or the name of a GPU */
-        char source[256];           /* "measured by ranvier calibrate ..." or "datasheet: ..." */
+        char device[64];  /* "cpu", or the name of a GPU */
+        char source[256]; /* "measured by ranvier calibrate ..." or "datasheet: ..." */
         bool measured;
-        json_t *machine;            /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
-        json_t *sources;            /* datasheet: where each figure comes from, kept as it is; may be NULL */
+        json_t *machine; /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
+        json_t *sources; /* datasheet: where each figure comes from, kept as it is; may be NULL */
         double peak_flops_per_second; /* of one device; 0: not known */
         int64_t device_memory_bytes;  /* 0: not known */
         int element_bytes;
@@ -72,9 +74,10 @@ const struct profile_load *profile_load_for(const struct profile *, int ranks_pe
 
 enum profile_source { PROFILE_POINT, PROFILE_FIT };
 
-/* Seconds of one kernel: a measured point of exactly this shape if there is one, else the fit of its kind. A kind
- * with neither is an error that names the kernel, the profile and the cure. */
+/* Seconds of one kernel: a measured point of exactly this shape if there is one, else the fit of its kind. A
+ * kind with neither is an error that names the kernel, the profile and the cure. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
-                           bool fits_only, double *seconds, enum profile_source *source, struct rv_error_info *err);
+                           bool fits_only, double *seconds, enum profile_source *source,
+                           struct rv_error_info *err);
 
 #endif

@@ -16,6 +16,13 @@
  * two of the 65,530 mappings that Linux allows a process. */
 enum { MOST_GUARDED_LANES = 30000 };
 
+/* The address sanitizer must know every stack, and it knows those of threads. */
+#ifdef __SANITIZE_ADDRESS__
+static const bool SANITIZED = true;
+#else
+static const bool SANITIZED = false;
+#endif
+
 /* Prediction is ours, and SimGrid's network model must add no factors of its own: CM02 has none, TCP's window
  * (gamma) and the traffic of acknowledgements are off. */
 static void start_simgrid(int ranks)
@@ -25,8 +32,10 @@ static void start_simgrid(int ranks)
                             "--cfg=network/model:CM02",
                             "--cfg=network/crosstraffic:0",
                             "--cfg=network/TCP-gamma:0",
-                            "--cfg=contexts/factory:raw",
-                            guarded ? "--cfg=contexts/stack-size:64" : "--cfg=contexts/stack-size:24",
+                            SANITIZED ? "--cfg=contexts/factory:thread" : "--cfg=contexts/factory:raw",
+                            SANITIZED ? "--cfg=contexts/stack-size:512"
+                            : guarded ? "--cfg=contexts/stack-size:64"
+                                      : "--cfg=contexts/stack-size:24",
                             guarded ? "--cfg=contexts/guard-size:1" : "--cfg=contexts/guard-size:0",
                             "--log=root.thres:error",
                             NULL};
@@ -142,12 +151,12 @@ static int check_xml(const char *path, int ranks, struct rv_error_info *err)
 /* Our own XML goes through a file without a name: nothing is left, however the process ends. */
 static int load_generated(const struct platform *platform, int ranks, struct rv_error_info *err)
 {
-        char path[32];
         FILE *stream = tmpfile();
         if (!stream)
                 return rv_fail(err, RV_ESYSTEM, "no temporary file for the platform: %s", strerror(errno));
         int rc = platform_write_xml(platform, ranks, stream, err);
         if (rc == 0) {
+                char path[32];
                 rewind(stream);
                 snprintf(path, sizeof path, "/dev/fd/%d", fileno(stream));
                 simgrid_load_platform(path);

@@ -154,12 +154,12 @@ static int read_json(struct platform *p, struct rv_error_info *err)
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int find_path(struct platform *p, const char *name_or_path, struct rv_error_info *err)
 {
-        char names[256];
         if (!strchr(name_or_path, '/') &&
             file_find(p->path, sizeof p->path, PRESETS, name_or_path, ".json") == 0)
                 return 0;
         FILE *stream = fopen(name_or_path, "r");
         if (!stream) {
+                char names[256];
                 file_list(names, sizeof names, PRESETS, ".json");
                 return rv_fail(
                         err, RV_EINPUT,

@@ -71,7 +71,7 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         const struct options *o = pricing->options;
         int64_t parameters = partition_parameters(&o->gpt, stage);
         int64_t bucket = parameters < o->bucket_parameters ? parameters : o->bucket_parameters;
-        int64_t last = parameters % bucket ? parameters % bucket : bucket;
+        int64_t last = (parameters - 1) % bucket + 1;
         struct kernel norm = workload_norm(norm_elements(&o->gpt, stage));
         struct kernel update = workload_update(bucket), last_update = workload_update(last);
         price->last_update_count = last;

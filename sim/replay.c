@@ -265,8 +265,8 @@ static int compare_decisions(const struct trace_record *real, int64_t real_count
 int replay_compare(const struct replay *replay, const struct trace *simulated, int64_t *operations,
                    int64_t *identical, struct rv_error_info *err)
 {
-        char what[64];
         if (replay->any_missing) {
+                char what[64];
                 describe(what, sizeof what, &replay->missing);
                 return rv_fail(err, RV_EINPUT,
                                "batch %d of the trace has no %s on rank %d: is it a run of the same plan?",

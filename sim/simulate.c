@@ -185,7 +185,7 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 
 static bool is_local(const struct prediction *p)
 {
-        return strcmp(p->settings->platform, "local") == 0;
+        return p->settings->platform && strcmp(p->settings->platform, "local") == 0;
 }
 
 static int load_machine(struct prediction *p, struct rv_error_info *err)
@@ -332,16 +332,18 @@ static void allreduce_note(const struct prediction *p, char *text, size_t text_s
 
 static void print_notes(const struct prediction *p)
 {
-        char note[160], needs[REPORT_TEXT], has[REPORT_TEXT];
+        char note[160];
         allreduce_note(p, note, sizeof note);
         if (p->platform.note[0])
                 printf("note       %s\n", p->platform.note);
         if (note[0])
                 printf("note       %s\n", note);
-        if (p->platform.gpu_memory_bytes && p->fullest_bytes > p->platform.gpu_memory_bytes)
+        if (p->platform.gpu_memory_bytes && p->fullest_bytes > p->platform.gpu_memory_bytes) {
+                char needs[REPORT_TEXT], has[REPORT_TEXT];
                 printf("WARNING    rank %d needs %s of %s: does not fit\n", p->fullest,
                        report_bytes(needs, (double)p->fullest_bytes),
                        report_bytes(has, (double)p->platform.gpu_memory_bytes));
+        }
 }
 
 /* What a simulated report has beside a real one's members. */

@@ -255,7 +255,7 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
         job.costs = beside(&job);
         assert_close(seconds_of(&job), 30e-6 + 40e6 * 1e-9, TOLERANCE);
         assert_string_equal(job.platform.note, "");
-        load.allreduce.latency_seconds = 1e-6; /* less than its two messages */
+        profile.loads->allreduce.latency_seconds = 1e-6; /* less than its two messages */
         job.costs = beside(&job);
         assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
 }

@@ -99,7 +99,7 @@ static bool finished(const struct sim_rank *rank)
 static void end_batch(struct sim_rank *rank)
 {
         const struct engine *e = &rank->engine;
-        rank->batches[rank->done++] = (struct sim_batch){
+        rank->world->times[rank->done++ * rank->world->ranks + rank->rank] = (struct batch_times){
                 .started = e->started,
                 .pipeline_end = e->pipeline_end,
                 .allreduce_end = e->allreduce_end,
@@ -223,9 +223,8 @@ static int build_rank(struct sim_world *world, int index)
         rank->world = world;
         rank->rank = index;
         rank->replica = plan_replica(&world->plan, index);
-        rank->batches = calloc((size_t)world->batches, sizeof *rank->batches);
         rank->core = malloc(core_bytes(&world->plan, rank->stage, parameters));
-        if (!rank->batches || !rank->core)
+        if (!rank->core)
                 return -1;
         core_init(rank->core, &world->plan, rank->stage, parameters);
         ledger_init(&rank->ledger, false);
@@ -258,7 +257,8 @@ int sim_world_init(struct sim_world *world, const struct options *options, const
         world->wake_capacity = world->ranks * LANES;
         world->rank = calloc((size_t)world->ranks, sizeof *world->rank);
         world->wake = calloc((size_t)world->wake_capacity, sizeof(struct sim_lane *));
-        int rc = world->rank && world->wake ? 0 : -1;
+        world->times = calloc((size_t)batches * (size_t)world->ranks, sizeof *world->times);
+        int rc = world->rank && world->wake && world->times ? 0 : -1;
         for (int i = 0; rc == 0 && i < world->ranks; i++) {
                 rc = build_rank(world, i);
                 world->rank[i].host = hosts[i];
@@ -278,7 +278,6 @@ static void free_rank(struct sim_rank *rank)
                 ledger_free(&rank->ledger);
         }
         free(rank->core);
-        free(rank->batches);
 }
 
 void sim_world_free(struct sim_world *world)
@@ -287,6 +286,7 @@ void sim_world_free(struct sim_world *world)
                 free_rank(&world->rank[i]);
         free(world->rank);
         free(world->wake);
+        free(world->times);
         *world = (struct sim_world){0};
 }
 

@@ -9,6 +9,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
+#include "runtime/engine/phases.h"
 
 #include <simgrid/forward.h>
 
@@ -35,11 +36,6 @@ struct sim_lane {
         sg_mailbox_t box; /* the physics' own: where a message lane sends to or receives from */
 };
 
-/* What one batch was on one rank, from its engine. */
-struct sim_batch {
-        double started, pipeline_end, allreduce_end, ended, busy_seconds;
-};
-
 enum { SIM_GROUPS = GROUP_WORLD + 1 };
 
 struct sim_rank {
@@ -51,7 +47,6 @@ struct sim_rank {
         struct ledger ledger;
         struct sim_lane *lanes[LANES]; /* NULL where the stage has no use for one */
         int collectives[SIM_GROUPS];   /* issued so far */
-        struct sim_batch *batches;     /* [world->batches] */
         int done;                      /* batches */
         double start_seconds;          /* when its first batch starts */
 };
@@ -74,7 +69,8 @@ struct sim_world {
         struct sim_physics physics;
         struct trace *trace; /* may be NULL */
         int ranks, batches;
-        struct sim_rank *rank; /* [ranks] */
+        struct sim_rank *rank;     /* [ranks] */
+        struct batch_times *times; /* [batches][ranks] */
         struct sim_lane **wake;
         int wake_count, wake_capacity;
         int64_t operations; /* issued by all ranks */

@@ -2,7 +2,6 @@
 #include "models/file.h"
 #include "runtime/engine/report.h"
 #include "sim/network.h"
-#include "sim/outcome.h"
 #include "sim/priced.h"
 #include "sim/replay.h"
 
@@ -30,7 +29,9 @@ struct prediction {
         struct replay replay;
         struct trace trace;
         struct sim_world world;
-        struct outcome outcome;
+        double *batch_seconds;   /* [batches] */
+        struct phases phases;    /* of the median batch */
+        int64_t *rank_live_peak; /* [gpus] */
         sg_host_t *hosts;
         int64_t (*rank_bytes)[MEMORY_CATEGORIES]; /* [gpus] */
         int fullest;                              /* the rank with the most bytes */
@@ -260,6 +261,19 @@ static int write_platform(const struct prediction *p, struct rv_error_info *err)
 
 /* ---- the run ---- */
 
+static int collect(struct prediction *p, struct rv_error_info *err)
+{
+        const struct sim_world *world = &p->world;
+        p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
+        p->rank_live_peak = malloc((size_t)world->ranks * sizeof *p->rank_live_peak);
+        if (!p->batch_seconds || !p->rank_live_peak)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
+        p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
+        for (int i = 0; i < world->ranks; i++)
+                p->rank_live_peak[i] = world->rank[i].ledger.total_peak;
+        return 0;
+}
+
 static int run(struct prediction *p, struct rv_error_info *err)
 {
         const struct settings *s = p->settings;
@@ -280,7 +294,7 @@ static int run(struct prediction *p, struct rv_error_info *err)
         for (int i = 0; s->replay && i < s->gpus; i++)
                 p->world.rank[i].start_seconds = replay_start(&p->replay, i);
         rc = sim_world_run(&p->world, err);
-        return rc ? rc : outcome_collect(&p->outcome, &p->world, err);
+        return rc ? rc : collect(p, err);
 }
 
 /* ---- the results ---- */
@@ -387,18 +401,18 @@ static struct report report_of(const struct prediction *p, const char *command, 
                 .world = "simulated",
                 .command = command,
                 .options = &s->plan,
-                .batch_seconds = p->outcome.batch_seconds,
-                .batches = p->outcome.batches,
-                .pipeline_seconds = p->outcome.pipeline_seconds,
-                .allreduce_seconds = p->outcome.allreduce_seconds,
-                .optimizer_seconds = p->outcome.optimizer_seconds,
-                .bubble_fraction = p->outcome.bubble_fraction,
+                .batch_seconds = p->batch_seconds,
+                .batches = p->world.batches,
+                .pipeline_seconds = p->phases.pipeline_seconds,
+                .allreduce_seconds = p->phases.allreduce_seconds,
+                .optimizer_seconds = p->phases.optimizer_seconds,
+                .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second =
                         platform_peak > 0 ? platform_peak : p->profile.peak_flops_per_second,
                 .tokens = (int64_t)s->tokens,
                 .ranks = s->gpus,
                 .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])p->rank_bytes,
-                .rank_live_peak = p->outcome.rank_live_peak,
+                .rank_live_peak = p->rank_live_peak,
                 .extra = extra,
         };
 }
@@ -442,7 +456,8 @@ static int show(struct prediction *p, const char *command, struct rv_error_info 
 
 static void forget(struct prediction *p)
 {
-        outcome_free(&p->outcome);
+        free(p->batch_seconds);
+        free(p->rank_live_peak);
         sim_world_free(&p->world);
         trace_free(&p->trace);
         replay_close(&p->replay);

@@ -75,6 +75,44 @@ $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 include tests/tests.mk
 
+# ---- what a user does first; both install missing packages, after saying which (DEPS=0 does not) ----
+
+demo:
+	@tests/deps.sh demo
+	@$(MAKE) --no-print-directory all
+	@tests/demo/demo.sh $(abspath $(BUILD)/bin)
+
+test:
+	@tests/deps.sh test
+	@$(MAKE) --no-print-directory run-tests
+
+# ---- what an engineer does ----
+
+lint:
+	@tests/deps.sh lint
+	@tests/lint.sh
+
+# Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
+bench: bench-prediction bench-polling bench-simulation
+bench-prediction: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
+bench-polling: all $(BUILD)/tests/polling
+	tests/bench/polling.sh $(BUILD)/tests/polling
+bench-simulation: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
+	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
+	install $(filter-out %/ranvier,$(BINARIES)) $(DESTDIR)$(PREFIX)/libexec/ranvier
+	for folder in models/presets sim/platforms calibrate/profiles plots; do \
+		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
+		install -m 644 $$(ls $$folder/*.json $$folder/*.gp 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
+	done
+
+uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
+
 clean:
-	rm -rf build
-.PHONY: all clean
+	rm -rf build demo
+.PHONY: all demo test lint bench bench-prediction bench-polling bench-simulation install uninstall clean

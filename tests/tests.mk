@@ -5,7 +5,7 @@ TEST_LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %
 include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 
-# Runs every test, prints each one's lines and, last, "N passed, N failed".
-test: $(BINARIES) $(TEST_BINARIES)
+# Runs every test, prints each one's count and, last, "N passed, N failed".
+run-tests: $(BINARIES) $(TEST_BINARIES)
 	@RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
-.PHONY: test
+.PHONY: run-tests

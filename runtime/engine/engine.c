@@ -39,19 +39,22 @@ static int take_serial(struct engine *engine)
         return serial;
 }
 
-static void weigh(struct engine *engine, enum memory_category category, int64_t bytes, double now)
-{
-        ledger_add(engine->ledger, category, bytes - engine->ledger->bytes[category], now);
-}
-
-/* Stored activations and messages in use now, as the core counts them. */
+/* Stored activations and messages in use now, as the core counts them. What fell comes first, so that the sum
+ * never holds what was freed and what replaced it at once. */
 static void update_ledger(struct engine *engine, double now)
 {
         if (!engine->ledger)
                 return;
         struct core_limits used = core_in_use(engine->core);
-        weigh(engine, MEMORY_ACTIVATIONS, used.slots * engine->slot_bytes, now);
-        weigh(engine, MEMORY_MESSAGES, (used.inputs + used.gradients) * engine->message_bytes, now);
+        const enum memory_category categories[] = {MEMORY_ACTIVATIONS, MEMORY_MESSAGES};
+        const int64_t bytes[] = {used.slots * engine->slot_bytes,
+                                 (used.inputs + used.gradients) * engine->message_bytes};
+        for (int rising = 0; rising <= 1; rising++)
+                for (int i = 0; i < 2; i++) {
+                        int64_t change = bytes[i] - engine->ledger->bytes[categories[i]];
+                        if (change != 0 && (change > 0) == rising)
+                                ledger_add(engine->ledger, categories[i], change, now);
+                }
 }
 
 static void issue_ready(struct engine *engine, double now)

@@ -11,10 +11,10 @@ struct ledger_change {
 };
 
 struct ledger {
-        int64_t bytes[MEMORY_CATEGORIES];      /* in use now */
-        int64_t peak[MEMORY_CATEGORIES];       /* of each category */
-        int64_t total_peak;                    /* of their sum */
-        struct ledger_change *changes;         /* kept if `record` */
+        int64_t bytes[MEMORY_CATEGORIES]; /* in use now */
+        int64_t peak[MEMORY_CATEGORIES];  /* of each category */
+        int64_t total_peak;               /* of their sum */
+        struct ledger_change *changes;    /* kept if `record` */
         int64_t count, capacity;
         bool record;
 };

@@ -45,9 +45,10 @@ static const struct argp_option plan_options[] = {
         {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
         {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
         {"dp", KEY_DP, "D", 0, "Replicas of the pipeline, AxoNN's G_data (default 1); P x D ranks in all", 1},
-        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0, "Sequences that go through a stage at once (required)", 1},
-        {"batch-size", KEY_BATCH_SIZE, "G", 0, "Sequences of one batch over all ranks, a multiple of D x B (required)",
-         1},
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0,
+         "Sequences that go through a stage at once (required)", 1},
+        {"batch-size", KEY_BATCH_SIZE, "G", 0,
+         "Sequences of one batch over all ranks, a multiple of D x B (required)", 1},
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
         {"schedule", KEY_SCHEDULE, "NAME", 0,
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
@@ -348,7 +349,6 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                                (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
         return check_sizes(o, err);
 }
-
 
 struct plan options_plan(const struct options *o, bool forward_only)
 {

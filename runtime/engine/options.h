@@ -9,14 +9,14 @@
 
 struct options {
         struct gpt gpt;
-        const char *model;        /* as written */
+        const char *model; /* as written */
         int pp, dp;
-        int micro_batch_size;     /* sequences */
-        int64_t batch_size;       /* sequences, of the whole run; 0: not given */
-        int seq_len;              /* 0: the model's n_positions */
-        int pipeline_limit;       /* 0: pp */
+        int micro_batch_size; /* sequences */
+        int64_t batch_size;   /* sequences, of the whole run; 0: not given */
+        int seq_len;          /* 0: the model's n_positions */
+        int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip;              /* global norm; 0: off */
+        double clip; /* global norm; 0: off */
         int64_t bucket_parameters;
         int allreduce_buckets;
         const char *report, *trace;
@@ -25,25 +25,30 @@ struct options {
 
 void options_init(struct options *options);
 
-/* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows --help,
+/* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
+ * --help,
  * --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong fills
- * options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can be wrong (an
- * unknown or ambiguous option, a missing or needless argument, one word too many) becomes a sentence here. Help is
- * printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with "ranvier-x" read as "ranvier x".
- * Returns 0, OPTIONS_DONE (help was asked for: exit 0), or RV_EINPUT, RV_ENOTBUILT (exit 2). */
+ * options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can be
+ * wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
+ * sentence here. Help is printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with
+ * "ranvier-x" read as "ranvier x". Returns 0, OPTIONS_DONE (help was asked for: exit 0), or RV_EINPUT,
+ * RV_ENOTBUILT (exit 2). */
 enum { OPTIONS_DONE = 1 };
-int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet, struct rv_error_info *err);
+int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
+                  struct rv_error_info *err);
 
 /* Where a parser under options_parse says what is wrong; NULL under plain argp_parse. */
 struct rv_error_info *options_error(const struct argp_state *state);
 
-/* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the command's
- * parser sets state->child_inputs[] at ARGP_KEY_INIT). Flags that later versions bring are known and refused by name
- * ("--offload is not built yet"). What is wrong stands in options->error and, under options_parse, in its err. */
+/* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the
+ * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). Flags that later versions bring are known
+ * and refused by name
+ * ("--offload is not built yet"). What is wrong stands in options->error and, under options_parse, in its
+ * err. */
 extern const struct argp options_argp;
 
-/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. `ranks`: how many there
- * are (MPI ranks or GPUs), must equal pp x dp. */
+/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. `ranks`: how many
+ * there are (MPI ranks or GPUs), must equal pp x dp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 
 /* What the core needs of it. */

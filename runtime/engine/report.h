@@ -8,21 +8,22 @@
 #define RANVIER_VERSION "0.1.0"
 
 struct report {
-        const char *world;           /* "real" or "simulated" */
+        const char *world; /* "real" or "simulated" */
         const char *command;
         const struct options *options;
         const double *batch_seconds; /* of each measured batch */
         int batches;
-        double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction; /* of the median batch */
+        double pipeline_seconds, allreduce_seconds, optimizer_seconds,
+                bubble_fraction;              /* of the median batch */
         double peak_flops_per_gpu_per_second; /* 0: not known */
-        int64_t tokens;              /* to train on, for training_days */
+        int64_t tokens;                       /* to train on, for training_days */
         int ranks;
-        const int64_t (*rank_bytes)[MEMORY_CATEGORIES];      /* allocated on each rank's device */
-        const int64_t *rank_live_peak;                       /* most bytes in use at once on each rank */
-        int64_t host_peak_bytes;                             /* largest rank; 0 if not known */
-        const double *loss;          /* real only; NULL otherwise */
+        const int64_t (*rank_bytes)[MEMORY_CATEGORIES]; /* allocated on each rank's device */
+        const int64_t *rank_live_peak;                  /* most bytes in use at once on each rank */
+        int64_t host_peak_bytes;                        /* largest rank; 0 if not known */
+        const double *loss;                             /* real only; NULL otherwise */
         int losses;
-        json_t *extra;               /* further members (profile, platform, notes), may be NULL; borrowed */
+        json_t *extra; /* further members (profile, platform, notes), may be NULL; borrowed */
 };
 
 /* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */
@@ -34,9 +35,9 @@ char *report_bytes(char text[REPORT_TEXT], double bytes);
 char *report_seconds(char text[REPORT_TEXT], double seconds);
 char *report_count(char text[REPORT_TEXT], double count);
 
-/* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the JSON,
- * memory.by_category is the rank with the most bytes, which is device_peak_bytes; "ranks" has every rank. What is
- * not known is null. Members of `extra` come last and never replace one of the report's own. */
+/* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the
+ * JSON, memory.by_category is the rank with the most bytes, which is device_peak_bytes; "ranks" has every
+ * rank. What is not known is null. Members of `extra` come last and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
 

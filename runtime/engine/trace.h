@@ -14,8 +14,9 @@ struct trace_record {
         enum op_lane lane;
         int micro_batch, bucket;
         int64_t bytes;
-        double issued, start, end; /* seconds; start: when its lane came to it; end: when the engine heard of it */
-        uint64_t order;            /* issue order on its rank */
+        double issued, start,
+                end;    /* seconds; start: when its lane came to it; end: when the engine heard of it */
+        uint64_t order; /* issue order on its rank */
 };
 
 struct trace {
@@ -30,13 +31,15 @@ void trace_free(struct trace *trace);
 void trace_add(struct trace *trace, const struct trace_record *record);
 void trace_clear(struct trace *trace);
 
-/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the nanosecond;
- * args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order. One event a line, written as it goes:
- * a trace of millions of events needs no more memory than it has here. `world`: "real" or "simulated". */
-int trace_write(const struct trace *trace, const char *path, const char *world, int pp, struct rv_error_info *err);
+/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the
+ * nanosecond; args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order. One event a line,
+ * written as it goes: a trace of millions of events needs no more memory than it has here. `world`: "real" or
+ * "simulated". */
+int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
+                struct rv_error_info *err);
 
-/* Reads back what trace_write wrote (line by line: a file that another program laid out anew is refused), times to
- * the nanosecond; `trace` is initialised by the call and, if it fails, empty. */
+/* Reads back what trace_write wrote (line by line: a file that another program laid out anew is refused),
+ * times to the nanosecond; `trace` is initialised by the call and, if it fails, empty. */
 int trace_read(struct trace *trace, const char *path, struct rv_error_info *err);
 
 #endif

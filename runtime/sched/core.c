@@ -183,14 +183,16 @@ static int oldest(struct core *core, enum op_kind work)
 
 static void arrive(struct core *core, int micro_batch, enum op_kind work)
 {
-        struct arrival *arrival = &core_tables(core).queue[core->arrivals++];
+        struct core_tables t = core_tables(core);
+        struct arrival *arrival = &t.queue[core->arrivals++];
         arrival->micro_batch = micro_batch;
         arrival->work = work;
 }
 
 static void take(struct core *core, int place)
 {
-        struct arrival *queue = core_tables(core).queue;
+        struct core_tables t = core_tables(core);
+        struct arrival *queue = t.queue;
         core->arrivals--;
         memmove(&queue[place], &queue[place + 1], (size_t)(core->arrivals - place) * sizeof *queue);
         memset(&queue[core->arrivals], 0, sizeof *queue);

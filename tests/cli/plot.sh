@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$tests"/fixtures/plot/* "$work" && cd "$work" || exit 1
 mkdir temporary figures
-export TMPDIR="$work/temporary" ARGP_HELP_FMT= LC_ALL=C
+export TMPDIR="$work/temporary" ARGP_HELP_FMT='' LC_ALL=C
 
 number=0
 # Says whether the last command succeeded, as one line of TAP.
@@ -168,5 +168,5 @@ chmod +x bin/gnuplot
 PATH=$work/bin "$plot" plot memory figures/memory.png measured-1.json 2>complaint
 [ $? -eq 1 ] && grep -q "gnuplot failed on .*memory.gp for figures/memory.png" complaint && cmp -s before.png figures/memory.png
 check "a gnuplot that fails half-way leaves the old figure as it was"
-[ -z "$(ls temporary)" ] && ! ls figures | grep -qv -E '\.(png|svg)$'
+[ -z "$(ls temporary)" ] && [ -z "$(find figures -type f ! -name '*.png' ! -name '*.svg')" ]
 check "no temporary file is left"

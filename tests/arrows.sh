@@ -1,0 +1,37 @@
+#!/bin/sh
+# Who may include whom: nothing includes upward. Prints each include that breaks an arrow; status 1 if there is one.
+cd "$(dirname "$0")/.." || exit 2
+git ls-files '*.c' '*.h' '*.cu' | grep -v '^tests/' | xargs grep -Ho '^#include "[^"]*"' | tr -d '"' | sed 's/#include //' |
+awk -F: '
+function room(path) {
+        sub(/\/[^\/]*$/, "", path)
+        return path
+}
+BEGIN {
+        may["models"] = "models"
+        may["runtime/sched"] = "runtime/sched"
+        may["runtime/engine"] = "models runtime/sched runtime/engine"
+        may["runtime/device"] = "models runtime/device"
+        may["runtime/net"] = "models runtime/net"
+        may["runtime/data"] = "models runtime/data"
+        may["runtime/checkpoint"] = "models runtime/checkpoint"
+        may["runtime/nn"] = "models runtime/device runtime/data runtime/nn"
+        may["runtime/optim"] = "models runtime/device runtime/nn runtime/optim"
+        may["runtime"] = "models runtime/sched runtime/engine runtime/device runtime/net runtime/data" \
+                " runtime/checkpoint runtime/nn runtime/optim runtime"
+        may["sim"] = "models runtime/sched runtime/engine calibrate/profile.h sim"
+        may["calibrate"] = "models runtime/engine runtime/device runtime/net runtime/data runtime/nn runtime/optim calibrate"
+        may["plots"] = "models runtime/sched runtime/engine plots"
+}
+{
+        from = room($1)
+        if (index(" " may[from] " ", " " room($2) " ") || index(" " may[from] " ", " " $2 " "))
+                next
+        print "arrows: " $1 " must not include " $2
+        wrong = 1
+}
+END { exit wrong }' || exit 1
+if git ls-files '*.c' '*.h' '*.cu' | xargs grep -nE '^ *#.*SIMULATI'; then
+        echo "arrows: a conditional on the world: there is one core and one build"
+        exit 1
+fi

@@ -1,0 +1,74 @@
+#!/bin/sh
+# The tour: calibrate this machine, train a small GPT on real text, simulate the same runs, compare, then predict a
+# cluster. Everything it makes lies in $OUT (default demo/).   DATA=FILE trains on another text.
+# shellcheck disable=SC2086 # the words of $plan, $mpirun and $reports are options
+set -eu
+out=${OUT:-demo}
+steps=${STEPS:-250}
+bin=$1
+mkdir -p "$out"
+PATH=$bin:$PATH
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers run as root
+
+heading() { printf '\n== %s\n\n' "$*"; }
+# Shows a command, then runs it.
+show() {
+        printf '$ %s\n' "$*"
+        "$@"
+}
+
+mpirun="mpirun -n 2"
+if [ "$(lscpu -p=CORE | grep -v '^#' | sort -u | wc -l)" -lt 2 ]; then
+        echo "demo: two ranks will share this machine's one core, and predictions will be off" >&2
+        mpirun="mpirun --oversubscribe -n 2"
+fi
+data=${DATA:-$out/text.txt}
+[ -n "${DATA:-}" ] || "$(dirname "$0")/text.sh" "$data"
+
+heading "1. What this machine's kernels, copies and messages take"
+show ranvier calibrate --ranks 2 --quick --model demo --micro-batch-size 4 --pp 1,2 --out "$out/profile.json"
+
+heading "2. A GPT of 4.8 million parameters learns English, byte by byte: two pipeline stages, then two replicas"
+plan="--micro-batch-size 4 --batch-size 16"
+show $mpirun ranvier train demo --pp 2 $plan --data "$data" --steps "$steps" --lr 2e-3 --validate-every 50 \
+        --checkpoint "$out/model.safetensors" --log "$out/loss.csv" --report "$out/measured-2x1.json" --trace "$out/trace-real.json"
+show $mpirun ranvier train demo --dp 2 $plan --data "$data" --steps 40 --lr 2e-3 --report "$out/measured-1x2.json"
+echo
+show ranvier sample "$out/model.safetensors" --prompt "hacker" --tokens 300 --top-k 20
+
+heading "3. The same runs, predicted"
+for grid in "2x1 --pp 2" "1x2 --dp 2"; do
+        show ranvier simulate demo ${grid#* } $plan --gpus 2 --profile "$out/profile.json" --platform local \
+                --report "$out/predicted-${grid%% *}.json" --trace "$out/trace-${grid%% *}.json" >/dev/null
+done
+show ranvier compare "$out/predicted-2x1.json" "$out/measured-2x1.json"
+echo
+show ranvier compare "$out/predicted-2x1.json" "$out/measured-2x1.json" "$out/predicted-1x2.json" "$out/measured-1x2.json" \
+        --csv "$out/compare.csv"
+
+heading "4. GPT 12B on 48 to 384 GPUs of a generic cluster (datasheet figures: nothing of it was measured)"
+reports=""
+for replicas in 2 4 8 16; do
+        gpus=$((24 * replicas))
+        show ranvier simulate gpt-12b --pp 24 --dp $replicas --micro-batch-size 1 --batch-size 1536 --gpus $gpus \
+                --profile a100-datasheet --platform generic --report "$out/gpt-12b-$gpus.json" >"$out/gpt-12b-$gpus.txt"
+        sed -n '/time per batch/p; /percent of peak/p; /training/p; /device memory/p' "$out/gpt-12b-$gpus.txt"
+        reports="$reports $out/gpt-12b-$gpus.json"
+done
+tail -n 3 "$out/gpt-12b-384.txt"
+echo
+echo "With and without offloading: --offload is not built yet, so these are all without."
+
+heading "5. Figures"
+for type in png svg; do
+        ranvier plot throughput "$out/throughput.$type" $reports
+        ranvier plot predicted-measured "$out/predicted-measured.$type" "$out/predicted-2x1.json" "$out/measured-2x1.json" \
+                "$out/predicted-1x2.json" "$out/measured-1x2.json"
+        ranvier plot memory "$out/memory.$type" "$out/measured-2x1.json" "$out/measured-1x2.json"
+        ranvier plot timeline "$out/timeline-real.$type" "$out/trace-real.json"
+        ranvier plot timeline "$out/timeline-simulated.$type" "$out/trace-2x1.json"
+        ranvier plot loss "$out/loss.$type" "$out/loss.csv"
+done
+ls "$out"
+echo
+echo "Open $out/*.png, or a trace ($out/trace-*.json) in chrome://tracing or Perfetto."

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs the Debian or Ubuntu packages that are missing, after saying which. DEPS=0 skips it.
+#   tests/deps.sh build | demo | test | lint
+set -eu
+[ "${DEPS:-1}" = 0 ] && exit 0
+command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of README.md by hand, then DEPS=0" >&2; exit 1; }
+
+build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev"
+case "${1:-build}" in
+build) wanted="$build" ;;
+demo) wanted="$build gnuplot-nox" ;;
+test) wanted="$build gnuplot-nox libcmocka-dev python3 python3-numpy python3-torch" ;;
+lint) wanted="clang-format cppcheck git shellcheck" ;;
+*) echo "deps: '$1' is not known; there are build, demo, test, lint" >&2; exit 2 ;;
+esac
+
+missing=""
+for package in $wanted; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+
+sudo=""
+[ "$(id -u)" -eq 0 ] || sudo="sudo"
+echo "deps: installing$missing"
+$sudo apt-get update -qq
+# shellcheck disable=SC2086 # words are packages
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null

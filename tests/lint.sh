@@ -1,0 +1,13 @@
+#!/bin/sh
+# Layout (clang-format), defects (cppcheck, shellcheck), the include arrows. Silent if clean.
+cd "$(dirname "$0")/.." || exit 2
+sources=$(git ls-files '*.c' '*.h')
+status=0
+# shellcheck disable=SC2086 # words are files
+clang-format --dry-run -Werror $sources || status=1
+# shellcheck disable=SC2086
+cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I. -D__x86_64__ -D_POSIX_C_SOURCE=200809L \
+        --enable=warning,performance,portability --suppress=missingIncludeSystem --suppress=ctuuninitvar $sources || status=1
+git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning || status=1
+tests/arrows.sh || status=1
+exit $status

@@ -13,6 +13,7 @@ subprocess.run(sys.argv[2:], check=True, stdout=subprocess.DEVNULL)
 seconds = time.monotonic() - begin
 megabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
 operations = json.load(open(sys.argv[1]))["simulation"]["operations"]
-print("48 x 8 x 256: %.2f s, %.0f MB, %d operations, %.0f thousand a second"
-      % (seconds, megabytes, operations, operations / seconds / 1e3))
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print("48 x 8 x 256: %.2f s (%.2f s of processor time), %.0f MB, %d operations, %.0f thousand a second"
+      % (seconds, used.ru_utime + used.ru_stime, megabytes, operations, operations / seconds / 1e3))
 END

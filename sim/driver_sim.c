@@ -45,7 +45,7 @@ void sim_lane_mark(struct sim_lane *lane)
 }
 
 /* Other actors may run, and mark and wake lanes, inside each resume: so nothing is kept over it. (Suspending
- * and resuming was 8 % faster than semaphores.) */
+ * and resuming takes about a tenth less processor time than semaphores.) */
 static void wake_marked(struct sim_world *world)
 {
         while (world->wake_count > 0) {

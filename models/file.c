@@ -204,6 +204,7 @@ static bool written_in_place(const char *path)
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err)
 {
         writer->stream = NULL;
+        writer->reason = 0;
         writer->temporary[0] = '\0';
         int length = snprintf(writer->final, sizeof writer->final, "%s", path);
         if (length < 0 || (size_t)length >= sizeof writer->final)
@@ -220,6 +221,12 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
         return RV_OK;
 }
 
+void file_writer_flush(struct file_writer *writer)
+{
+        if (fflush(writer->stream) != 0 && writer->reason == 0)
+                writer->reason = errno;
+}
+
 int file_writer_commit(struct file_writer *writer, struct rv_error_info *err)
 {
         errno = 0;
@@ -228,7 +235,7 @@ int file_writer_commit(struct file_writer *writer, struct rv_error_info *err)
         /* Without this a crash of the machine could leave the new name with old or no content. */
         if (!failed && writer->temporary[0])
                 failed = fsync(fileno(writer->stream)) != 0;
-        int reason = errno;
+        int reason = writer->reason ? writer->reason : errno;
         if (fclose(writer->stream) != 0 && !failed) {
                 failed = true;
                 reason = errno;

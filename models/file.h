@@ -37,8 +37,11 @@ int file_need_real(const char *path, const json_t *object, const char *key, doub
 struct file_writer {
         FILE *stream;
         char final[1024], temporary[1040];
+        int reason; /* errno of a write that failed before the last; 0: none, or not known */
 };
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err);
+/* Lets others see what was written so far; that it failed is said by file_writer_commit. */
+void file_writer_flush(struct file_writer *writer);
 /* Flushes, checks every earlier write and renames; on failure nothing is left. */
 int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
 void file_writer_abandon(struct file_writer *writer);

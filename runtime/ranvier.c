@@ -85,6 +85,13 @@ static const struct command *find_command(const char *name)
         return NULL;
 }
 
+/* Whether to complain: of the ranks that mpirun started, the first does. */
+static bool is_first_rank(void)
+{
+        const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+        return !rank || strcmp(rank, "0") == 0;
+}
+
 static int refuse_unknown(const char *name)
 {
         const struct command *nearest = &commands[0];
@@ -92,6 +99,8 @@ static int refuse_unknown(const char *name)
                 if (commands[i].program &&
                     edit_distance(name, commands[i].name) < edit_distance(name, nearest->name))
                         nearest = &commands[i];
+        if (!is_first_rank())
+                return STATUS_USAGE;
         if (name[0] == '-')
                 fprintf(stderr, "ranvier: unknown option %s; 'ranvier --help' lists the commands\n", name);
         else
@@ -215,7 +224,8 @@ static int run_command(const struct command *command, int count, char **argument
 {
         char program[PATH_MAX];
         if (!command->program) {
-                fprintf(stderr, "ranvier: %s is not built yet\n", command->name);
+                if (is_first_rank())
+                        fprintf(stderr, "ranvier: %s is not built yet\n", command->name);
                 return STATUS_USAGE;
         }
         if (find_program(command->program, program, sizeof program) != RV_OK)

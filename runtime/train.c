@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +60,33 @@ static void print_progress(struct run *run, int64_t step, double loss, double va
                 terminal && !last && isnan(validation) ? "" : "\n");
 }
 
+/* The log while it is written, for a signal handler to find: stopped from outside, a run leaves no half file.
+ */
+static char unfinished_log[sizeof((struct file_writer *)0)->temporary];
+
+static void remove_log_and_end(int number)
+{
+        unlink(unfinished_log);
+        raise(number); /* again, with the default action, once this handler returns */
+}
+
+static void remove_log_when_stopped(const struct file_writer *log)
+{
+        static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
+        struct sigaction action = {.sa_handler = remove_log_and_end, .sa_flags = (int)SA_RESETHAND};
+        memcpy(unfinished_log, log->temporary, sizeof unfinished_log);
+        sigemptyset(&action.sa_mask);
+        for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+                sigaction(stops[i], &action, NULL);
+}
+
 static int open_log(struct run *run, struct rv_error_info *err)
 {
         if (run->net->rank != 0 || !run->settings.log)
                 return 0;
         int rc = file_writer_open(&run->log, run->settings.log, err);
+        if (rc == 0)
+                remove_log_when_stopped(&run->log);
         if (rc == 0)
                 fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds\n");
         return rc;
@@ -80,7 +103,7 @@ static void write_log(struct run *run, int64_t step, double loss, double validat
                 snprintf(validated, sizeof validated, "%.9g", validation);
         fprintf(run->log.stream, "%lld,%.9g,%s,%.9g,%.6g,%.6g\n", (long long)step + 1, loss, validated,
                 optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
-        fflush(run->log.stream);
+        file_writer_flush(&run->log);
 }
 
 /* ---- training ---- */

@@ -113,14 +113,11 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         int rc = 0;
         switch (key) {
         case KEY_DATA:
-                s->data = text;
-                return 0;
+                return options_parse_path("--data", text, &s->data, err);
         case KEY_LOG:
-                s->log = text;
-                return 0;
+                return options_parse_path("--log", text, &s->log, err);
         case KEY_CHECKPOINT:
-                s->checkpoint = text;
-                return 0;
+                return options_parse_path("--checkpoint", text, &s->checkpoint, err);
         case KEY_VALIDATE_EVERY:
                 return options_parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
         case KEY_VALIDATION_FRACTION:
@@ -168,7 +165,8 @@ static const struct argp argp = {
 static int check_grid(const struct options *o, int ranks, struct rv_error_info *err)
 {
         int64_t grid = (int64_t)o->pp * o->dp;
-        if (grid == ranks)
+        if (grid == ranks || !o->model || !o->batch_size ||
+            !o->micro_batch_size) /* what is missing comes first */
                 return 0;
         return rv_fail(err, RV_EPLAN,
                        "--pp %d x --dp %d needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
@@ -243,8 +241,10 @@ static int resolve(struct train_settings *s, int ranks, struct rv_error_info *er
         if (s->optim.warmup < 0)
                 s->optim.warmup = s->optim.steps / 10;
         if (s->optim.steps > 0 && s->optim.warmup >= s->optim.steps)
-                return rv_fail(err, RV_EINPUT, "--warmup %lld leaves none of the --steps %lld for the cosine",
-                               (long long)s->optim.warmup, (long long)s->optim.steps);
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--warmup %lld must be less than --steps %lld: the learning rate falls after it",
+                        (long long)s->optim.warmup, (long long)s->optim.steps);
         s->optim.clip = s->plan.clip;
         return 0;
 }

@@ -138,10 +138,14 @@ static int read_header(struct reader *reader, struct rv_error_info *err)
         if (most < 0 || fread(&length, sizeof length, 1, reader->stream) != 1)
                 return rv_fail(err, RV_EINPUT, "%s: not a safetensors file: it has only %lld bytes",
                                reader->path, (long long)info.st_size);
-        if (length > MOST_HEADER_BYTES || length > (uint64_t)most)
+        if (length > MOST_HEADER_BYTES)
                 return rv_fail(err, RV_EINPUT,
-                               "%s: not a safetensors file, or truncated: its header would have %llu bytes, "
-                               "%lld follow",
+                               "%s: not a safetensors file: its first 8 bytes are not the length of a header",
+                               reader->path);
+        if (length > (uint64_t)most)
+                return rv_fail(err, RV_EINPUT,
+                               "%s: truncated, or not a safetensors file: a header of %llu bytes was "
+                               "announced, %lld follow",
                                reader->path, (unsigned long long)length, (long long)most);
         char *text = malloc((size_t)length + 1);
         if (!text || fread(text, 1, (size_t)length, reader->stream) != length) {

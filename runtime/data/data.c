@@ -150,6 +150,8 @@ static int check_tokens(const struct data *data, const char *path, int vocab_siz
 static int split(struct data *data, const char *path, int seq_len, double validation_fraction,
                  struct rv_error_info *err)
 {
+        if (data->count == 0)
+                return rv_fail(err, RV_EINPUT, "%s: is empty, a text or tokens were expected", path);
         int64_t validation = (int64_t)((double)data->count * validation_fraction);
         data->train_count = data->count - validation;
         const struct {

@@ -104,6 +104,15 @@ int options_parse_int(const char *option, const char *text, int64_t least, int64
         return 0;
 }
 
+int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err)
+{
+        if (!*text)
+                return rv_fail(err, RV_EINPUT, "%s: the name of a file was expected, this one is empty",
+                               option);
+        *path = text;
+        return 0;
+}
+
 int options_parse_bytes(const char *text, int64_t *bytes)
 {
         static const struct {
@@ -258,11 +267,9 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         case KEY_ALLREDUCE_BUCKETS:
                 return parse_int(o, "--allreduce-buckets", text, LARGEST_GRID, &o->allreduce_buckets);
         case KEY_REPORT:
-                o->report = text;
-                return 0;
+                return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:
-                o->trace = text;
-                return 0;
+                return options_parse_path("--trace", text, &o->trace, &o->error);
         default:
                 return parse_later(o, key, text);
         }

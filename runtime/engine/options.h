@@ -60,6 +60,9 @@ struct memory_plan options_memory(const struct options *options, int stage);
 /* Parses "2GiB", "500MB", "4096" into bytes; 0 or -1. */
 int options_parse_bytes(const char *text, int64_t *bytes);
 
+/* The name of a file, not empty. */
+int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);
+
 /* Parses a whole number in [least, most]; on failure says `option`, what was found and what is right. */
 int options_parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
                       struct rv_error_info *err);

@@ -255,7 +255,7 @@ int trace_read(struct trace *trace, const char *path, struct rv_error_info *err)
         trace_init(trace);
         struct trace_source source = {.path = path, .stream = fopen(path, "r")};
         if (!source.stream)
-                return rv_fail(err, RV_EINPUT, "%s: %s", path, strerror(errno));
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
         int rc = read_header(trace, &source, err);
         bool closed = false;
         while (rc == 0 && !closed && next_line(&source)) {

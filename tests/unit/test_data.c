@@ -126,7 +126,7 @@ static void wrong_binary_files_are_refused(void **state)
         llmc_file(bytes, (int)__builtin_bswap32(20240520), 1, 5000, 5000);
         check_refused("a.bin", bytes, size, 50257, 64,
                       "bad magic: it is big-endian, little-endian was expected");
-        check_refused("a.bin", bytes, 0, 50257, 64, "too short: 0 tokens");
+        check_refused("a.bin", bytes, 0, 50257, 64, "is empty");
 }
 
 static void text_that_does_not_fit_is_refused(void **state)
@@ -134,7 +134,7 @@ static void text_that_does_not_fit_is_refused(void **state)
         (void)state;
         static char text[400];
         memset(text, 'a', sizeof text);
-        check_refused("a.txt", text, 0, 256, 64, "too short: 0 tokens leave 0 for training");
+        check_refused("a.txt", text, 0, 256, 64, "is empty, a text or tokens were expected");
         check_refused("a.txt", text, 71, 256, 64, "too short: 71 tokens leave 64 for training");
         check_refused("a.txt", text, 72, 256, 64,
                       "too short: 72 tokens leave 7 for validation (validation fraction 0.1)");

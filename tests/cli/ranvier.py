@@ -6,12 +6,13 @@ import subprocess
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
 
 
-def run(arguments, ranks=0, folder=None, timeout=300):
-    """ranvier ARGUMENTS, under mpirun if ranks > 0; returns (exit status, stdout, stderr)."""
+def run(arguments, ranks=0, folder=None, timeout=300, **variables):
+    """ranvier ARGUMENTS, under mpirun if ranks > 0, with environment `variables`; returns (exit status, stdout,
+    stderr)."""
     command = [os.path.join(BIN, "ranvier")] + [str(a) for a in arguments]
     if ranks:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + command
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **variables)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
                           timeout=timeout, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr

@@ -158,7 +158,12 @@ static const struct argp argp = {
                "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 \\\n"
                "      --micro-batch-size 4 --batch-size 32 --steps 200 \\\n"
                "      --report measured.json --checkpoint model.safetensors\n"
-               "  ranvier sample model.safetensors\n",
+               "  ranvier sample model.safetensors\n\n"
+               "If a run fails, the line that begins with 'ranvier train:' says why. mpirun adds a dozen of "
+               "its "
+               "own; 'mpirun -q' leaves them out, and also what mpirun itself has to complain of, such as "
+               "too "
+               "few slots.",
         .children = children,
 };
 

@@ -13,6 +13,8 @@ def run(arguments, ranks=0, folder=None, timeout=300, **variables):
     if ranks:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + command
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **variables)
+    if arguments and arguments[0] in ("train", "calibrate", "simulate"):
+        environment.setdefault("ASAN_OPTIONS", "detect_leaks=0")  # Open MPI and SimGrid keep memory to their end
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
                           timeout=timeout, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr

@@ -161,9 +161,9 @@ static void optimizer_operations(struct bench *bench, struct net *net,
                                            .weight_decay = 0.1,
                                            .clip = 1};
         struct nn_stage *stage = bench->stage;
-        if (optimizer->norm <= stage->parameters) {
+        if (optimizer->norm.m <= stage->parameters) {
                 begin_operation(bench);
-                kernels_squared_norm(bench->device, &stage->scalars[1], stage->gradients, optimizer->norm,
+                kernels_squared_norm(bench->device, &stage->scalars[1], stage->gradients, optimizer->norm.m,
                                      false);
                 end_operation(bench, net);
         }

@@ -79,18 +79,10 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
         return new;
 }
 
-/* A tied head that is a stage's own copy is left to the first stage's norm. */
-static int64_t norm_elements(const struct gpt *gpt, const struct stage *stage)
-{
-        int64_t all = partition_parameters(gpt, stage);
-        bool copy = gpt->tied && stage->last && !stage->first;
-        return copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
-}
-
 static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket)
 {
         int64_t parameters = partition_parameters(gpt, stage);
-        struct family_optimizer optimizer = {.norm = norm_elements(gpt, stage)};
+        struct family_optimizer optimizer = {.norm = workload_norm(gpt, stage)};
         if (parameters >= bucket)
                 optimizer.updates[optimizer.update_count++] = bucket;
         if (parameters % bucket)
@@ -110,8 +102,7 @@ static int find_optimizers(struct family *family, const struct request *request,
                         struct stage stage = partition_stage(gpt, splits->values[i], index);
                         struct family_optimizer found = optimizer_of(gpt, &stage, request->bucket_parameters);
                         add_stage_reductions(family, gpt, &stage, request->bucket_parameters);
-                        struct kernel norm = workload_norm(found.norm);
-                        bool new = add_kernel(family, &norm);
+                        bool new = add_kernel(family, &found.norm);
                         for (int j = 0; j < found.update_count; j++) {
                                 struct kernel update = workload_update(found.updates[j]);
                                 new |= add_kernel(family, &update);

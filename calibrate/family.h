@@ -9,9 +9,9 @@
 #include "models/memory.h"
 #include "models/workload.h"
 
-/* The optimizer of one stage: elements whose squares are summed, and the sizes of its updates. */
+/* The optimizer of one stage: its norm, and the sizes of its updates. */
 struct family_optimizer {
-        int64_t norm;
+        struct kernel norm;
         int64_t updates[2]; /* a full bucket, and the remainder if there is one */
         int update_count;
 };

@@ -281,9 +281,14 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, int micr
         return list.count;
 }
 
-struct kernel workload_norm(int64_t parameters)
+/* A last stage's own copy of a tied head is its last tensor, so what it counts is a prefix of its parameters.
+ */
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage)
 {
-        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .batch = 1, .m = parameters};
+        int64_t all = partition_parameters(gpt, stage);
+        bool copy = gpt->tied && stage->last && !stage->first;
+        int64_t counted = copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
+        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .batch = 1, .m = counted};
 }
 
 struct kernel workload_update(int64_t parameters)

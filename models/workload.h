@@ -50,7 +50,10 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, int micro
                      bool loss_only, struct kernel *out);
 int workload_backward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
                       struct kernel *out);
-struct kernel workload_norm(int64_t parameters);
+
+/* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
+ * for a tied head that is the last stage's own copy: the first stage counts that. */
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage);
 struct kernel workload_update(int64_t parameters);
 
 #endif

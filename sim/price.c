@@ -57,14 +57,6 @@ static int price_kernels(const struct pricing *pricing, const struct kernel *ker
         return 0;
 }
 
-/* Elements whose squares this stage counts: a tied head that is a copy is counted by the first stage. */
-static int64_t norm_elements(const struct gpt *gpt, const struct stage *stage)
-{
-        int64_t all = partition_parameters(gpt, stage);
-        bool copy = gpt->tied && stage->last && !stage->first;
-        return copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
-}
-
 static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
                            struct stage_price *price)
 {
@@ -72,7 +64,7 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         int64_t parameters = partition_parameters(&o->gpt, stage);
         int64_t bucket = parameters < o->bucket_parameters ? parameters : o->bucket_parameters;
         int64_t last = (parameters - 1) % bucket + 1;
-        struct kernel norm = workload_norm(norm_elements(&o->gpt, stage));
+        struct kernel norm = workload_norm(&o->gpt, stage);
         struct kernel update = workload_update(bucket), last_update = workload_update(last);
         price->last_update_count = last;
         int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, &price->norm) : 0;

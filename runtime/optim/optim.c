@@ -13,13 +13,10 @@ double optim_lr(const struct optim *optim, int64_t step)
         return optim->min_lr + 0.5 * (1 + cos(pi * progress)) * (optim->lr - optim->min_lr);
 }
 
-/* The tied head of a last stage is the last tensor, so what counts is a prefix. */
 void optim_norm(struct nn_stage *nn)
 {
-        int64_t counted = nn->parameters;
-        if (nn->gpt.tied && nn->stage.last && !nn->stage.first)
-                counted = nn->tensors[partition_head(&nn->gpt, &nn->stage)].offset;
-        kernels_squared_norm(nn->device, &nn->scalars[1], nn->gradients, counted, false);
+        struct kernel norm = workload_norm(&nn->gpt, &nn->stage);
+        kernels_squared_norm(nn->device, &nn->scalars[1], nn->gradients, norm.m, false);
 }
 
 double optim_clip_factor(const struct optim *optim, double squared_norm)

@@ -46,6 +46,23 @@ static void assert_ran(struct device *device, const struct kernel *listed, int c
         recording->count = 0;
 }
 
+/* The norm, then updates of buckets, the last of them smaller. What the norm counts must be what it is to
+ * count, too: see test_optim, where the norms of the stages of every layout add up to one. */
+static void check_optimizer(struct device *device, struct nn_stage *nn)
+{
+        const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+        const int64_t bucket = nn->parameters / 3 + 1;
+        struct kernel listed[4] = {workload_norm(&nn->gpt, &nn->stage)};
+        int count = 1;
+        optim_norm(nn);
+        for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
+                const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
+                optim_update(nn, &optim, 0, offset, size);
+                listed[count++] = workload_update(size);
+        }
+        assert_ran(device, listed, count);
+}
+
 static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage, int B, int T)
 {
         const struct memory_plan plan = {.micro_batch_size = B,
@@ -66,6 +83,7 @@ static void check_stage(struct device *device, const struct gpt *gpt, const stru
         }
         nn_backward(nn, 1, stage->first ? -1 : 1, 1, 0);
         assert_ran(device, listed, workload_backward(gpt, stage, B, T, listed));
+        check_optimizer(device, nn);
         nn_close(nn);
 }
 
@@ -101,45 +119,34 @@ static void a_stage_launches_what_the_workload_lists(void **state)
         assert_true(checked > 100);
 }
 
-static void the_optimizer_launches_what_the_workload_lists(void **state)
+/* A pipeline's norms count every parameter of the model once, whatever the number of stages. */
+static void the_norms_of_a_pipeline_count_each_parameter_once(void **state)
 {
         (void)state;
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 2,
-                                .n_embd = 8,
-                                .n_head = 2,
-                                .vocab_size = 11,
-                                .n_positions = 8,
-                                .tied = true};
-        const struct stage stage = partition_stage(&gpt, 1, 0);
-        const struct memory_plan plan = {.micro_batch_size = 1,
-                                         .seq_len = 4,
-                                         .micro_batches = 1,
-                                         .slots = 1,
-                                         .gradient_buffers = 1,
-                                         .element_bytes = sizeof(real)};
-        const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
-        struct rv_error_info err = {0};
-        struct device *device = device_cpu_open(1, &err);
-        assert_non_null(device);
-        struct recording recording = {.count = 0};
-        device->recorder = record_kernel;
-        device->recorder_context = &recording;
-        struct nn_stage *nn = nn_open(device, &gpt, &stage, &plan, true, &err);
-        assert_non_null(nn);
-        optim_norm(nn);
-        optim_update(nn, &optim, 0, 100, 300);
-        const struct kernel listed[] = {workload_norm(nn->parameters), workload_update(300)};
-        assert_ran(device, listed, 2);
-        nn_close(nn);
-        device->ops->close(device);
+        for (int tied = 0; tied < 2; tied++) {
+                const struct gpt gpt = {.name = "tiny",
+                                        .n_layer = 5,
+                                        .n_embd = 8,
+                                        .n_head = 2,
+                                        .vocab_size = 11,
+                                        .n_positions = 8,
+                                        .tied = tied};
+                for (int stages = 1; stages <= gpt.n_layer; stages++) {
+                        int64_t counted = 0;
+                        for (int s = 0; s < stages; s++) {
+                                const struct stage stage = partition_stage(&gpt, stages, s);
+                                counted += workload_norm(&gpt, &stage).m;
+                        }
+                        assert_int_equal(counted, gpt_parameters(&gpt));
+                }
+        }
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_stage_launches_what_the_workload_lists),
-                cmocka_unit_test(the_optimizer_launches_what_the_workload_lists),
+                cmocka_unit_test(the_norms_of_a_pipeline_count_each_parameter_once),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,10 +108,13 @@ json_t *file_read_json(const char *path, struct rv_error_info *err)
         }
         json_error_t wrong;
         json_t *object = json_loadf(stream, JSON_REJECT_DUPLICATES, &wrong);
+        bool at_end = feof(stream) != 0;
         fclose(stream);
         if (!object) {
-                rv_fail(err, RV_EINPUT, "%s:%d: not valid JSON: %s", path, wrong.line > 0 ? wrong.line : 1,
-                        wrong.text);
+                /* The file ends where more was expected, not with more than was expected. */
+                bool cut = at_end && json_error_code(&wrong) != json_error_end_of_input_expected;
+                rv_fail(err, RV_EINPUT, "%s:%d: not valid JSON: %s%s", path, wrong.line > 0 ? wrong.line : 1,
+                        wrong.text, cut ? " (is the file cut short?)" : "");
         } else if (!json_is_object(object)) {
                 rv_fail(err, RV_EINPUT, "%s:1: a JSON object { ... } was expected", path);
                 json_decref(object);
@@ -264,13 +267,63 @@ void file_writer_abandon(struct file_writer *writer)
         writer->temporary[0] = '\0';
 }
 
+/* The folder that `path` lies in; false if that is too long for `folder`. */
+static bool folder_of(const char *path, char *folder, size_t folder_size)
+{
+        const char *slash = strrchr(path, '/');
+        size_t length = slash ? (size_t)(slash - path) + (slash == path) : 0;
+        if (length >= folder_size)
+                return false;
+        snprintf(folder, folder_size, "%.*s", slash ? (int)length : 1, slash ? path : ".");
+        return true;
+}
+
+/* Whether two paths, of files that need not be there, end in one name in one folder. */
+static bool same_name(const char *path, const char *other)
+{
+        char folder[1024], other_folder[1024];
+        const char *slash = strrchr(path, '/'), *other_slash = strrchr(other, '/');
+        struct stat first, second;
+        return strcmp(slash ? slash + 1 : path, other_slash ? other_slash + 1 : other) == 0 &&
+               folder_of(path, folder, sizeof folder) &&
+               folder_of(other, other_folder, sizeof other_folder) && stat(folder, &first) == 0 &&
+               stat(other_folder, &second) == 0 && first.st_dev == second.st_dev &&
+               first.st_ino == second.st_ino;
+}
+
 bool file_would_replace(const char *path, const char *other)
 {
         struct stat first, second;
         if (stat(path, &first) == 0 && stat(other, &second) == 0)
                 return S_ISREG(first.st_mode) && first.st_dev == second.st_dev &&
                        first.st_ino == second.st_ino;
-        return strcmp(path, other) == 0 && !written_in_place(path);
+        return same_name(path, other) && !written_in_place(path);
+}
+
+/* A name that is read and is no file is a preset's, or will be complained of by who reads it. */
+static bool clash(const struct file_use *a, const struct file_use *b)
+{
+        if (!a->path || !b->path || !(a->written || b->written))
+                return false;
+        if (a->written && b->written)
+                return file_would_replace(a->path, b->path);
+        return access(a->written ? b->path : a->path, F_OK) == 0 && file_would_replace(a->path, b->path);
+}
+
+int file_check_uses(const struct file_use *uses, int count, struct rv_error_info *err)
+{
+        for (int i = 0; i < count; i++)
+                for (int j = i + 1; j < count; j++)
+                        if (clash(&uses[i], &uses[j]))
+                                return rv_fail(err, RV_EINPUT, "%s and %s are the same file, %s",
+                                               uses[i].name, uses[j].name,
+                                               uses[uses[i].written ? i : j].path);
+        for (int i = 0; i < count; i++) {
+                int rc = uses[i].written && uses[i].path ? file_check_writable(uses[i].path, err) : RV_OK;
+                if (rc != RV_OK)
+                        return rc;
+        }
+        return RV_OK;
 }
 
 int file_check_writable(const char *path, struct rv_error_info *err)
@@ -285,15 +338,9 @@ int file_check_writable(const char *path, struct rv_error_info *err)
                 return access(path, W_OK) == 0
                                ? RV_OK
                                : rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", path, strerror(errno));
-        const char *slash = strrchr(path, '/');
-        size_t length = slash ? (size_t)(slash - path) + (slash == path) : 0;
-        if (length >= sizeof folder)
+        if (!folder_of(path, folder, sizeof folder))
                 return rv_fail(err, RV_EINPUT, "%.200s...: the path is longer than %zu bytes", path,
                                sizeof folder - 1);
-        memcpy(folder, path, length);
-        folder[length] = '\0';
-        if (length == 0)
-                memcpy(folder, ".", 2);
         if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode))
                 return rv_fail(err, RV_EINPUT, "%s: cannot be written: %s is not a folder", path, folder);
         if (access(folder, W_OK | X_OK) != 0)

@@ -20,7 +20,8 @@ int file_find(char *path, size_t path_size, const char *tree_folder, const char 
 /* Names (without `suffix`) of the files in the folder that file_find would search, as one line "a b c". */
 void file_list(char *line, size_t line_size, const char *tree_folder, const char *suffix);
 
-/* Reads a JSON object. The caller owns the result (json_decref). NULL with a sentence that has the line. */
+/* Reads a JSON object. The caller owns the result (json_decref). NULL with a sentence that has the line, and
+ * asks whether the file is cut short where what is wrong is its end. */
 json_t *file_read_json(const char *path, struct rv_error_info *err);
 
 /* The line (from 1) of the first `"key"` in the file, for error messages; 1 if it is not there. */
@@ -47,11 +48,23 @@ int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
 void file_writer_abandon(struct file_writer *writer);
 
 /* Whether writing a file at `path` would replace the one at `other`, or the other way round: they are one
- * name, or one existing file. Not so for pipes, terminals and /dev/null, which are written as they are. */
+ * name in one folder, or one existing file. Not so for pipes, terminals and /dev/null, which are written as
+ * they are. */
 bool file_would_replace(const char *path, const char *other);
 
 /* Whether a file could be written at `path` later (its folder exists and allows it): fail before the work. */
 int file_check_writable(const char *path, struct rv_error_info *err);
+
+/* A file that a command line names. */
+struct file_use {
+        const char *name; /* as the user knows it: "--report" */
+        const char *path; /* NULL: not given */
+        bool written;     /* else it is read */
+};
+
+/* Before the work: every file that will be written can be, and replaces neither one that is read nor another
+ * that is written. */
+int file_check_uses(const struct file_use *uses, int count, struct rv_error_info *err);
 
 /* Writes a JSON document through a file_writer, indented, reals with 17 significant digits. */
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err);

@@ -379,8 +379,14 @@ static void check_refused(const char *text, const char *expected)
 static void wrong_model_files_are_refused_with_the_line(void **state)
 {
         (void)state;
-        check_refused("", ":1: not valid JSON: ");
-        check_refused("{\n \"n_layer\": 2,\n \"n_embd\": \n", ":4: not valid JSON: ");
+        check_refused("",
+                      ":1: not valid JSON: '[' or '{' expected near end of file (is the file cut short?)");
+        check_refused("{\n \"n_layer\": 2,\n \"n_embd\": \n",
+                      ":4: not valid JSON: unexpected token near end of file (is the file cut short?)");
+        check_refused("{\"n_layer\": 2, \"tie_word_embeddings\": tr",
+                      ":1: not valid JSON: invalid token near 'tr' (is the file cut short?)");
+        check_refused("{\"n_layer\": 2, \"n_em",
+                      ":1: not valid JSON: premature end of input near '\"n_em' (is the file cut short?)");
         check_refused("{\n \"n_layer\": 2,,\n", ":2: not valid JSON: ");
         check_refused("{\"n_layer\": 2,\n \"n_layer\": 3}", ":2: not valid JSON: duplicate");
         check_refused("[1, 2]", ":1: a JSON object { ... } was expected");
@@ -536,6 +542,45 @@ static void places_that_cannot_be_written_are_told_before_the_work(void **state)
         scratch_close(&scratch);
 }
 
+static void an_output_that_would_replace_an_input_or_another_output_is_refused(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        char here[600], linked[600], new[600], also_new[600];
+        scratch_open(&scratch);
+        snprintf(here, sizeof here, "%s", scratch_write(&scratch, "here.json", "{}", 2));
+        snprintf(linked, sizeof linked, "%s", scratch_path(&scratch, "linked.json"));
+        snprintf(new, sizeof new, "%s", scratch_path(&scratch, "new.json"));
+        snprintf(also_new, sizeof also_new, "%s", scratch_path(&scratch, "./new.json"));
+        assert_int_equal(link(here, linked), 0);
+        const struct {
+                struct file_use uses[3];
+                const char *sentence; /* NULL: sound */
+        } cases[] = {
+                {{{"--in", here, false}, {"--out", new, true}, {"--log", NULL, true}}, NULL},
+                {{{"--in", here, false}, {"--also", here, false}, {"--out", new, true}}, NULL},
+                {{{"--in", "preset", false}, {"--out", "preset", true}, {"--log", NULL, true}}, NULL},
+                {{{"--out", "/dev/null", true}, {"--log", "/dev/null", true}, {"--in", NULL, false}}, NULL},
+                {{{"--in", here, false}, {"--out", here, true}, {"--log", NULL, true}}, "--in and --out are"},
+                {{{"--out", here, true}, {"--in", here, false}, {"--log", NULL, true}}, "--out and --in are"},
+                {{{"--in", here, false}, {"--out", new, true}, {"--log", linked, true}},
+                 "--in and --log are"},
+                {{{"--in", here, false}, {"--out", new, true}, {"--log", new, true}}, "--out and --log are"},
+                {{{"--in", here, false}, {"--out", new, true}, {"--log", also_new, true}},
+                 "--out and --log are"},
+                {{{"--out", "/no/where", true}, {"--log", new, true}, {"--in", NULL, false}}, "/no/where: "},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                int status = file_check_uses(cases[i].uses, 3, &err);
+                assert_int_equal(status, cases[i].sentence ? RV_EINPUT : RV_OK);
+                if (cases[i].sentence && strncmp(err.sentence, cases[i].sentence, strlen(cases[i].sentence)))
+                        fail_msg("\"%s\" was expected, found \"%s\"", cases[i].sentence, err.sentence);
+        }
+        assert_int_equal(scratch_count(&scratch), 2);
+        scratch_close(&scratch);
+}
+
 static void reals_survive_the_way_through_json_to_the_last_bit(void **state)
 {
         (void)state;
@@ -587,6 +632,7 @@ int main(void)
                 cmocka_unit_test(a_file_appears_only_when_it_is_complete),
                 cmocka_unit_test(a_full_disk_is_reported_and_leaves_nothing),
                 cmocka_unit_test(places_that_cannot_be_written_are_told_before_the_work),
+                cmocka_unit_test(an_output_that_would_replace_an_input_or_another_output_is_refused),
                 cmocka_unit_test(reals_survive_the_way_through_json_to_the_last_bit),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ enum key {
         KEY_EPSILON,
         KEY_VALIDATE_EVERY,
         KEY_VALIDATION_FRACTION,
+        KEY_VALIDATION_BATCHES,
         KEY_SEED,
         KEY_THREADS,
         KEY_TOKENS,
@@ -52,6 +53,8 @@ static const struct argp_option train_options[] = {
          "Steps between validations (default: only before the first and after the last)", 3},
         {"validation-fraction", KEY_VALIDATION_FRACTION, "X", 0,
          "Share of the tokens, at their end, that are kept for validation (default 0.1)", 3},
+        {"validation-batches", KEY_VALIDATION_BATCHES, "K", 0,
+         "Batches of one validation, always the same (default 4)", 3},
         {"log", KEY_LOG, "FILE.csv", 0, "Write losses, learning rate and speed of every step", 3},
         {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "Write the trained model (safetensors), for ranvier sample",
          3},
@@ -122,6 +125,8 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 return options_parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
         case KEY_VALIDATION_FRACTION:
                 return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
+        case KEY_VALIDATION_BATCHES:
+                return parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches, err);
         case KEY_SEED:
                 rc = options_parse_int("--seed", text, 0, INT64_MAX, &number, err);
                 s->seed = (uint64_t)number;
@@ -267,6 +272,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, int ran
                           .epsilon = 1e-8,
                           .weight_decay = 0.1},
                 .validation_fraction = 0.1,
+                .validation_batches = 4,
                 .seed = 1,
                 .threads = 1,
                 .tokens = 300e9,

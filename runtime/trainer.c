@@ -175,7 +175,11 @@ double trainer_step(struct trainer *t, int64_t step, bool record)
 
 double trainer_validate(struct trainer *t)
 {
-        draw(t, 0, true);
-        driver_real_run(&t->validate.driver, &t->validate.engine);
-        return mean_loss(t);
+        double sum = 0;
+        for (int batch = 0; batch < t->settings->validation_batches; batch++) {
+                draw(t, batch, true);
+                driver_real_run(&t->validate.driver, &t->validate.engine);
+                sum += mean_loss(t);
+        }
+        return sum / t->settings->validation_batches;
 }

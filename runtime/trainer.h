@@ -14,6 +14,7 @@ struct train_settings {
         struct optim optim;
         int64_t validate_every; /* steps; 0: only before the first and after the last */
         double validation_fraction;
+        int validation_batches; /* a validation's loss is their mean */
         uint64_t seed;
         int threads;   /* BLAS threads of a device */
         double tokens; /* for the report's training_days */
@@ -51,7 +52,7 @@ void trainer_start_clock(struct trainer *);
  * `record`: the trace keeps this batch. */
 double trainer_step(struct trainer *, int64_t step, bool record);
 
-/* Mean loss over one batch of the validation part, always the same sequences. */
+/* Mean loss over validation_batches batches of the validation part, always the same sequences. */
 double trainer_validate(struct trainer *);
 
 #endif

@@ -19,7 +19,7 @@ import text
 
 MODELS = [os.path.join(HERE, "models", "small.json"), "demo", os.path.join(HERE, "models", "medium.json")]
 GRIDS = [(1, 1), (2, 1), (1, 2)]
-BATCHES = [(2, 16), (4, 32)]  # micro-batch size, batch size
+BATCHES = [(2, 24), (4, 16)]  # micro-batch size, batch size
 
 
 def configurations():

@@ -1,5 +1,7 @@
 #include "calibrate/family.h"
 
+#include "runtime/engine/report.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +130,7 @@ static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_inf
 {
         for (;; run->gpt.n_layer--) {
                 int64_t bytes[MEMORY_CATEGORIES];
+                char needs[REPORT_TEXT], has[REPORT_TEXT];
                 run->stage = partition_stage(&run->gpt, 1, 0);
                 int64_t needed = memory_stage(&run->gpt, &run->stage, &run->plan, bytes);
                 bool least = run->gpt.n_layer <= LEAST_LAYERS;
@@ -135,12 +138,12 @@ static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_inf
                         return RV_OK;
                 if (least)
                         return rv_fail(err, RV_EPLAN,
-                                       "%s with micro-batch size %d and %d tokens needs %.1f GiB to be "
+                                       "%s with micro-batch size %d and %d tokens needs %s to be "
                                        "measured with %d "
-                                       "blocks, and a rank may use %.1f GiB here; ask for smaller ones",
+                                       "blocks, and a rank may use %s here; ask for smaller ones",
                                        run->gpt.name, run->plan.micro_batch_size, run->plan.seq_len,
-                                       (double)needed / 1073741824.0, run->gpt.n_layer,
-                                       (double)memory_bytes / 1073741824.0);
+                                       report_bytes(needs, (double)needed), run->gpt.n_layer,
+                                       report_bytes(has, (double)memory_bytes));
         }
 }
 

@@ -3,6 +3,7 @@
  * them. */
 #include "calibrate/bench.h"
 #include "calibrate/family.h"
+#include "calibrate/launch.h"
 #include "calibrate/links.h"
 #include "calibrate/machine.h"
 #include "calibrate/request.h"
@@ -345,10 +346,16 @@ static int agree(struct net *net, int rc)
         return rc;
 }
 
-static int prepare(struct session *s, struct rv_error_info *err)
+/* Finds what is to be measured by the request's ranks. */
+static int find_family(struct session *s, struct rv_error_info *err)
 {
         /* A quarter of the memory, shared by all ranks: a run needs room beside what is measured. */
-        int rc = family_init(&s->family, &s->request, machine_memory_bytes() / 4 / s->net->ranks, err);
+        return family_init(&s->family, &s->request, machine_memory_bytes() / 4 / s->request.ranks, err);
+}
+
+static int prepare(struct session *s, struct rv_error_info *err)
+{
+        int rc = find_family(s, err);
         if (rc != RV_OK)
                 return rc;
         s->effort = s->request.quick ? &QUICK : &THOROUGH;
@@ -358,7 +365,7 @@ static int prepare(struct session *s, struct rv_error_info *err)
         s->passes = calloc((size_t)s->family.run_count, sizeof *s->passes);
         if (!s->passes)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d runs", s->family.run_count);
-        return agree(s->net, s->net->rank == 0 ? file_check_writable(s->request.out, err) : RV_OK);
+        return agree(s->net, s->net->rank == 0 ? request_check_out(&s->request, err) : RV_OK);
 }
 
 static int calibrate(struct session *s, struct rv_error_info *err)
@@ -376,8 +383,30 @@ out:
         return rc;
 }
 
+/* As the user started it. Everything that can be wrong with the command line is found before there are ranks:
+ * mpirun would add a dozen lines of its own to our sentence. */
+static int start(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct session session = {0};
+        int rc = request_parse(&session.request, argc, argv, 0, false, &err);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == RV_OK)
+                rc = find_family(&session, &err);
+        family_free(&session.family);
+        if (rc == RV_OK)
+                rc = request_check_out(&session.request, &err);
+        if (rc == RV_OK)
+                launch(session.request.ranks, argv, &err);
+        fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);
+        return rv_exit_status(&err);
+}
+
 int main(int argc, char **argv)
 {
+        if (launch_is_needed())
+                return start(argc, argv);
         struct rv_error_info err = {0};
         struct session session = {.net = net_mpi_open(&argc, &argv, &err)};
         struct net *net = session.net;

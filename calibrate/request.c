@@ -1,10 +1,13 @@
 #include "calibrate/request.h"
 
+#include "models/file.h"
 #include "runtime/engine/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_RANKS = 4096 };
 
 enum key {
         KEY_OUT = 0x300,
@@ -20,7 +23,7 @@ enum key {
 };
 
 static const struct argp_option argp_options[] = {
-        {"out", KEY_OUT, "PROFILE", 0, "Write the profile (JSON) to this file", 1},
+        {"out", KEY_OUT, "PROFILE", 0, "Write the profile (JSON) to this file (required)", 1},
         {"quick", KEY_QUICK, 0, 0, "Fewer repetitions: under half a minute instead of about one and a half",
          1},
         {"ranks", KEY_RANKS, "N", 0,
@@ -41,7 +44,6 @@ static const struct argp_option argp_options[] = {
 /* The command line before it is looked into. */
 struct words {
         struct request *request;
-        const char *models;
         int ranks;
         struct rv_error_info
                 *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
@@ -102,11 +104,11 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 request->quick = true;
                 return RV_OK;
         case KEY_RANKS:
-                return parse_one("--ranks", text, 1 << 20, &words->ranks, err);
+                return parse_one("--ranks", text, MOST_RANKS, &words->ranks, err);
         case KEY_DEVICE:
                 return parse_device(text, err);
         case KEY_MODEL:
-                words->models = text;
+                request->models = text;
                 return RV_OK;
         case KEY_MICRO_BATCH_SIZE:
                 return parse_list("--micro-batch-size", text, &request->micro_batch_sizes, err);
@@ -135,11 +137,18 @@ static const struct argp argp = {
         .parser = parser,
         .doc = "Measures what this machine's kernels, copies, messages and all-reduces take, under the load "
                "that a run "
-               "has, and writes a profile for ranvier simulate.",
+               "has, and writes a profile for ranvier simulate.\v"
+               "What a pipeline or two replicas of 'demo' need, on two cores:\n"
+               "  ranvier calibrate --ranks 2 --quick --out here.json\n"
+               "For other plans, and with more repetitions:\n"
+               "  ranvier calibrate --ranks 2 --model demo,my-model.json \\\n"
+               "      --micro-batch-size 4 --pp 1,2 --out here.json\n\n"
+               "It starts its ranks with mpirun, and needs the machine for itself.",
 };
 
-static int load_models(struct request *request, const char *models, struct rv_error_info *err)
+static int load_models(struct request *request, struct rv_error_info *err)
 {
+        const char *models = request->models;
         char word[1024];
         while (models) {
                 if (request->gpt_count == REQUEST_MODELS)
@@ -175,20 +184,36 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err)
 {
-        *request = (struct request){.micro_batch_sizes = {{1, 2, 4, 8}, 4},
+        *request = (struct request){.models = "demo",
+                                    .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                     .threads = 1,
                                     .ranks = ranks,
                                     .bucket_parameters = 16000000};
-        struct words words = {.request = request, .models = "demo", .err = err};
+        struct words words = {.request = request, .err = err};
         int rc = options_parse(&argp, argc, argv, &words, quiet, err);
         if (rc != RV_OK)
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
-        if (words.ranks && words.ranks != ranks)
+        if (!ranks)
+                request->ranks = words.ranks ? words.ranks : 1;
+        else if (words.ranks && words.ranks != ranks)
                 return rv_fail(err, RV_EINPUT,
                                "--ranks %d, but %d %s started; start as many with mpirun -n %d", words.ranks,
                                ranks, ranks == 1 ? "rank was" : "ranks were", words.ranks);
-        rc = load_models(request, words.models, err);
+        rc = load_models(request, err);
         return rc == RV_OK ? check_shapes(request, err) : rc;
+}
+
+int request_check_out(const struct request *request, struct rv_error_info *err)
+{
+        const char *models = request->models;
+        char word[1024];
+        int rc = RV_OK;
+        while (models && rc == RV_OK) {
+                models = next_word(models, word, sizeof word);
+                const struct file_use uses[] = {{"--model", word, false}, {"--out", request->out, true}};
+                rc = file_check_uses(uses, 2, err);
+        }
+        return rc;
 }

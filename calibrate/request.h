@@ -13,6 +13,7 @@ struct request_list {
 
 struct request {
         const char *out;
+        const char *models; /* as written, "a,b,c" */
         struct gpt gpts[REQUEST_MODELS];
         int gpt_count;
         struct request_list micro_batch_sizes;
@@ -20,13 +21,17 @@ struct request {
         struct request_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
         int64_t bucket_parameters;
         int threads;
-        int ranks; /* as started */
+        int ranks;
         bool quick;
 };
 
 /* Parses the command line (see options_parse: `quiet` on every rank but the first) and checks it against the
- * `ranks` that were started. Returns 0, OPTIONS_DONE, or an error that is the same on all ranks. */
+ * `ranks` that were started; 0: they are yet to be. Returns 0, OPTIONS_DONE, or an error that is the same on
+ * all ranks. */
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err);
+
+/* Whether the profile can be written, and does not replace a model that is read. */
+int request_check_out(const struct request *request, struct rv_error_info *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATUS_FAILED = 1, STATUS_USAGE = 2, MOST_RANKS = 4096 };
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
 struct command {
         const char *name;
@@ -136,90 +136,6 @@ static int run(const char *path, char **arguments)
         return STATUS_FAILED;
 }
 
-/* Physical cores: mpirun binds to these, and refuses to bind more ranks than there are. */
-static int count_cores(void)
-{
-        int online = (int)sysconf(_SC_NPROCESSORS_ONLN), cores = 0;
-        for (int cpu = 0; cpu < online; cpu++) {
-                char path[128];
-                int first_sibling = cpu;
-                snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-                         cpu);
-                FILE *stream = fopen(path, "r");
-                if (stream && fscanf(stream, "%d", &first_sibling) != 1)
-                        first_sibling = cpu;
-                if (stream)
-                        fclose(stream);
-                cores += first_sibling == cpu;
-        }
-        return cores > 0 ? cores : 1;
-}
-
-/* Takes `--ranks N` or `--ranks=N` out of the arguments. 0 after a sentence if N is wrong; 1 if it is not
- * there. */
-static int take_ranks(char **arguments)
-{
-        const char *option = "--ranks";
-        size_t length = strlen(option);
-        int ranks = 1;
-        char **kept = arguments;
-        for (char **at = arguments; *at; at++) {
-                if (strncmp(*at, option, length) != 0 || ((*at)[length] != '\0' && (*at)[length] != '=')) {
-                        *kept++ = *at;
-                        continue;
-                }
-                const char *text = (*at)[length] == '=' ? *at + length + 1 : at[1] ? *++at : "";
-                char *end;
-                long number = strtol(text, &end, 10);
-                if (end == text || *end || number < 1 || number > MOST_RANKS) {
-                        fprintf(stderr,
-                                "ranvier: --ranks is '%s', a whole number from 1 to %d was expected\n", text,
-                                MOST_RANKS);
-                        return 0;
-                }
-                ranks = (int)number;
-        }
-        *kept = NULL;
-        return ranks;
-}
-
-/* `calibrate` starts its own ranks, unless mpirun already did or there is nothing to run. */
-static bool needs_mpirun(const struct command *command, char **arguments)
-{
-        if (strcmp(command->name, "calibrate") != 0 || getenv("OMPI_COMM_WORLD_SIZE"))
-                return false;
-        for (char **at = arguments; *at; at++)
-                if (strcmp(*at, "--help") == 0 || strcmp(*at, "-?") == 0 || strcmp(*at, "--usage") == 0 ||
-                    strcmp(*at, "--version") == 0 || strcmp(*at, "-V") == 0)
-                        return false;
-        return true;
-}
-
-/* `all` has room for the arguments and a dozen more. */
-static int run_with_mpirun(char *program, char **arguments, char **all)
-{
-        char ranks_text[16];
-        int ranks = take_ranks(arguments), count = 0;
-        if (ranks == 0)
-                return STATUS_USAGE;
-        bool fits = ranks <= count_cores();
-        snprintf(ranks_text, sizeof ranks_text, "%d", ranks);
-        all[count++] = "mpirun";
-        all[count++] = "-n";
-        all[count++] = ranks_text;
-        if (getuid() == 0)
-                all[count++] = "--allow-run-as-root";
-        if (!fits)
-                all[count++] = "--oversubscribe";
-        all[count++] = "--bind-to";
-        all[count++] = fits ? "core" : "none";
-        all[count++] = program;
-        for (char **at = arguments; *at; at++)
-                all[count++] = *at;
-        all[count] = NULL;
-        return run("mpirun", all);
-}
-
 static int run_command(const struct command *command, int count, char **arguments)
 {
         char program[PATH_MAX];
@@ -230,22 +146,17 @@ static int run_command(const struct command *command, int count, char **argument
         }
         if (find_program(command->program, program, sizeof program) != RV_OK)
                 return STATUS_FAILED;
-        char **all = calloc((size_t)count + 16, sizeof *all);
+        char **all = calloc((size_t)count + 3, sizeof *all);
         if (!all) {
                 fprintf(stderr, "ranvier: no memory\n");
                 return STATUS_FAILED;
         }
-        int status;
-        if (needs_mpirun(command, arguments)) {
-                status = run_with_mpirun(program, arguments, all);
-        } else {
-                int used = 0;
-                all[used++] = program;
-                if (command->verb)
-                        all[used++] = (char *)command->verb;
-                memcpy(all + used, arguments, (size_t)count * sizeof *all);
-                status = run(program, all);
-        }
+        int used = 0;
+        all[used++] = program;
+        if (command->verb)
+                all[used++] = (char *)command->verb;
+        memcpy(all + used, arguments, (size_t)count * sizeof *all);
+        int status = run(program, all);
         free(all);
         return status;
 }

@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..16"
+echo "1..27"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -80,22 +80,22 @@ for ranks in 1 2; do
         report $? "it ends with a table and says where the profile is"
 done
 
+# What is wrong is found before mpirun starts ranks, which would add lines of its own.
 refuse() { # sentence of the test, what the message must say, arguments
         local sentence=$1 wanted=$2
         shift 2
-        local program=("$RANVIER_BIN/ranvier-calibrate") # without mpirun: faster
-        [[ " $* " == *" --ranks "* ]] && program=("$ranvier" calibrate)
-        timeout 60 "${program[@]}" "$@" > "$folder/out" 2> "$folder/err"
+        timeout 60 "$ranvier" calibrate "$@" > "$folder/out" 2> "$folder/err"
         local status=$?
-        local said
-        said=$(grep -c "^ranvier calibrate: " "$folder/err")
-        [ $status -eq 2 ] && [ "$said" -eq 1 ] && grep -qF -e "$wanted" "$folder/err" && [ ! -e "$folder/x.json" ]
+        [ $status -eq 2 ] && [ "$(wc -l < "$folder/err")" -eq 1 ] && grep -q "^ranvier calibrate: " "$folder/err" &&
+                grep -qF -e "$wanted" "$folder/err" && [ ! -s "$folder/out" ] && [ ! -e "$folder/x.json" ]
         status=$?
         report $status "$sentence"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
 }
 refuse "without --out it is refused" "--out is missing" --quick
-refuse "on two ranks the same error is said once" "--out is missing" --ranks 2 --quick
+refuse "for two ranks the same error is said in one line" "--out is missing" --ranks 2 --quick
+refuse "a number of ranks in words is refused" "--ranks: 'two' is not a whole number" --ranks two --out "$folder/x.json"
+refuse "no ranks are refused" "--ranks: '0' is not a whole number" --ranks=0 --out "$folder/x.json"
 refuse "an unknown option is refused" "--fast" --fast --out "$folder/x.json"
 refuse "a list with a word in it is refused" "--micro-batch-size: 'two'" --micro-batch-size 1,two --out "$folder/x.json"
 refuse "an empty element of a list is refused" "--pp: ''" --pp 1,,2 --out "$folder/x.json"
@@ -105,3 +105,43 @@ refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out 
 refuse "a device that is not built yet is refused by name" "cuda is not built yet" --device cuda --out "$folder/x.json"
 refuse "a place that cannot be written is refused before anything is measured" "no/such/folder" --ranks 2 \
         --model tiny --out "$folder/no/such/folder/x.json"
+refuse "a model too large to be measured is refused before there are ranks" "GiB to be measured with 2 blocks" --ranks 2 \
+        --model gpt-100b --micro-batch-size 4096 --out "$folder/x.json"
+echo '{"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}' > "$folder/my.json"
+cp "$folder/my.json" "$folder/my-kept.json"
+refuse "a profile that would replace the model is refused" "--model and --out are the same file" \
+        --model "tiny,$folder/my.json" --out "$folder/./my.json"
+cmp -s "$folder/my.json" "$folder/my-kept.json"
+report $? "and the model is as it was"
+
+# How the ranks are started, with an mpirun that prints what it is given.
+mkdir "$folder/bin"
+printf '#!/bin/sh\necho mpirun "$@"\n' > "$folder/bin/mpirun"
+chmod +x "$folder/bin/mpirun"
+starts() { # sentence of the test, pattern of what is run, arguments
+        local sentence=$1 wanted=$2
+        shift 2
+        env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate "$@" > "$folder/out" 2>&1
+        grep -qE -- "$wanted" "$folder/out" && [ "$(wc -l < "$folder/out")" -eq 1 ]
+        status=$?
+        report $status "$sentence"
+        [ $status -eq 0 ] || sed 's/^/# /' "$folder/out"
+}
+rank='(--allow-run-as-root )?--bind-to core .*/ranvier-calibrate'
+starts "one rank is started, bound to a core" "^mpirun -n 1 $rank --quick --out $folder/x.json\$" \
+        --quick --out "$folder/x.json"
+starts "an option of the ranks may be shortened as any other" "^mpirun -n 1 $rank --rank=1 --out $folder/x.json\$" \
+        --rank=1 --out "$folder/x.json"
+many=$(($(nproc --all) + 1))
+starts "more ranks than cores are not bound" \
+        "^mpirun -n $many (--allow-run-as-root )?--oversubscribe --bind-to none .*/ranvier-calibrate --ranks $many --model tiny" \
+        --ranks "$many" --model tiny --out "$folder/x.json"
+env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --help > "$folder/out" 2>&1 &&
+        grep -q -- '--out=PROFILE .*(required)' "$folder/out" && grep -q '^  ranvier calibrate --ranks 2' "$folder/out" &&
+        ! grep -q '^mpirun' "$folder/out"
+report $? "--help needs no ranks, says what is required and shows an example"
+env -u OMPI_COMM_WORLD_SIZE PATH="$folder/none" "$ranvier" calibrate --version > "$folder/out" 2>&1 && grep -q '0.1.0' "$folder/out"
+report $? "nor does --version"
+env -u OMPI_COMM_WORLD_SIZE PATH="$folder/none" "$ranvier" calibrate --out "$folder/x.json" 2> "$folder/err"
+[ $? -eq 1 ] && grep -q "^ranvier calibrate: mpirun, which starts the ranks, cannot be started" "$folder/err"
+report $? "without an mpirun there is a sentence and status 1"

@@ -105,7 +105,7 @@ refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out 
 refuse "a device that is not built yet is refused by name" "cuda is not built yet" --device cuda --out "$folder/x.json"
 refuse "a place that cannot be written is refused before anything is measured" "no/such/folder" --ranks 2 \
         --model tiny --out "$folder/no/such/folder/x.json"
-refuse "a model too large to be measured is refused before there are ranks" "GiB to be measured with 2 blocks" --ranks 2 \
+refuse "a model too large to be measured is refused before there are ranks" "TiB to be measured with 2 blocks" --ranks 2 \
         --model gpt-100b --micro-batch-size 4096 --out "$folder/x.json"
 echo '{"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}' > "$folder/my.json"
 cp "$folder/my.json" "$folder/my-kept.json"

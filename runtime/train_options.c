@@ -210,29 +210,15 @@ static int check_messages(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
-/* Of files that replace what was there under their names, no two may be one, and none may be the data. */
 static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
 {
-        const struct {
-                const char *option, *path;
-        } files[] = {{"--data", s->data},
-                     {"--report", s->plan.report},
-                     {"--trace", s->plan.trace},
-                     {"--log", s->log},
-                     {"--checkpoint", s->checkpoint}};
-        const size_t count = sizeof files / sizeof *files;
-        for (size_t i = 0; i < count; i++)
-                for (size_t j = i + 1; j < count; j++)
-                        if (files[i].path && files[j].path &&
-                            file_would_replace(files[j].path, files[i].path))
-                                return rv_fail(err, RV_EINPUT, "%s and %s are the same file, %s",
-                                               files[i].option, files[j].option, files[j].path);
-        for (size_t i = 1; i < count; i++) {
-                int rc = files[i].path ? file_check_writable(files[i].path, err) : 0;
-                if (rc)
-                        return rc;
-        }
-        return 0;
+        const struct file_use uses[] = {{"MODEL", s->plan.model, false},
+                                        {"--data", s->data, false},
+                                        {"--report", s->plan.report, true},
+                                        {"--trace", s->plan.trace, true},
+                                        {"--log", s->log, true},
+                                        {"--checkpoint", s->checkpoint, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
 static int resolve(struct train_settings *s, int ranks, struct rv_error_info *err)

@@ -234,7 +234,7 @@ static int read_line(struct reader *r, struct place where, const json_t *load, c
 
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
 {
-        int64_t ranks;
+        int64_t ranks = 0;
         int rc;
         if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
             (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) != RV_OK)
@@ -305,15 +305,15 @@ static int read_kept(struct reader *r, const json_t *document, const char *key, 
 static int read_profile(struct reader *r, const json_t *document, struct profile *profile)
 {
         struct place top = place("the profile");
-        char text[64];
+        const char *kind = json_string_value(json_object_get(document, "kind"));
         int64_t element_bytes;
         int rc;
-        if ((rc = read_text(r, document, "ranvier", text, sizeof text)) != RV_OK ||
-            (rc = read_text(r, document, "kind", text, sizeof text)) != RV_OK)
-                return rc;
-        if (strcmp(text, "profile") != 0)
-                return rv_fail(r->err, RV_EINPUT, "%s:%d: \"kind\" is \"%s\", a profile has \"profile\"",
-                               r->path, file_line_of(r->path, "kind"), text);
+        if (!json_is_string(json_object_get(document, "ranvier")) || !kind || strcmp(kind, "profile") != 0)
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s: is not a profile of ranvier calibrate, which has \"ranvier\": a version and "
+                        "\"kind\": \"profile\"%s%.64s%s",
+                        r->path, kind ? "; this one's kind is \"" : "", kind ? kind : "", kind ? "\"" : "");
         if (!json_is_boolean(json_object_get(document, "measured")))
                 return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
         profile->measured = json_is_true(json_object_get(document, "measured"));
@@ -497,18 +497,30 @@ const struct profile_load *profile_load_for(const struct profile *profile, int r
         return best;
 }
 
+/* A measured kind may lack its fit (one shape tells nothing of others), a written one has nothing but fits.
+ */
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
+        const char *name = kernel_name(kernel->kind);
+        char cure[160];
+        if (!profile->measured)
+                snprintf(cure, sizeof cure, "add a \"fit\" of \"%s\" to the \"kernels\" of its loads", name);
+        else if (fits_only)
+                snprintf(cure, sizeof cure,
+                         "measure more shapes of it (ranvier calibrate with more --model or "
+                         "--micro-batch-size), "
+                         "or leave out --fits-only");
+        else
+                snprintf(cure, sizeof cure,
+                         "measure it: run ranvier calibrate again with this plan's --model, "
+                         "--micro-batch-size, --seq-len and --pp");
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
-                       "load of %d "
-                       "rank%s; %s",
-                       profile->path, fits_only ? "fit" : "measurement or fit", kernel_name(kernel->kind),
+                       "load of %d rank%s; %s",
+                       profile->path, fits_only ? "fit" : "measurement or fit", name,
                        (long long)kernel->batch, (long long)kernel->m, (long long)kernel->n,
-                       (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s",
-                       profile->measured ? "measure it with \"ranvier calibrate --model MODEL\""
-                                         : "a datasheet profile needs a fit of every kernel");
+                       (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s", cure);
 }
 
 int profile_kernel_seconds(const struct profile *profile, const struct profile_load *load,

@@ -133,14 +133,16 @@ static int read_figures(struct platform *p, const json_t *document, struct rv_er
 
 static int read_json(struct platform *p, struct rv_error_info *err)
 {
-        char kind[32];
         json_t *document = file_read_json(p->path, err);
         if (!document)
                 return RV_EINPUT;
-        int rc = read_text(p->path, document, "kind", kind, sizeof kind, err);
-        if (rc == 0 && strcmp(kind, "platform") != 0)
-                rc = rv_fail(err, RV_EINPUT, "%s:%d: \"kind\" is \"%s\", a platform has \"platform\"",
-                             p->path, file_line_of(p->path, "kind"), kind);
+        int rc = 0;
+        const char *kind = json_string_value(json_object_get(document, "kind"));
+        if (!kind || strcmp(kind, "platform") != 0)
+                rc = rv_fail(err, RV_EINPUT,
+                             "%s: is not a platform, which has \"kind\": \"platform\"%s%.64s%s; "
+                             "sim/platforms/generic.json is an example",
+                             p->path, kind ? ", not \"" : "", kind ? kind : "", kind ? "\"" : "");
         if (rc == 0)
                 rc = read_text(p->path, document, "name", p->name, sizeof p->name, err);
         if (rc == 0)

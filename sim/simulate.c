@@ -57,24 +57,25 @@ enum key {
 static const struct argp_option simulate_options[] = {
         {0, 0, 0, 0, "The machine:", 2},
         {"profile", KEY_PROFILE, "PROFILE", 0,
-         "What kernels take: a file of ranvier calibrate, or a preset (a100-datasheet)", 2},
+         "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet (required)", 2},
         {"platform", KEY_PLATFORM, "PLATFORM", 0,
          "The cluster: local (where the profile was measured), a preset (generic), a platform JSON or a "
-         "SimGrid XML "
-         "file",
+         "SimGrid XML file (required)",
          2},
-        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D of the plan", 2},
+        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D of the plan (required)", 2},
         {0, 0, 0, 0, "The prediction:", 3},
         {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0,
-         "Price kernels by the profile's fits even where they were measured", 3},
+         "Price kernels, and messages on the local platform, by the profile's fits even where they were "
+         "measured",
+         3},
         {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,
-         "Take every duration from the trace of a real run of the same plan instead, and check that the same "
-         "decisions follow",
+         "Take every duration from the trace of a real run of the same plan instead of --profile and "
+         "--platform, and check that the same decisions follow",
          3},
         {"replay-batch", KEY_REPLAY_BATCH, "K", 0, "Which batch of the trace (default: its last)", 3},
         {0},
@@ -154,10 +155,21 @@ static const char documentation[] =
         "      --platform generic --gpus 48 --pp 12 --dp 4 \\\n"
         "      --micro-batch-size 1 --batch-size 256\n";
 
+static int check_files(const struct settings *s, struct rv_error_info *err)
+{
+        const struct file_use uses[] = {
+                {"MODEL", s->plan.model, false},          {"--profile", s->profile, false},
+                {"--platform", s->platform, false},       {"--replay", s->replay, false},
+                {"--report", s->plan.report, true},       {"--trace", s->plan.trace, true},
+                {"--platform-xml", s->platform_xml, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
-        const char *outputs[] = {s->plan.report, s->plan.trace, s->platform_xml};
+        const struct options *o = &s->plan;
+        int64_t grid = (int64_t)o->pp * o->dp;
         if (!s->gpus)
                 return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D of the plan");
         if (!s->profile && !s->replay)
@@ -174,12 +186,11 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         if (s->replay_batch >= 0 && !s->replay)
                 return rv_fail(err, RV_EINPUT,
                                "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
-        for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-                int rc = outputs[i] ? file_check_writable(outputs[i], err) : 0;
-                if (rc)
-                        return rc;
-        }
-        return 0;
+        if (grid != s->gpus && o->model && o->batch_size &&
+            o->micro_batch_size) /* what is missing comes first */
+                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld device%s, but --gpus is %d",
+                               o->pp, o->dp, (long long)grid, grid == 1 ? "" : "s", s->gpus);
+        return check_files(s, err);
 }
 
 /* ---- the inputs ---- */
@@ -304,32 +315,48 @@ static const char *plural(int count)
         return count == 1 ? "" : "s";
 }
 
+static void print_kernels(const struct prediction *p)
+{
+        const struct price_list *prices = &p->prices;
+        int fitted = prices->count - prices->from_points;
+        if (p->settings->fits_only)
+                printf("kernels    all %d shapes fitted, as --fits-only asks", prices->count);
+        else
+                printf("kernels    %d of %d shapes measured while %d rank%s of a node worked%s",
+                       prices->from_points, prices->count, p->load->ranks, plural(p->load->ranks),
+                       fitted ? "; the others" : "");
+        if (fitted && !p->settings->fits_only)
+                printf(p->profile.measured ? " fitted" : " from datasheet constants");
+        if (fitted && p->profile.measured)
+                printf(" (median error up to %.1f %%)", 100 * prices->worst_fit_error);
+        printf("\n");
+}
+
+static void print_messages(const struct prediction *p)
+{
+        const struct line_fit *line = &p->load->message;
+        const struct profile_load *allreduces = p->platform.allreduces;
+        if (p->settings->fits_only)
+                printf("messages   by the line over %d measured sizes (%.1f %% in the median)", line->points,
+                       100 * line->median_error);
+        else
+                printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
+                       line->points, 100 * line->median_error);
+        if (allreduces)
+                printf("; all-reduces %d sizes between %d ranks (%.1f %%)", allreduces->allreduce.points,
+                       allreduces->ranks, 100 * allreduces->allreduce.median_error);
+        printf("\n");
+}
+
 /* What the prediction rests on, for those who want to know how far to trust it. */
 static void print_basis(const struct prediction *p)
 {
-        const struct profile *profile = &p->profile;
-        const struct price_list *prices = &p->prices;
-        if (!profile->measured)
-                printf("profile    %s: NOT measured; %s\n", profile->path, profile->source);
-        else
-                printf("profile    %s: %s\n", profile->path, profile->source);
-        printf("kernels    %d of %d shapes measured while %d rank%s of a node worked", prices->from_points,
-               prices->count, p->load->ranks, plural(p->load->ranks));
-        if (prices->from_points < prices->count && profile->measured)
-                printf("; the others fitted (median error up to %.1f %%)", 100 * prices->worst_fit_error);
-        else if (prices->from_points < prices->count)
-                printf("; the others from datasheet constants");
-        printf("\nplatform   %s: %s\n", p->platform.name, p->platform.source);
-        if (is_local(p) && p->settings->gpus > 1) {
-                printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
-                       p->load->message.points, 100 * p->load->message.median_error);
-                const struct profile_load *allreduces = p->platform.allreduces;
-                if (allreduces)
-                        printf("; all-reduces %d sizes between %d ranks (%.1f %%)",
-                               allreduces->allreduce.points, allreduces->ranks,
-                               100 * allreduces->allreduce.median_error);
-                printf("\n");
-        }
+        printf("profile    %s: %s%s\n", p->profile.path, p->profile.measured ? "" : "NOT measured; ",
+               p->profile.source);
+        print_kernels(p);
+        printf("platform   %s: %s\n", p->platform.name, p->platform.source);
+        if (is_local(p) && p->settings->gpus > 1)
+                print_messages(p);
 }
 
 /* All-reduces of a group that is not as large as the one that was measured. */
@@ -371,6 +398,10 @@ static json_t *extra_json(const struct prediction *p)
                 json_array_append_new(notes, json_string(p->platform.note));
         if (note[0])
                 json_array_append_new(notes, json_string(note));
+        if (s->fits_only && !s->replay)
+                json_array_append_new(
+                        notes, json_string("--fits-only: kernels, and messages on the local platform, are "
+                                           "priced by fits even where they were measured"));
         json_object_set_new(extra, "simulation",
                             json_pack("{s:I}", "operations", (json_int_t)p->world.operations));
         if (s->replay)
@@ -507,7 +538,7 @@ int main(int argc, char **argv)
                                   children,         NULL,         NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
         struct rv_error_info err = {.code = RV_OK};
-        static char name[] = "ranvier-simulate";
+        static char name[] = "ranvier simulate";
         if (argc > 1 && strcmp(argv[1], "simulate") == 0) { /* the dispatcher names the verb */
                 argv++;
                 argc--;

@@ -40,7 +40,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..41
+echo 1..51
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -75,6 +75,24 @@ result "two replicas all-reduce in two steps of half their gradients"
 job 4 4 16 instant axonn --batches 3 >"$folder/out" &&
         holds "r['batch_seconds']['batches'] == 3 and close(r['batch_seconds']['p10'], 19 * s) and close(r['batch_seconds']['p90'], 19 * s)"
 result "batches that follow each other take the time of one"
+# A profile in which one kernel of a layer was measured, at 20 ms; its fit says nothing.
+python3 - "$fixtures" "$folder/points.json" <<'END'
+import json, sys
+model = json.load(open(sys.argv[1] + "/model_4_layers.json"))
+profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
+profile["loads"][0]["kernels"]["bias"]["points"] = [
+    {"m": 6 * model["n_positions"], "n": 3 * model["n_embd"], "k": 0, "batch": 1, "seconds": 0.02, "p10": 0.02, "p90": 0.02,
+     "samples": 9}]
+json.dump(profile, open(sys.argv[2], "w"))
+END
+basis="(r['profile']['kernels_from_points'], r['profile']['fits_only'], len(r['notes']))"
+job 4 4 16 instant gpipe --profile "$folder/points.json" >"$folder/out" &&
+        holds "close(batch, 19 * (s + 0.02)) and $basis == (1, False, 0)"
+result "a kernel that was measured takes what was measured"
+job 4 4 16 instant gpipe --profile "$folder/points.json" --fits-only >"$folder/out" &&
+        holds "close(batch, 19 * s) and $basis == (0, True, 1) and '--fits-only' in r['notes'][0]" &&
+        grep -q '^kernels .* as --fits-only asks' "$folder/out"
+result "--fits-only prices it by its fit, and report and table say so"
 job 4 4 16 10gb axonn --platform-xml "$folder/platform.xml" >"$folder/out"
 ours=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")
 job 4 4 16 10gb axonn --platform "$folder/platform.xml" >"$folder/out" && holds "close(batch, $ours)"
@@ -131,16 +149,31 @@ refused "a batch that a trace lacks is refused" 2 'no batch 7 in this trace; the
 
 # ---- what it refuses ----
 rm -f "$folder"/*.json
+cp "$fixtures/model_4_layers.json" "$folder/model.json"
 small=(simulate tiny --gpus 2 --pp 2 --micro-batch-size 1 --batch-size 4)
 "$ranvier" "${small[@]}" "${datasheet[@]}" >"$folder/out"
 result "the plan of the following errors is sound"
 refused "--gpus must be given" 2 '--gpus is missing' "$ranvier" simulate tiny "${datasheet[@]}"
 refused "--profile must be given" 2 '--profile is missing' "$ranvier" "${small[@]}" --platform generic
 refused "--platform must be given" 2 '--platform is missing' "$ranvier" "${small[@]}" --profile a100-datasheet
-refused "a grid that is not the GPUs is refused" 2 'needs 2 ranks, but there are 3' \
+refused "a grid that is not the GPUs is refused" 2 '--pp 2 x --dp 1 needs 2 devices, but --gpus is 3$' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --gpus 3
 refused "an unknown platform is answered with the presets" 2 'neither "local", a preset \(.*generic' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform nowhere
+for option in gpus profile platform; do
+        "$ranvier" simulate --help | tr -d '\n' | grep -qE -- "--$option=[A-Z]+ [^=]*\(required\)"
+        result "--help says that --$option is required"
+done
+refused "a JSON file that is no profile is refused as such" 2 'model.json: is not a profile of ranvier calibrate' \
+        "$ranvier" "${small[@]}" --profile "$folder/model.json" --platform generic
+refused "a JSON file that is no platform is refused as such" 2 'model.json: is not a platform' \
+        "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/model.json"
+refused "two outputs of one name are refused" 2 '--report and --trace are the same file' \
+        "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/one" --trace "$folder/../${folder##*/}/one"
+refused "an output that would replace the model is refused" 2 'MODEL and --platform-xml are the same file' \
+        "$ranvier" "${small[@]/tiny/$folder/model.json}" "${datasheet[@]}" --platform-xml "$folder/model.json"
+refused "an output that would replace the trace to be replayed is refused" 2 '--replay and --report are the same file' \
+        "$ranvier" "${small[@]}" --replay "$folder/model.json" --report "$folder/model.json"
 refused "an unknown profile is refused" 2 'nothing.json' \
         "$ranvier" "${small[@]}" --profile nothing.json --platform generic
 refused "a machine without measured copies is not local" 2 'no fit of host-device copies' \
@@ -169,7 +202,7 @@ platform "a figure without a source is refused" '"gpu_link" needs a "source"' 'd
 platform "a negative figure is refused" '"gpu_link" needs a "value"' 'p["gpu_link"]["value"] = -3'
 platform "half a GPU is refused" '"gpus_per_node" is 7.5' 'p["gpus_per_node"]["value"] = 7.5'
 head -c 200 "$fixtures/../../sim/platforms/generic.json" >"$folder/broken"
-refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON' \
+refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \(is the file cut short\?\)$' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken"
 sed 's/<zone id="core"/<zne id="core"/' "$folder/platform.xml" >"$folder/broken.xml"
 refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
@@ -178,5 +211,6 @@ refused "a report that cannot be written is known before the work" 2 'cannot be 
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
 refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/report.json" --trace "$folder/missing/trace.json"
+rm "$folder/model.json"
 [ -z "$(find "$folder" -name '*.json*')" ]
 result "no refusal leaves a file behind"

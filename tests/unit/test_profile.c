@@ -147,8 +147,9 @@ struct damage {
         const char *from, *to, *sentence;
 };
 static const struct damage DAMAGES[] = {
-        {"\"ranvier\": \"0.1.0\", ", "", "\"ranvier\""},
-        {"\"kind\": \"profile\"", "\"kind\": \"report\"", "\"report\""},
+        {"\"ranvier\": \"0.1.0\", ", "", "is not a profile of ranvier calibrate"},
+        {"\"kind\": \"profile\"", "\"sort\": \"profile\"", "is not a profile of ranvier calibrate"},
+        {"\"kind\": \"profile\"", "\"kind\": \"report\"", "this one's kind is \"report\""},
         {"\"measured\": true", "\"measured\": 1", "\"measured\""},
         {"\"device\": \"cpu\"", "\"device\": \"\"", "\"device\""},
         {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
@@ -294,7 +295,16 @@ static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cu
                 RV_EINPUT);
         assert_non_null(strstr(err.sentence, "softmax_backward"));
         assert_non_null(strstr(err.sentence, path));
-        assert_non_null(strstr(err.sentence, "ranvier calibrate --model"));
+        assert_non_null(strstr(err.sentence, "run ranvier calibrate again with this plan's --model"));
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, true, &seconds, NULL, &err),
+                RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "leave out --fits-only"));
+        profile.measured = false;
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
+                RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "add a \"fit\" of \"softmax_backward\""));
         profile_free(&profile);
 }
 

@@ -16,7 +16,7 @@ struct figure {
         FILE *settings_stream;
 };
 
-/* Whether a figure can be written as `out`: to know before the work. */
+/* Whether `out` is a name for a figure: to know before the work. */
 int figure_check(const char *out, struct rv_error_info *err);
 
 /* Begins figure `name` (plots/`name`.gp) that will be written to `out`, whose suffix says .png or .svg. */

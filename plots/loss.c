@@ -57,7 +57,7 @@ static int add_series(struct figure *figure, const char *path, int number, struc
 {
         FILE *csv = fopen(path, "r");
         if (!csv)
-                return rv_fail(err, RV_EINPUT, "%s: %s", path, strerror(errno));
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
         int rc = copy_losses(path, csv, figure->data, err);
         fclose(csv);
         const char *slash = strrchr(path, '/');

@@ -37,6 +37,20 @@ static error_t add_word(struct words *words, char *word)
         return 0;
 }
 
+/* Whether the outputs can be written, and replace neither each other nor one of the words from `first` on,
+ * which are read. */
+static int check_outputs(const struct file_use *outputs, int count, const struct words *words, int first,
+                         struct rv_error_info *err)
+{
+        int rc = file_check_uses(outputs, count, err);
+        for (int i = 0; i < count && rc == 0; i++)
+                for (int j = first; j < words->count && rc == 0; j++) {
+                        const struct file_use both[] = {outputs[i], {"an input", words->list[j], false}};
+                        rc = file_check_uses(both, 2, err);
+                }
+        return rc;
+}
+
 struct compare_options {
         struct words reports;
         const char *plot, *csv;
@@ -141,7 +155,8 @@ static int command_compare(int argc, char **argv)
                         o.reports.count == 1 ? "is" : "are", o.reports.count);
                 return complain("compare", &err);
         }
-        if ((o.csv && file_check_writable(o.csv, &err)) || (o.plot && figure_check(o.plot, &err)))
+        const struct file_use outputs[] = {{"--csv", o.csv, true}, {"--plot", o.plot, true}};
+        if ((o.plot && figure_check(o.plot, &err)) || check_outputs(outputs, 2, &o.reports, 0, &err))
                 return complain("compare", &err);
         struct run *runs = runs_read(o.reports.list, o.reports.count, &err);
         if (!runs)
@@ -256,6 +271,9 @@ static int plot(const struct plot_options *o, struct rv_error_info *err)
                 return rv_fail(err, RV_EINPUT, "--batch is for the timeline; %s has no batches", name);
         if (timeline && count > 1)
                 return rv_fail(err, RV_EINPUT, "timeline takes one trace; there are %d", count);
+        const struct file_use output = {"OUT", out, true};
+        if (figure_check(out, err) || check_outputs(&output, 1, &o->words, 2, err))
+                return err->code;
         if (timeline)
                 return figures_timeline(out, inputs[0], (int)o->batch, err);
         return loss ? figures_loss(out, inputs, count, err) : plot_reports(figure, out, inputs, count, err);

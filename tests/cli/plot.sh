@@ -33,7 +33,7 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..19"
+echo "1..20"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
@@ -62,6 +62,8 @@ sed 's/"n_layer": 4/"n_layer": 5/' measured-1.json >another-model.json
 sed 's/"n_head": 4/"n_head": 7/' measured-1.json >impossible-model.json
 echo '{"hello": 1}' >not-a-report.json
 : >empty.json
+cp loss.csv loss.svg
+ln measured-1.json linked.svg
 head -c 5000 trace.json >truncated-trace.json
 printf 'step,loss\n0,1\n' >wrong-columns.csv
 { head -1 loss.csv; echo '0,5.1,,0.1,1,1'; echo '1,lots,,0.1,1,1'; } >wrong-number.csv
@@ -92,6 +94,9 @@ head -1 loss.csv >no-steps.csv
         say compare predicted-1.json measured-1.json --colour
         say compare predicted-1.json measured-1.json --csv nowhere/a.csv
         say compare predicted-1.json measured-1.json --plot a.jpeg
+        say compare predicted-1.json measured-1.json --csv measured-1.json
+        say compare predicted-1.json measured-1.json predicted-2.json linked.svg --plot linked.svg
+        say compare predicted-1.json measured-1.json --csv figures/a.svg --plot ./figures/a.svg
 } >compare-errors
 golden compare-errors.txt <compare-errors
 check "compare refuses wrong input with a sentence"
@@ -117,11 +122,15 @@ check "compare refuses wrong input with a sentence"
         say plot loss figures/a.png wrong-number.csv
         say plot loss figures/a.png no-steps.csv
         say plot loss figures/a.png missing.csv
+        say plot loss loss.svg loss.csv loss.svg
+        say plot memory linked.svg measured-1.json
 } >plot-errors
 golden plot-errors.txt <plot-errors
 check "plot refuses wrong input with a sentence"
 ! grep -h ^status compare-errors plot-errors | grep -qv '^status 2$'
 check "each of them ends with status 2"
+cmp -s loss.svg "$tests/fixtures/plot/loss.csv" && cmp -s measured-1.json "$tests/fixtures/plot/measured-1.json"
+check "no input is replaced"
 [ -z "$(ls -A figures)$(ls -A temporary)" ]
 check "and none of them leaves a file"
 

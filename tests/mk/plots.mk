@@ -4,5 +4,6 @@ SCRIPT_TESTS += tests/cli/plot.sh
 golden: $(BINARIES) $(BUILD)/tests/test_report
 	GOLDEN=1 $(BUILD)/tests/test_report >/dev/null
 	GOLDEN=1 RANVIER_BIN=$(abspath $(BUILD)/bin) tests/cli/plot.sh >/dev/null
+	GOLDEN=1 RANVIER_BIN=$(abspath $(BUILD)/bin) tests/cli/bad_input.py >/dev/null
 	git diff --stat -- tests/golden
 .PHONY: golden

@@ -2,7 +2,7 @@
 # What a user sees of `ranvier compare` and `ranvier plot`: their tables, help and complaints against tests/golden
 # (GOLDEN=1 rewrites those), and figures that are whole or not there.
 tests=$(cd "$(dirname "$0")/.." && pwd)
-plot=$RANVIER_BIN/ranvier-plot
+plot=${RANVIER_BIN:?the folder of the programs}/ranvier-plot
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$tests"/fixtures/plot/* "$work" && cd "$work" || exit 1

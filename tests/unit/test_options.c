@@ -100,7 +100,8 @@ static const struct {
          "--recompute selective is not built yet; --recompute none is"},
         {GOOD "--report=", 1, RV_EINPUT, "--report: the name of a file was expected, this one is empty"},
         {"gpt-12b --micro-batch-size 2 --batch-size 24 --bucket-params 7", 1, RV_EPLAN,
-         "--bucket-params 7 makes 1708920000 optimizer updates of gpt-12b, at most 16777216 are scheduled: larger "
+         "--bucket-params 7 makes 1708920000 optimizer updates of gpt-12b, at most 16777216 are scheduled: "
+         "larger "
          "buckets make fewer"},
         {"gpt-100b --micro-batch-size 1048576 --batch-size 1073741824 --schedule gpipe", 1, RV_EPLAN,
          "a rank of this plan needs more than an exbibyte (2^60 bytes): gpt-100b with --seq-len 512, "

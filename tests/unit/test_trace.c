@@ -190,7 +190,8 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
         struct rv_error_info err;
         struct trace back;
         assert_int_equal(trace_read(&back, "/tmp/no such trace.json", &err), RV_EINPUT);
-        assert_string_equal(err.sentence, "/tmp/no such trace.json: cannot be read: No such file or directory");
+        assert_string_equal(err.sentence,
+                            "/tmp/no such trace.json: cannot be read: No such file or directory");
 }
 
 /* Wherever a file is cut, it is refused: no part of a trace passes for a whole one. */

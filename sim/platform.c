@@ -204,8 +204,9 @@ static double measured_seconds(const struct line_fit *line, const struct line_po
         return below->seconds + place * (above->seconds - below->seconds);
 }
 
-void platform_meet_messages(struct platform *p, const struct profile_load *load, int64_t bytes)
+void platform_meet_messages(struct platform *p, int64_t bytes)
 {
+        const struct profile_load *load = p->messages;
         double line = 2 * p->gpu_link_seconds + (double)bytes / p->gpu_link_bytes_per_second;
         double slower =
                 measured_seconds(&load->message, load->message_points, load->message_count, bytes) / line;
@@ -280,6 +281,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
                         profile->path, ranks, ranks);
         p->gpu_link_seconds = messages->message.latency_seconds / 2; /* a message crosses two links */
         p->gpu_link_bytes_per_second = 1 / fmax(messages->message.seconds_per_byte, 1e-15);
+        p->messages = messages;
         p->allreduces = allreduces;
         if (!allreduces)
                 snprintf(p->note, sizeof p->note,

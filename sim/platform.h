@@ -23,8 +23,9 @@ struct platform {
         double reduce_seconds_per_byte;                       /* arithmetic of an all-reduce on the device */
         double collective_latency_seconds; /* software cost of starting one step of a collective */
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
-        const struct profile_load *allreduces; /* local: measured all-reduces, the profile's; NULL: none */
-        char xml[256];                         /* a SimGrid XML file given as it is, else "" */
+        /* Local: the profile's loads whose messages and all-reduces these links are; NULL: none. */
+        const struct profile_load *messages, *allreduces;
+        char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 
 /* `name_or_path`: "local" (from the profile), a preset (sim/platforms), a JSON file or a SimGrid .xml. */
@@ -33,7 +34,7 @@ int platform_load(struct platform *platform, const char *name_or_path, const str
 
 /* Local: sets the links so that a message of `bytes`, the plan's one size, takes what was measured for it
  * (between two measured sizes: in proportion) rather than what the line fitted over all sizes says. */
-void platform_meet_messages(struct platform *platform, const struct profile_load *load, int64_t bytes);
+void platform_meet_messages(struct platform *platform, int64_t bytes);
 
 /* What an all-reduce of `bytes` between `ranks` costs beside its messages: the platform's constants or, where
  * all-reduces were measured, what is left of the measured one with blocks of that size. */

@@ -220,7 +220,7 @@ static int load_machine(struct prediction *p, struct rv_error_info *err)
                                p->profile.path, p->profile.element_bytes, element_bytes);
         p->load = profile_load_for(&p->profile, here);
         if (is_local(p) && s->gpus > 1 && !s->fits_only)
-                platform_meet_messages(&p->platform, p->load, options_plan(&s->plan, false).message_bytes);
+                platform_meet_messages(&p->platform, options_plan(&s->plan, false).message_bytes);
         return price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
 }
 
@@ -334,7 +334,7 @@ static void print_kernels(const struct prediction *p)
 
 static void print_messages(const struct prediction *p)
 {
-        const struct line_fit *line = &p->load->message;
+        const struct line_fit *line = &p->platform.messages->message;
         const struct profile_load *allreduces = p->platform.allreduces;
         if (p->settings->fits_only)
                 printf("messages   by the line over %d measured sizes (%.1f %% in the median)", line->points,

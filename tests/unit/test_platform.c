@@ -260,6 +260,29 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
         assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
 }
 
+/* One rank has nobody to send to: with loads of one and of four ranks, two ranks' messages are those of four.
+ */
+static void test_messages_come_from_a_load_that_has_some(void **state)
+{
+        (void)state;
+        struct line_point messages[] = {{50000000, 0.010}, {30000000, 0.008}};
+        struct profile_load load;
+        struct profile profile = measured(&load);
+        struct profile_load loads[] = {load, load};
+        struct rv_error_info err;
+        struct job job = {.ranks = 2, .messages = 1, .from = {0}, .to = {1}, .bytes = 40000000};
+        loads[0].ranks = 1;
+        loads[0].message.present = false;
+        loads[1].ranks = 4;
+        loads[1].message_points = messages;
+        loads[1].message_count = 2;
+        profile.loads = loads;
+        profile.load_count = 2;
+        assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
+        platform_meet_messages(&job.platform, job.bytes);
+        assert_close(seconds_of(&job), 0.009, TOLERANCE);
+}
+
 static void test_local_meets_the_points_where_it_was_measured(void **state)
 {
         (void)state;
@@ -275,7 +298,7 @@ static void test_local_meets_the_points_where_it_was_measured(void **state)
         load.allreduce_points = allreduces;
         load.allreduce_count = 4;
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
-        platform_meet_messages(&job.platform, &load, job.bytes);
+        platform_meet_messages(&job.platform, job.bytes);
         assert_close(seconds_of(&job), 0.009, TOLERANCE);
         job.messages = 0;
         job.allreduce = true;
@@ -388,6 +411,7 @@ int main(void)
                 cmocka_unit_test(test_segments_hide_arithmetic_behind_messages),
                 cmocka_unit_test(test_small_buffers_go_by_recursive_doubling),
                 cmocka_unit_test(test_local_predicts_the_measured_line_of_messages_and_all_reduces),
+                cmocka_unit_test(test_messages_come_from_a_load_that_has_some),
                 cmocka_unit_test(test_local_meets_the_points_where_it_was_measured),
                 cmocka_unit_test(test_local_says_where_it_knows_nothing_of_all_reduces),
                 cmocka_unit_test(test_the_generic_preset_has_the_figures_of_its_sources),

@@ -92,19 +92,20 @@ struct sampler {
         int T, filled;
 };
 
-static int sampler_open(struct sampler *sampler, const struct gpt *gpt, const float *weights,
+/* `seq_len`: what the model was trained on; it knows no positions beyond. */
+static int sampler_open(struct sampler *sampler, const struct gpt *gpt, int seq_len, const float *weights,
                         struct rv_error_info *err)
 {
         struct stage whole = partition_stage(gpt, 1, 0);
         struct memory_plan plan = {
                 .micro_batch_size = 1,
-                .seq_len = gpt->n_positions,
+                .seq_len = seq_len,
                 .micro_batches = 1,
                 .slots = 1,
                 .gradient_buffers = 0,
                 .element_bytes = sizeof(real),
         };
-        sampler->T = gpt->n_positions;
+        sampler->T = seq_len;
         sampler->window = calloc((size_t)sampler->T, sizeof *sampler->window);
         if (!sampler->window)
                 return rv_fail(err, RV_ESYSTEM, "no memory for a window of %d tokens", sampler->T);
@@ -254,9 +255,10 @@ static int write_text(struct sampler *sampler, const struct arguments *arguments
 static int sample(const struct arguments *arguments, struct rv_error_info *err)
 {
         struct gpt gpt;
+        struct checkpoint_training training;
         struct sampler sampler = {0};
         float *weights = NULL;
-        int status = checkpoint_read(arguments->checkpoint, &gpt, NULL, err);
+        int status = checkpoint_read(arguments->checkpoint, &gpt, &training, NULL, err);
         if (status != RV_OK)
                 goto out;
         if (gpt.vocab_size != BYTES) {
@@ -267,9 +269,9 @@ static int sample(const struct arguments *arguments, struct rv_error_info *err)
                         arguments->checkpoint, gpt.vocab_size, BYTES);
                 goto out;
         }
-        status = checkpoint_read(arguments->checkpoint, &gpt, &weights, err);
+        status = checkpoint_read(arguments->checkpoint, &gpt, NULL, &weights, err);
         if (status == RV_OK)
-                status = sampler_open(&sampler, &gpt, weights, err);
+                status = sampler_open(&sampler, &gpt, training.seq_len, weights, err);
         if (status == RV_OK)
                 status = write_text(&sampler, arguments, err);
 out:

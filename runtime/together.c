@@ -109,10 +109,11 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
 {
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;
+        struct checkpoint_training training = {.step = step, .seq_len = nn->plan.seq_len};
         int rc = 0, stage_of_mine = plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
         nn->device->ops->synchronize(nn->device);
         if (net->rank == 0) {
-                writer = checkpoint_begin(path, &nn->gpt, step, err);
+                writer = checkpoint_begin(path, &nn->gpt, &training, err);
                 rc = writer ? 0 : err->code;
         }
         for (int i = 0; i < plan->pp; i++) {

@@ -1,7 +1,7 @@
 # Test binaries and scripts; each room lists its own in tests/mk/.
 TESTS :=
 SCRIPT_TESTS :=
-TEST_LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -lcmocka -lm
+TEST_LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -lcmocka -ljansson -lm
 include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 

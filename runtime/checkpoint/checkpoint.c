@@ -37,14 +37,16 @@ static json_t *tensor_shape(const struct tensor *tensor)
 }
 
 /* The file's header. Its metadata may only be strings, so the config.json is one, as text. */
-static json_t *header_json(const struct gpt *gpt, int64_t step, const struct tensor *tensors, int count)
+static json_t *header_json(const struct gpt *gpt, const struct checkpoint_training *training,
+                           const struct tensor *tensors, int count)
 {
-        char step_text[32];
-        snprintf(step_text, sizeof step_text, "%lld", (long long)step);
+        char step[32], seq_len[32];
+        snprintf(step, sizeof step, "%lld", (long long)training->step);
+        snprintf(seq_len, sizeof seq_len, "%d", training->seq_len);
         json_t *config = gpt_to_json(gpt);
         char *config_text = json_dumps(config, JSON_COMPACT | JSON_REAL_PRECISION(6));
-        json_t *header = json_pack("{s:{s:s, s:s, s:s}}", "__metadata__", "format", "pt", "step", step_text,
-                                   "config", config_text ? config_text : "");
+        json_t *header = json_pack("{s:{s:s, s:s, s:s, s:s}}", "__metadata__", "format", "pt", "step", step,
+                                   "seq_len", seq_len, "config", config_text ? config_text : "");
         for (int i = 0; i < count; i++) {
                 int64_t begin = tensors[i].offset * ELEMENT_BYTES,
                         end = begin + tensors[i].elements * ELEMENT_BYTES;
@@ -66,14 +68,15 @@ static void write_header(FILE *stream, const char *text)
         fprintf(stream, "%s%*s", text, (int)(padded - length), "");
 }
 
-struct checkpoint_writer *checkpoint_begin(const char *path, const struct gpt *gpt, int64_t step,
+struct checkpoint_writer *checkpoint_begin(const char *path, const struct gpt *gpt,
+                                           const struct checkpoint_training *training,
                                            struct rv_error_info *err)
 {
         int count;
         struct checkpoint_writer *writer = calloc(1, sizeof *writer);
         int64_t elements = 0;
         struct tensor *tensors = model_tensors(gpt, &count, &elements);
-        json_t *header = tensors ? header_json(gpt, step, tensors, count) : NULL;
+        json_t *header = tensors ? header_json(gpt, training, tensors, count) : NULL;
         char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
         json_decref(header);
         free(tensors);
@@ -183,6 +186,18 @@ static int read_config(const struct reader *reader, struct gpt *gpt, struct rv_e
         return status;
 }
 
+/* A whole number among the metadata, which are strings; `otherwise` if it is not there or not in [least,
+ * most]. */
+static int64_t read_number(const struct reader *reader, const char *key, int64_t least, int64_t most,
+                           int64_t otherwise)
+{
+        const char *text =
+                json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), key));
+        char *end = NULL;
+        long long number = text ? strtoll(text, &end, 10) : 0;
+        return text && end != text && *end == '\0' && number >= least && number <= most ? number : otherwise;
+}
+
 static int check_shape(const struct reader *reader, const struct tensor *tensor, const json_t *found,
                        struct rv_error_info *err)
 {
@@ -271,7 +286,8 @@ static float *read_elements(const struct reader *reader, const struct tensor *te
         return weights;
 }
 
-int checkpoint_read(const char *path, struct gpt *gpt, float **weights, struct rv_error_info *err)
+int checkpoint_read(const char *path, struct gpt *gpt, struct checkpoint_training *training, float **weights,
+                    struct rv_error_info *err)
 {
         struct reader reader = {.path = path};
         struct tensor *tensors = NULL;
@@ -280,6 +296,12 @@ int checkpoint_read(const char *path, struct gpt *gpt, float **weights, struct r
         int status = read_header(&reader, err);
         if (status != RV_OK || (status = read_config(&reader, gpt, err)) != RV_OK)
                 goto out;
+        if (training)
+                *training = (struct checkpoint_training){
+                        .step = read_number(&reader, "step", 0, INT64_MAX, 0),
+                        .seq_len =
+                                (int)read_number(&reader, "seq_len", 1, gpt->n_positions, gpt->n_positions),
+                };
         tensors = model_tensors(gpt, &count, &elements);
         begins = malloc((size_t)count * sizeof *begins);
         if (!tensors || !begins) {

@@ -4,16 +4,17 @@
 # shellcheck disable=SC2086 # the words of $plan, $mpirun and $reports are options
 set -eu
 out=${OUT:-demo}
-steps=${STEPS:-250}
+steps=${STEPS:-1300}
 bin=$1
 mkdir -p "$out"
 PATH=$bin:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers run as root
 
 heading() { printf '\n== %s\n\n' "$*"; }
-# Shows a command, then runs it.
+# Shows a command, also where its output goes to a file, then runs it.
+exec 3>&1
 show() {
-        printf '$ %s\n' "$*"
+        printf '$ %s\n' "$*" >&3
         "$@"
 }
 
@@ -26,15 +27,15 @@ data=${DATA:-$out/text.txt}
 [ -n "${DATA:-}" ] || "$(dirname "$0")/text.sh" "$data"
 
 heading "1. What this machine's kernels, copies and messages take"
-show ranvier calibrate --ranks 2 --quick --model demo --micro-batch-size 4 --pp 1,2 --out "$out/profile.json"
+show ranvier calibrate --ranks 2 --quick --model demo --micro-batch-size 2 --pp 1,2 --out "$out/profile.json"
 
-heading "2. A GPT of 4.8 million parameters learns English, byte by byte: two pipeline stages, then two replicas"
-plan="--micro-batch-size 4 --batch-size 16"
-show $mpirun ranvier train demo --pp 2 $plan --data "$data" --steps "$steps" --lr 2e-3 --validate-every 50 \
+heading "2. A GPT of 3.3 million parameters learns English, byte by byte: two pipeline stages, then two replicas"
+plan="--micro-batch-size 2 --batch-size 8"
+show $mpirun ranvier train demo --pp 2 $plan --data "$data" --steps "$steps" --lr 2e-3 --warmup 100 --validate-every 100 \
         --checkpoint "$out/model.safetensors" --log "$out/loss.csv" --report "$out/measured-2x1.json" --trace "$out/trace-real.json"
-show $mpirun ranvier train demo --dp 2 $plan --data "$data" --steps 40 --lr 2e-3 --report "$out/measured-1x2.json"
+show $mpirun ranvier train demo --dp 2 $plan --data "$data" --steps 200 --lr 2e-3 --report "$out/measured-1x2.json"
 echo
-show ranvier sample "$out/model.safetensors" --prompt "hacker" --tokens 300 --top-k 20
+show ranvier sample "$out/model.safetensors" --prompt "The hacker" --tokens 300 --temperature 0.5
 
 heading "3. The same runs, predicted"
 for grid in "2x1 --pp 2" "1x2 --dp 2"; do
@@ -47,24 +48,31 @@ show ranvier compare "$out/predicted-2x1.json" "$out/measured-2x1.json" "$out/pr
         --csv "$out/compare.csv"
 
 heading "4. GPT 12B on 48 to 384 GPUs of a generic cluster (datasheet figures: nothing of it was measured)"
+cluster="--profile a100-datasheet --platform generic"
 reports=""
 for replicas in 2 4 8 16; do
         gpus=$((24 * replicas))
-        show ranvier simulate gpt-12b --pp 24 --dp $replicas --micro-batch-size 1 --batch-size 1536 --gpus $gpus \
-                --profile a100-datasheet --platform generic --report "$out/gpt-12b-$gpus.json" >"$out/gpt-12b-$gpus.txt"
-        sed -n '/time per batch/p; /percent of peak/p; /training/p; /device memory/p' "$out/gpt-12b-$gpus.txt"
+        show ranvier simulate gpt-12b --pp 24 --dp $replicas --micro-batch-size 1 --batch-size 1536 --gpus $gpus $cluster \
+                --report "$out/gpt-12b-$gpus.json" >"$out/gpt-12b-$gpus.txt"
         reports="$reports $out/gpt-12b-$gpus.json"
+        printf '%s GPUs\n' $gpus
+        sed -n '/time per batch/p; /flops per device/p; /training/p; /device memory/p' "$out/gpt-12b-$gpus.txt"
 done
+printf '\nTwice the micro-batches under way hide the messages, for memory:\n'
+show ranvier simulate gpt-12b --pp 24 --dp 16 --micro-batch-size 1 --batch-size 1536 --gpus 384 $cluster --pipeline-limit 48 \
+        --report "$out/gpt-12b-384-limit-48.json" >"$out/gpt-12b-384-limit-48.txt"
+sed -n '/time per batch/p; /flops per device/p; /training/p; /device memory/p' "$out/gpt-12b-384-limit-48.txt"
+echo
 tail -n 3 "$out/gpt-12b-384.txt"
 echo
-echo "With and without offloading: --offload is not built yet, so these are all without."
+echo "All of this is without offloading: --offload is not built yet."
 
 heading "5. Figures"
 for type in png svg; do
         ranvier plot throughput "$out/throughput.$type" $reports
         ranvier plot predicted-measured "$out/predicted-measured.$type" "$out/predicted-2x1.json" "$out/measured-2x1.json" \
                 "$out/predicted-1x2.json" "$out/measured-1x2.json"
-        ranvier plot memory "$out/memory.$type" "$out/measured-2x1.json" "$out/measured-1x2.json"
+        ranvier plot memory "$out/memory.$type" "$out/gpt-12b-384.json" "$out/gpt-12b-384-limit-48.json"
         ranvier plot timeline "$out/timeline-real.$type" "$out/trace-real.json"
         ranvier plot timeline "$out/timeline-simulated.$type" "$out/trace-2x1.json"
         ranvier plot loss "$out/loss.$type" "$out/loss.csv"

@@ -1,6 +1,6 @@
 TESTS += test_core test_interleavings
 $(BUILD)/tests/test_core: $(call obj,tests/unit/test_core.c) $(call lib,paper engine core models)
-	$(TEST_LINK) -ljansson
+	$(TEST_LINK)
 $(BUILD)/tests/test_interleavings: $(call obj,tests/unit/test_interleavings.c) $(call lib,core)
 	$(TEST_LINK)
 SCRIPT_TESTS += tests/cli/purity.sh

@@ -1,7 +1,7 @@
 TESTS += test_options test_trace test_report
 $(BUILD)/tests/test_options: $(call obj,tests/unit/test_options.c) $(call lib,engine core models)
-	$(TEST_LINK) -ljansson
+	$(TEST_LINK)
 $(BUILD)/tests/test_trace: $(call obj,tests/unit/test_trace.c) $(call lib,engine core models)
-	$(TEST_LINK) -ljansson
+	$(TEST_LINK)
 $(BUILD)/tests/test_report: $(call obj,tests/unit/test_report.c) $(call lib,engine core models)
-	$(TEST_LINK) -ljansson
+	$(TEST_LINK)

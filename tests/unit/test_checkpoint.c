@@ -17,6 +17,8 @@ static const struct gpt small = {.name = "small",
                                  .n_positions = 3,
                                  .tied = true};
 
+static const struct checkpoint_training trained = {.step = 20, .seq_len = 2};
+
 static float element(int64_t i)
 {
         return (float)i * 0.5f - 3;
@@ -26,7 +28,7 @@ static float element(int64_t i)
 static void write_checkpoint(const char *path, const struct gpt *gpt, int64_t piece)
 {
         struct rv_error_info err = {0};
-        struct checkpoint_writer *writer = checkpoint_begin(path, gpt, 20, &err);
+        struct checkpoint_writer *writer = checkpoint_begin(path, gpt, &trained, &err);
         assert_non_null(writer);
         int64_t count = gpt_parameters(gpt);
         for (int64_t at = 0; at < count; at += piece) {
@@ -58,14 +60,17 @@ static void what_is_written_is_read(void **state)
                         struct gpt gpt = small, back;
                         struct rv_error_info err = {0};
                         float *weights = NULL;
+                        struct checkpoint_training training = {0};
                         gpt.tied = tied;
                         write_checkpoint(path, &gpt, piece);
-                        assert_int_equal(checkpoint_read(path, &back, &weights, &err), RV_OK);
+                        assert_int_equal(checkpoint_read(path, &back, &training, &weights, &err), RV_OK);
                         check_same(&back, &gpt);
+                        assert_int_equal(training.step, 20);
+                        assert_int_equal(training.seq_len, 2);
                         for (int64_t i = 0; i < gpt_parameters(&gpt); i++)
                                 assert_true(weights[i] == element(i));
                         free(weights);
-                        assert_int_equal(checkpoint_read(path, &back, NULL, &err), RV_OK);
+                        assert_int_equal(checkpoint_read(path, &back, NULL, NULL, &err), RV_OK);
                 }
         assert_int_equal(scratch_count(&scratch), 1);
         scratch_close(&scratch);
@@ -133,7 +138,7 @@ static void every_truncation_is_refused(void **state)
                 struct rv_error_info err = {0};
                 float *weights = NULL;
                 scratch_write(&scratch, "a.safetensors", bytes, kept);
-                assert_int_equal(checkpoint_read(scratch.path, &gpt, &weights, &err), RV_EINPUT);
+                assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, &weights, &err), RV_EINPUT);
                 assert_null(weights);
                 assert_memory_equal(err.sentence, scratch.path, strlen(scratch.path));
         }
@@ -141,7 +146,7 @@ static void every_truncation_is_refused(void **state)
         scratch_write(&scratch, "a.safetensors", bytes, size + 1);
         struct gpt gpt;
         struct rv_error_info err = {0};
-        assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, &err), RV_EINPUT);
+        assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, NULL, &err), RV_EINPUT);
         assert_non_null(strstr(err.sentence, "bytes of elements, its tensors need"));
         free(bytes);
         scratch_close(&scratch);
@@ -164,7 +169,7 @@ static void check_refused(const char *from, const char *to, const char *expected
         assert_true(at < bytes + size);
         memcpy(at, to, strlen(to));
         scratch_write(&scratch, "a.safetensors", bytes, size);
-        assert_int_equal(checkpoint_read(scratch.path, &gpt, &weights, &err), RV_EINPUT);
+        assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, &weights, &err), RV_EINPUT);
         assert_null(weights);
         if (!strstr(err.sentence, expected))
                 fail_msg("\"%s\" was expected, found \"%s\"", expected, err.sentence);
@@ -204,13 +209,13 @@ static void an_unfinished_checkpoint_leaves_nothing(void **state)
         float elements[10] = {0};
         scratch_open(&scratch);
         struct checkpoint_writer *writer =
-                checkpoint_begin(scratch_path(&scratch, "a.safetensors"), &small, 1, &err);
+                checkpoint_begin(scratch_path(&scratch, "a.safetensors"), &small, &trained, &err);
         assert_non_null(writer);
         assert_int_equal(checkpoint_append(writer, elements, 10, &err), RV_OK);
         assert_int_equal(checkpoint_commit(writer, &err), RV_ESYSTEM);
         assert_non_null(strstr(err.sentence, "only 10 of "));
         assert_int_equal(scratch_count(&scratch), 0);
-        assert_null(checkpoint_begin(scratch_path(&scratch, "no/a.safetensors"), &small, 1, &err));
+        assert_null(checkpoint_begin(scratch_path(&scratch, "no/a.safetensors"), &small, &trained, &err));
         assert_int_equal(err.code, RV_EINPUT);
         scratch_close(&scratch);
 }
@@ -224,10 +229,10 @@ static void other_files_are_refused(void **state)
         scratch_open(&scratch);
         const char text[] = "Call me Ishmael. Some years ago";
         scratch_write(&scratch, "book.txt", text, sizeof text);
-        assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, &err), RV_EINPUT);
+        assert_int_equal(checkpoint_read(scratch.path, &gpt, NULL, NULL, &err), RV_EINPUT);
         assert_non_null(strstr(err.sentence, "not a safetensors file"));
-        assert_int_equal(checkpoint_read(scratch.folder, &gpt, NULL, &err), RV_EINPUT);
-        assert_int_equal(checkpoint_read("/no/such.safetensors", &gpt, NULL, &err), RV_EINPUT);
+        assert_int_equal(checkpoint_read(scratch.folder, &gpt, NULL, NULL, &err), RV_EINPUT);
+        assert_int_equal(checkpoint_read("/no/such.safetensors", &gpt, NULL, NULL, &err), RV_EINPUT);
         assert_string_equal(err.sentence, "/no/such.safetensors: cannot be read: No such file or directory");
         scratch_close(&scratch);
 }

@@ -84,7 +84,8 @@ CASES = [
     train("a model of absurd size", "", model="model_absurd.json"),
     train("a model far larger than the memory", "", FAILED, model="model_large.json"),
     train("a model whose bytes pass 64 bits", "--batch-size 2097152 --micro-batch-size 1048576", model="model_limits.json"),
-    train("a micro-batch far larger than the memory", "--batch-size 2097152 --micro-batch-size 1048576", FAILED, "demo"),
+    train("a micro-batch far larger than the memory", "--batch-size 2097152 --micro-batch-size 1048576", FAILED,
+          "gpt2-124m"),
     train("more optimizer updates than can be scheduled", "--bucket-params 1", model="model_large.json"),
     train("a message beyond what MPI counts", "--pp 2 --batch-size 262144 --micro-batch-size 262144", ranks=(2,)),
 

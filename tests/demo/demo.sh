@@ -1,12 +1,14 @@
-#!/bin/sh
+#!/bin/bash
 # The tour: calibrate this machine, train a small GPT on real text, simulate the same runs, compare, then predict a
-# cluster. Everything it makes lies in $OUT (default demo/).   DATA=FILE trains on another text.
+# cluster. Everything it makes lies in $OUT (default demo/), with what it printed in report.txt.
+# DATA=FILE trains on another text, STEPS=K for as many steps.
 # shellcheck disable=SC2086 # the words of $plan, $mpirun and $reports are options
 set -eu
 out=${OUT:-demo}
 steps=${STEPS:-1300}
 bin=$1
 mkdir -p "$out"
+exec > >(tee "$out/report.txt")
 PATH=$bin:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers run as root
 
@@ -31,7 +33,7 @@ show ranvier calibrate --ranks 2 --quick --model demo --micro-batch-size 2 --pp 
 
 heading "2. A GPT of 3.3 million parameters learns English, byte by byte: two pipeline stages, then two replicas"
 plan="--micro-batch-size 2 --batch-size 8"
-show $mpirun ranvier train demo --pp 2 $plan --data "$data" --steps "$steps" --lr 2e-3 --warmup 100 --validate-every 100 \
+show $mpirun ranvier train demo --pp 2 $plan --data "$data" --steps "$steps" --lr 2e-3 --validate-every 100 \
         --checkpoint "$out/model.safetensors" --log "$out/loss.csv" --report "$out/measured-2x1.json" --trace "$out/trace-real.json"
 show $mpirun ranvier train demo --dp 2 $plan --data "$data" --steps 200 --lr 2e-3 --report "$out/measured-1x2.json"
 echo
@@ -49,21 +51,24 @@ show ranvier compare "$out/predicted-2x1.json" "$out/measured-2x1.json" "$out/pr
 
 heading "4. GPT 12B on 48 to 384 GPUs of a generic cluster (datasheet figures: nothing of it was measured)"
 cluster="--profile a100-datasheet --platform generic"
+# One prediction: shows the command, then the lines that matter.
+predict() { # NAME, then the plan
+        name=$1
+        shift
+        show ranvier simulate gpt-12b "$@" --micro-batch-size 2 --batch-size 1536 $cluster --report "$out/$name.json" >"$out/$name.txt"
+        sed -n '/time per batch/p; /flops per device/p; /training/p; /device memory/p' "$out/$name.txt"
+}
 reports=""
-for replicas in 2 4 8 16; do
-        gpus=$((24 * replicas))
-        show ranvier simulate gpt-12b --pp 24 --dp $replicas --micro-batch-size 1 --batch-size 1536 --gpus $gpus $cluster \
-                --report "$out/gpt-12b-$gpus.json" >"$out/gpt-12b-$gpus.txt"
+for replicas in 4 8 16 32; do
+        gpus=$((12 * replicas))
+        predict gpt-12b-$gpus --gpus $gpus --pp 12 --dp $replicas
         reports="$reports $out/gpt-12b-$gpus.json"
-        printf '%s GPUs\n' $gpus
-        sed -n '/time per batch/p; /flops per device/p; /training/p; /device memory/p' "$out/gpt-12b-$gpus.txt"
 done
-printf '\nTwice the micro-batches under way hide the messages, for memory:\n'
-show ranvier simulate gpt-12b --pp 24 --dp 16 --micro-batch-size 1 --batch-size 1536 --gpus 384 $cluster --pipeline-limit 48 \
-        --report "$out/gpt-12b-384-limit-48.json" >"$out/gpt-12b-384-limit-48.txt"
-sed -n '/time per batch/p; /flops per device/p; /training/p; /device memory/p' "$out/gpt-12b-384-limit-48.txt"
+printf '\nWhat memory buys: on the same 48 GPUs, fewer stages hold more of the model each, and idle less.\n\n'
+predict gpt-12b-pp24 --gpus 48 --pp 24 --dp 2
+predict gpt-12b-pp6 --gpus 48 --pp 6 --dp 8
 echo
-tail -n 3 "$out/gpt-12b-384.txt"
+tail -n 3 "$out/gpt-12b-48.txt"
 echo
 echo "All of this is without offloading: --offload is not built yet."
 
@@ -72,7 +77,7 @@ for type in png svg; do
         ranvier plot throughput "$out/throughput.$type" $reports
         ranvier plot predicted-measured "$out/predicted-measured.$type" "$out/predicted-2x1.json" "$out/measured-2x1.json" \
                 "$out/predicted-1x2.json" "$out/measured-1x2.json"
-        ranvier plot memory "$out/memory.$type" "$out/gpt-12b-384.json" "$out/gpt-12b-384-limit-48.json"
+        ranvier plot memory "$out/memory.$type" "$out/gpt-12b-pp24.json" "$out/gpt-12b-48.json" "$out/gpt-12b-pp6.json"
         ranvier plot timeline "$out/timeline-real.$type" "$out/trace-real.json"
         ranvier plot timeline "$out/timeline-simulated.$type" "$out/trace-2x1.json"
         ranvier plot loss "$out/loss.$type" "$out/loss.csv"

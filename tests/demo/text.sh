@@ -10,7 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder"
 installed=/usr/share/dictd/jargon.dict.dz
 if [ ! -e "$installed" ]; then
-        (cd "$folder" && apt-get download -qq dict-jargon) || {
+        (cd "$folder" && apt-get -o APT::Sandbox::User=root download -qq dict-jargon) || {
                 echo "demo: the text needs the package dict-jargon, which apt-get could not download; give DATA=FILE instead" >&2
                 exit 1
         }

@@ -125,7 +125,8 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         struct op done = d->ops[token];
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 done.micro_batch = micro_batch;
-        if (done.kind == OP_REDUCE_SCALARS)
+        if (done.kind == OP_REDUCE_SCALARS &&
+            d->plan.clip) /* without clipping, updates may be reading it: it stays 1 */
                 d->nn->scalars[2] = optim_clip_factor(d->optim, d->nn->scalars[1]);
         engine_complete(engine, &done);
 }

@@ -1,7 +1,8 @@
-/* What follows the pipeline on each rank: the shared embedding's gradient is summed between first and last
- * stage, gradients are all-reduced over the replicas in chunks (all issued first, as AxoNN does), the scalars
- * (squared norm and loss) over all ranks, and AdamW works through the buckets. With clipping every update
- * waits for the norm; without, a bucket waits only for its own chunk. */
+/* What follows the pipeline on each rank: gradients are all-reduced over the replicas in chunks (all issued
+ * first, as AxoNN does); then first and last stage sum their gradient of a shared embedding (after, because a
+ * sum of two is the same bits on both sides, so that their copies of it stay equal); the scalars (squared
+ * norm and loss) are reduced over all ranks; AdamW works through the buckets. With clipping every update
+ * waits for the norm; without, a bucket waits only for its own gradients. */
 #include "runtime/sched/state.h"
 
 #include <assert.h>
@@ -80,16 +81,16 @@ static struct op compute(enum op_kind kind, int bucket, int64_t offset, int64_t 
 static bool next_collective(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (!o->embedding_issued) {
+        if (o->chunks_issued < o->chunks) {
+                *op = chunk_allreduce(core, o->chunks_issued++);
+                return true;
+        }
+        if (!o->embedding_issued && o->chunks_done == o->chunks) {
                 *op = embedding_exchange(core);
                 o->embedding_issued = true;
                 return true;
         }
-        if (o->embedding_done && o->chunks_issued < o->chunks) {
-                *op = chunk_allreduce(core, o->chunks_issued++);
-                return true;
-        }
-        if (o->norm_done && o->embedding_done && o->chunks_issued == o->chunks && !o->scalars_issued) {
+        if (o->norm_done && o->embedding_issued && !o->scalars_issued) {
                 *op = collective(OP_REDUCE_SCALARS, GROUP_WORLD);
                 op->bytes = 2 * (int64_t)sizeof(double);
                 o->scalars_issued = true;
@@ -98,14 +99,22 @@ static bool next_collective(struct core *core, struct op *op)
         return false;
 }
 
+static bool touches_embedding(const struct core *core, int bucket)
+{
+        struct op exchange = embedding_exchange(core);
+        int64_t begin = bucket * core->plan.bucket_parameters, end = begin + core->plan.bucket_parameters;
+        return begin < exchange.offset + exchange.count && end > exchange.offset;
+}
+
 /* The gradients of `bucket` are final, and so is the factor that they are clipped with. */
 static bool may_update(struct core *core, int bucket)
 {
         struct optimizer_state *o = &core->optimizer;
         if (core->plan.clip)
                 return o->scalars_done;
-        return o->embedding_done &&
-               (o->chunks == 0 || core_tables(core).chunk_done[bucket / core->plan.allreduce_buckets]);
+        if (!o->embedding_done && touches_embedding(core, bucket))
+                return false;
+        return o->chunks == 0 || core_tables(core).chunk_done[bucket / core->plan.allreduce_buckets];
 }
 
 static bool next_compute(struct core *core, struct op *op)

@@ -33,6 +33,7 @@ struct rank_log {
                 *gradient_sent; /* by micro-batch */
         int computing, stored, under_way;
         int64_t reduced, updated;
+        int64_t shared; /* parameters of the shared embedding whose gradients are still to be summed */
         int scalars;
 };
 
@@ -99,6 +100,15 @@ static void on_issue(void *context, int rank, const struct op *op)
                 expect(w, !w->plan.clip || log->scalars == 1, "with clipping an update follows the norm");
                 expect(w, w->plan.dp == 1 || op->offset + op->count <= log->reduced,
                        "an update follows its all-reduce");
+                expect(w,
+                       log->shared == 0 ||
+                               (stage == 0 ? op->offset >= log->shared
+                                           : op->offset + op->count <= w->parameters - log->shared),
+                       "an update of the shared embedding follows the sum of its gradients");
+                break;
+        case OP_ALLREDUCE:
+                expect(w, op->group == GROUP_DATA || w->plan.dp == 1 || log->reduced == w->parameters,
+                       "the shared embedding is summed after the replicas");
                 break;
         default:
                 break;
@@ -139,6 +149,8 @@ static void on_complete(void *context, int rank, const struct op *op)
         case OP_ALLREDUCE:
                 if (op->group == GROUP_DATA)
                         log->reduced += op->count;
+                else
+                        log->shared = 0;
                 break;
         case OP_REDUCE_SCALARS:
                 log->scalars++;
@@ -181,13 +193,18 @@ static void open_logs(struct watch *w)
         w->logs = calloc((size_t)ranks, sizeof *w->logs);
         int *counts = calloc((size_t)(ranks * m) * 6, sizeof *counts);
         assert_true(w->logs && counts);
-        for (int r = 0; r < ranks; r++, counts += 6 * m)
-                w->logs[r] = (struct rank_log){.received = counts,
+        for (int r = 0; r < ranks; r++, counts += 6 * m) {
+                int stage = plan_stage(&w->plan, r);
+                bool ends = stage == 0 || stage == w->plan.pp - 1;
+                bool shares = w->plan.tied && w->plan.pp > 1 && ends && !w->plan.forward_only;
+                w->logs[r] = (struct rank_log){.shared = shares ? w->plan.embedding_parameters : 0,
+                                               .received = counts,
                                                .forwarded = counts + m,
                                                .sent = counts + 2 * m,
                                                .gradient_received = counts + 3 * m,
                                                .backwarded = counts + 4 * m,
                                                .gradient_sent = counts + 5 * m};
+        }
 }
 
 static void close_logs(struct watch *w)

@@ -48,28 +48,46 @@ int together_agree(struct net *net, int rc, struct rv_error_info *err)
         return first.code;
 }
 
-void together_trace(struct net *net, struct trace *trace)
+/* Brings every other rank's items to rank 0, in the order of ranks; `add` takes each there. */
+static void bring(struct net *net, void *items, int64_t count, int64_t size, struct trace *trace,
+                  void (*add)(struct trace *, const void *))
 {
         int64_t *counts = calloc((size_t)net->ranks, sizeof *counts);
         if (!counts)
                 abort();
-        net->ops->gather(net, &trace->count, sizeof trace->count, counts);
+        net->ops->gather(net, &count, sizeof count, counts);
         net->ops->broadcast(net, counts, net->ranks * (int64_t)sizeof *counts, 0);
         for (int rank = 1; rank < net->ranks; rank++) {
-                int64_t bytes = counts[rank] * (int64_t)sizeof *trace->records;
+                int64_t bytes = counts[rank] * size;
                 if (net->rank == rank)
-                        transfer(net, trace->records, bytes, rank, 0);
+                        transfer(net, items, bytes, rank, 0);
                 if (net->rank != 0 || bytes == 0)
                         continue;
-                struct trace_record *records = malloc((size_t)bytes);
-                if (!records)
+                char *theirs = malloc((size_t)bytes);
+                if (!theirs)
                         abort();
-                transfer(net, records, bytes, rank, 0);
-                for (int64_t i = 0; i < counts[rank]; i++)
-                        trace_add(trace, &records[i]);
-                free(records);
+                transfer(net, theirs, bytes, rank, 0);
+                for (int64_t at = 0; at < bytes; at += size)
+                        add(trace, theirs + at);
+                free(theirs);
         }
         free(counts);
+}
+
+static void add_record(struct trace *trace, const void *record)
+{
+        trace_add(trace, record);
+}
+
+static void add_memory(struct trace *trace, const void *memory)
+{
+        trace_add_memory(trace, memory);
+}
+
+void together_trace(struct net *net, struct trace *trace)
+{
+        bring(net, trace->records, trace->count, sizeof *trace->records, trace, add_record);
+        bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
 /* The next tensors of the file: those of `stage`, as rank 0 reads them from the rank that has them. The copy

@@ -108,14 +108,16 @@ static void write_log(struct run *run, int64_t step, double loss, double validat
 
 /* ---- training ---- */
 
-static int diverged(const struct run *run, int64_t step, double loss, struct rv_error_info *err)
+/* What it looks at is the same on every rank, so that all stop together. */
+static int diverged(const struct run *run, const char *what, double value, int64_t step,
+                    struct rv_error_info *err)
 {
-        if (isfinite(loss))
+        if (isfinite(value))
                 return 0;
         return rv_fail(err, RV_ESYSTEM,
-                       "the loss of step %lld is %s: a lower --lr (now %g)%s may keep the training stable",
-                       (long long)step + 1, isnan(loss) ? "not a number" : "infinite", run->settings.optim.lr,
-                       run->settings.optim.clip > 0 ? "" : " or --clip 1");
+                       "the %s of step %lld is %s: a lower --lr (now %g)%s may keep the training stable",
+                       what, (long long)step + 1, isnan(value) ? "not a number" : "infinite",
+                       run->settings.optim.lr, run->settings.optim.clip > 0 ? "" : " or --clip 1");
 }
 
 static int train(struct run *run, struct rv_error_info *err)
@@ -129,12 +131,15 @@ static int train(struct run *run, struct rv_error_info *err)
                 bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
                 double loss = trainer_step(&run->trainer, step, record), validation = NAN;
                 run->losses[step] = loss;
-                int rc = diverged(run, step, loss, err);
-                if (rc)
-                        return rc; /* the same on every rank: the loss is */
+                if (diverged(run, "loss", loss, step, err) ||
+                    diverged(run, "gradient norm", run->trainer.nn->scalars[1], step, err))
+                        return err->code;
                 bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
-                if (due && validates(run))
+                if (due && validates(run)) {
                         run->last_validation = validation = trainer_validate(&run->trainer);
+                        if (diverged(run, "validation loss", validation, step, err))
+                                return err->code;
+                }
                 if (run->net->rank == 0) {
                         print_progress(run, step, loss, validation);
                         write_log(run, step, loss, validation);
@@ -183,11 +188,12 @@ static struct batch_times *gather_times(struct run *run, int first, int batches)
 static json_t *extra_members(const struct run *run)
 {
         const struct train_settings *s = &run->settings;
-        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i}, s:f, s:f}", "training", "data", s->data, "steps",
+        bool validated = validates(run);
+        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i}, s:o, s:o}", "training", "data", s->data, "steps",
                          (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
                          "threads", s->threads, "first_validation_loss",
-                         validates(run) ? run->first_validation : 0, "last_validation_loss",
-                         validates(run) ? run->last_validation : 0);
+                         validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
+                         validated ? json_real(run->last_validation) : json_null());
 }
 
 static int write_report(struct run *run, const struct batch_times *times, int batches,

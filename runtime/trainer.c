@@ -64,10 +64,10 @@ static int open_buffers(struct trainer *t, struct rv_error_info *err)
 /* What the ledger counts beside activations and messages is there from the beginning. */
 static void open_ledger(struct trainer *t)
 {
-        ledger_init(&t->ledger, t->settings->plan.trace != NULL);
+        ledger_init(&t->ledger);
         for (int i = 0; i < MEMORY_CATEGORIES; i++)
                 if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
-                        ledger_add(&t->ledger, (enum memory_category)i, t->device->bytes[i], 0);
+                        ledger_add(&t->ledger, (enum memory_category)i, t->device->bytes[i]);
         t->train.engine.ledger = &t->ledger;
         t->train.engine.slot_bytes = t->nn->layout.slot;
         t->train.engine.message_bytes = t->nn->layout.message;
@@ -148,7 +148,6 @@ void trainer_close(struct trainer *t)
         if (t->device)
                 t->device->ops->close(t->device);
         data_free(&t->data);
-        ledger_free(&t->ledger);
         trace_free(&t->trace);
         free(t->inputs);
         free(t->targets);

@@ -227,11 +227,11 @@ static int build_rank(struct sim_world *world, int index)
         if (!rank->core)
                 return -1;
         core_init(rank->core, &world->plan, rank->stage, parameters);
-        ledger_init(&rank->ledger, false);
+        ledger_init(&rank->ledger);
         memory_stage(&o->gpt, &stage, &memory, bytes);
         for (int i = 0; i < MEMORY_CATEGORIES; i++) /* activations and messages come and go */
                 if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
-                        ledger_add(&rank->ledger, (enum memory_category)i, bytes[i], 0);
+                        ledger_add(&rank->ledger, (enum memory_category)i, bytes[i]);
         engine_init(&rank->engine, rank->core,
                     (struct driver){.issue = sim_issue, .now = sim_now, .world = rank}, world->trace,
                     &rank->ledger, index);
@@ -275,7 +275,6 @@ static void free_rank(struct sim_rank *rank)
                 }
         if (rank->world) {
                 engine_free(&rank->engine);
-                ledger_free(&rank->ledger);
         }
         free(rank->core);
 }

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Who may include whom: nothing includes upward. Prints each include that breaks an arrow; status 1 if there is one.
 cd "$(dirname "$0")/.." || exit 2
-git ls-files '*.c' '*.h' '*.cu' | grep -v '^tests/' | xargs grep -Ho '^#include "[^"]*"' | tr -d '"' | sed 's/#include //' |
+sources=$(git ls-files '*.c' '*.h' '*.cu')
+[ -n "$sources" ] || { echo "arrows: git lists no sources here" >&2; exit 2; }
+echo "$sources" | grep -v '^tests/' | xargs grep -Ho '^#include "[^"]*"' | tr -d '"' | sed 's/#include //' |
 awk -F: '
 function room(path) {
         sub(/\/[^\/]*$/, "", path)
@@ -31,7 +33,7 @@ BEGIN {
         wrong = 1
 }
 END { exit wrong }' || exit 1
-if git ls-files '*.c' '*.h' '*.cu' | xargs grep -nE '^ *#.*SIMULATI'; then
+if echo "$sources" | xargs grep -nE '^ *#.*SIMULATI'; then
         echo "arrows: a conditional on the world: there is one core and one build"
         exit 1
 fi

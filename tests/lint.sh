@@ -2,6 +2,7 @@
 # Layout (clang-format), defects (cppcheck, shellcheck), the include arrows. Silent if clean.
 cd "$(dirname "$0")/.." || exit 2
 sources=$(git ls-files '*.c' '*.h')
+[ -n "$sources" ] || { echo "lint: git lists no sources here" >&2; exit 2; }
 status=0
 # shellcheck disable=SC2086 # words are files
 clang-format --dry-run -Werror $sources || status=1

@@ -13,6 +13,9 @@ for test in "$@"; do
         ok=$(grep -c '^ok ' "$output")
         bad=$(grep -c '^not ok ' "$output")
         [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+        # The plan says how many there should have been: a test that ends early has failed.
+        plan=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$output" | awk '{ sum += $1 } END { print sum + 0 }')
+        [ "$plan" -ne $((ok + bad)) ] && bad=$((bad + 1))
         [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && bad=1
         printf '%-28s %4d passed, %d failed   %d s\n' "$(basename "$test")" "$ok" "$bad" "$(($(date +%s) - start))"
         if [ "$bad" -gt 0 ]; then

@@ -49,12 +49,18 @@ static void update_ledger(struct engine *engine, double now)
         const enum memory_category categories[] = {MEMORY_ACTIVATIONS, MEMORY_MESSAGES};
         const int64_t bytes[] = {used.slots * engine->slot_bytes,
                                  (used.inputs + used.gradients) * engine->message_bytes};
+        bool changed = false;
         for (int rising = 0; rising <= 1; rising++)
                 for (int i = 0; i < 2; i++) {
                         int64_t change = bytes[i] - engine->ledger->bytes[categories[i]];
-                        if (change != 0 && (change > 0) == rising)
-                                ledger_add(engine->ledger, categories[i], change, now);
+                        if (change == 0 || (change > 0) != rising)
+                                continue;
+                        ledger_add(engine->ledger, categories[i], change);
+                        changed = true;
                 }
+        if (changed && engine->trace)
+                trace_add_memory(engine->trace,
+                                 &(struct trace_memory){engine->rank, now, bytes[0], bytes[1]});
 }
 
 static void issue_ready(struct engine *engine, double now)

@@ -16,24 +16,32 @@ void trace_init(struct trace *trace)
 void trace_free(struct trace *trace)
 {
         free(trace->records);
+        free(trace->memory);
         trace_init(trace);
 }
 
-void trace_clear(struct trace *trace)
+/* Room for one more; a trace with holes would be worse than none. */
+static void *grow(void *items, int64_t count, int64_t *capacity, size_t size)
 {
-        trace->count = 0;
+        if (count < *capacity)
+                return items;
+        *capacity = *capacity ? 2 * *capacity : 256;
+        items = realloc(items, (size_t)*capacity * size);
+        if (!items)
+                abort();
+        return items;
 }
 
 void trace_add(struct trace *trace, const struct trace_record *record)
 {
-        if (trace->count == trace->capacity) {
-                int64_t capacity = trace->capacity ? 2 * trace->capacity : 256;
-                trace->records = realloc(trace->records, (size_t)capacity * sizeof *trace->records);
-                if (!trace->records) /* a trace with holes would be worse than none */
-                        abort();
-                trace->capacity = capacity;
-        }
+        trace->records = grow(trace->records, trace->count, &trace->capacity, sizeof *record);
         trace->records[trace->count++] = *record;
+}
+
+void trace_add_memory(struct trace *trace, const struct trace_memory *memory)
+{
+        trace->memory = grow(trace->memory, trace->memory_count, &trace->memory_capacity, sizeof *memory);
+        trace->memory[trace->memory_count++] = *memory;
 }
 
 /* chrome://tracing's own colour names; Perfetto colours by the event's name. */
@@ -108,6 +116,15 @@ static void write_record(const struct trace_record *r, FILE *out)
                 (unsigned long long)r->order);
 }
 
+/* A counter: the viewers draw it as areas on top of each other. */
+static void write_memory(const struct trace_memory *m, FILE *out)
+{
+        fprintf(out,
+                "{\"ph\":\"C\",\"name\":\"device bytes in use\",\"pid\":%d,\"ts\":%.3f,"
+                "\"args\":{\"activations\":%lld,\"messages\":%lld}},\n",
+                m->rank, m->seconds * 1e6, (long long)m->activations, (long long)m->messages);
+}
+
 int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
                 struct rv_error_info *err)
 {
@@ -125,6 +142,8 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
                 file_writer_abandon(&writer);
                 return rc;
         }
+        for (int64_t i = 0; i < trace->memory_count; i++)
+                write_memory(&trace->memory[i], out);
         for (int64_t i = 0; i < trace->count; i++) {
                 write_record(&trace->records[i], out);
                 fputs(i + 1 < trace->count ? ",\n" : "\n", out);

@@ -19,9 +19,18 @@ struct trace_record {
         uint64_t order; /* issue order on its rank */
 };
 
+/* Device bytes in use on a rank from a moment on, of what comes and goes. */
+struct trace_memory {
+        int rank;
+        double seconds;
+        int64_t activations, messages;
+};
+
 struct trace {
         struct trace_record *records;
         int64_t count, capacity;
+        struct trace_memory *memory;
+        int64_t memory_count, memory_capacity;
         int pp;         /* set by trace_read: stages of a pipeline, */
         char world[16]; /* and where it was recorded */
 };
@@ -29,7 +38,7 @@ struct trace {
 void trace_init(struct trace *trace);
 void trace_free(struct trace *trace);
 void trace_add(struct trace *trace, const struct trace_record *record);
-void trace_clear(struct trace *trace);
+void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
 
 /* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the
  * nanosecond; args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order. One event a line,

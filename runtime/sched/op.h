@@ -6,13 +6,12 @@
 
 enum op_kind {
         OP_LOAD,               /* host to device: the batch's tokens (first stage) and targets (last) */
-        OP_RECEIVE_ACTIVATION, /* into input buffer `buffer`; the driver fills in `micro_batch` on completion
-                                */
-        OP_FORWARD,            /* input buffer `buffer` (-1 on the first stage) -> slot `slot` */
-        OP_SEND_ACTIVATION,    /* the output of slot `slot` to the next stage */
-        OP_RECEIVE_GRADIENT,   /* into gradient buffer `buffer`; the driver fills in `micro_batch` */
-        OP_BACKWARD,           /* slot `slot`, gradient buffer `buffer` (transformed in place); see `parts` */
-        OP_SEND_GRADIENT,      /* gradient buffer `buffer` to the previous stage */
+        OP_RECEIVE_ACTIVATION, /* into `input`; the driver fills in `micro_batch` on completion */
+        OP_FORWARD,            /* `input` (-1 on the first stage) -> `slot` */
+        OP_SEND_ACTIVATION,    /* the output of `slot` to the next stage */
+        OP_RECEIVE_GRADIENT,   /* into `gradient`; the driver fills in `micro_batch` on completion */
+        OP_BACKWARD,           /* of `slot`, `gradient` transformed in place; see `parts` */
+        OP_SEND_GRADIENT,      /* `gradient` to the previous stage */
         OP_ALLREDUCE,          /* sum parameters' gradients [offset, offset + count) over `group` */
         OP_NORM,               /* squared norm of this stage's gradients */
         OP_REDUCE_SCALARS,     /* over all ranks: squared norm and loss */

@@ -45,7 +45,7 @@ struct core {
  * (0: free), then by chunk whether its all-reduce is done. */
 struct core_tables {
         struct arrival *queue;                 /* [inputs + slots + gradients] */
-        int *input_of, *slot_of, *gradient_of; /* [micro_batches] each; -1: none */
+        int *input_of, *slot_of, *gradient_of; /* [micro_batches] each, once known */
         int *input_users, *slot_users, *gradient_users;
         int *chunk_done;
 };

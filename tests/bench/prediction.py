@@ -3,7 +3,7 @@
 seen) and predicts each with the profile. Two passes over all of them in turn, so that a machine that drifts does so for
 all. Exit status 1 if the median error of the time per batch is above 5 % or the worst above 12 %.
 
-    tests/bench/prediction.py [--out FOLDER] [--quick]        (make bench-prediction)
+    tests/bench/prediction.py [--out FOLDER] [--steps K]        (make bench-prediction)
 """
 import argparse
 import json
@@ -77,7 +77,7 @@ def main():
         seconds = [r["batch_seconds"]["median"] for r in reports]
         spread.append(abs(seconds[0] - seconds[1]) / min(seconds))
         pairs += [predicted, measured[name][0], predicted, measured[name][1]]
-    print(f"the two passes of a configuration differ by {100 * statistics.median(spread):.1f} % in the median, "
+    print(f"{len(spread)} configurations, each run twice; the two passes of a configuration differ by {100 * statistics.median(spread):.1f} % in the median, "
           f"{100 * max(spread):.1f} % at most\n")
     status, out, err = ranvier.run(["compare", *pairs, "--plot", os.path.join(folder, "prediction.png"), "--csv",
                                     os.path.join(folder, "prediction.csv"), "--max-median-error", 5,

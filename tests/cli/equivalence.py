@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import ranvier
 import text
 
-GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4)]
+GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4), (2, 3)]
 STEPS = 20
 TOLERANCE = 1e-5  # relative
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The scheduling core is pure: its objects need nothing but a few functions of the C library, it links alone, and the
-# programs of both worlds contain these very objects.
+# programs of both worlds are linked from the same archive.
 build=$(dirname "$RANVIER_BIN")
 echo "1..3"
 allowed='memcpy|memmove|memset|memcmp|strcmp|__assert_fail|__asan_.*|__ubsan_.*|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_'
@@ -19,12 +19,12 @@ else
         echo "not ok 2 - all of the core links with nothing but the C library"
 fi
 
-# The same object code: each function of the core has the same size in both programs as in the archive.
+# The archive is linked into both: each of its functions is in both programs, with the same size.
 sizes() { nm -S --defined-only "$1" | awk 'NF == 4 && $3 ~ /[tT]/ { print $4, $2 }' | grep -E "^(core_|optimizer_|policy_)" | sort -u; }
 sizes "$build/libcore.a" >"$alone"
 if [ -s "$alone" ] && [ -z "$(sizes "$RANVIER_BIN/ranvier-train" | comm -13 - "$alone")" ] &&
         [ -z "$(sizes "$RANVIER_BIN/ranvier-sim" | comm -13 - "$alone")" ]; then
-        echo "ok 3 - ranvier-train and ranvier-sim carry the same core"
+        echo "ok 3 - ranvier-train and ranvier-sim carry the functions of this archive, size by size"
 else
-        echo "not ok 3 - ranvier-train and ranvier-sim carry the same core"
+        echo "not ok 3 - ranvier-train and ranvier-sim carry the functions of this archive, size by size"
 fi

@@ -8,7 +8,11 @@ out=${OUT:-demo}
 steps=${STEPS:-1300}
 bin=$1
 mkdir -p "$out"
-exec > >(tee "$out/report.txt")
+if [ -z "${RANVIER_DEMO_TEE:-}" ]; then # once more, with what it prints also in a file
+        set -o pipefail
+        RANVIER_DEMO_TEE=1 "$0" "$@" | tee "$out/report.txt"
+        exit
+fi
 PATH=$bin:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers run as root
 

@@ -4,11 +4,11 @@
 CC      ?= gcc
 PREFIX  ?= /usr/local
 BUILD   := build$(if $(SAN),/san)
-MPIRUN  ?= mpirun
+ARCH    ?= -march=native
 
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 comma   := ,
-OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 -march=native -g)
+OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 $(ARCH) -g)
 CFLAGS  ?=
 ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
 LDFLAGS_ALL = -pthread $(if $(SAN),-fsanitize=address$(comma)undefined) $(LDFLAGS)

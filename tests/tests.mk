@@ -8,4 +8,8 @@ TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(TEST_BINARIES)
 	@RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
-.PHONY: run-tests
+
+# Every interleaving, also those that take minutes.
+test-exhaustive: $(BUILD)/tests/test_interleavings
+	@RANVIER_EXHAUSTIVE=1 tests/run.sh $<
+.PHONY: run-tests test-exhaustive

@@ -95,7 +95,7 @@ static double run_here(const struct job *job)
 {
         sg_host_t hosts[512];
         struct rv_error_info err;
-        if (network_open(&job->platform, job->ranks, hosts, &err))
+        if (network_open(&job->platform, job->ranks, 1, hosts, &err))
                 return -1;
         for (int i = 0; i < job->messages; i++) {
                 start(sender, job, i, hosts[job->from[i]]);

@@ -1,6 +1,7 @@
 #include "calibrate/profile.h"
 
 #include "models/file.h"
+#include "models/version.h"
 
 #include <float.h>
 #include <stdarg.h>
@@ -460,11 +461,12 @@ static json_t *load_json(const struct profile_load *load)
 
 int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
-        json_t *document = json_pack("{s:s, s:s, s:s, s:b, s:s, s:i, s:f, s:I}", "ranvier", "0.1.0", "kind",
-                                     "profile", "device", profile->device, "measured", profile->measured,
-                                     "source", profile->source, "element_bytes", profile->element_bytes,
-                                     "peak_flops_per_second", profile->peak_flops_per_second,
-                                     "device_memory_bytes", (json_int_t)profile->device_memory_bytes);
+        json_t *document =
+                json_pack("{s:s, s:s, s:s, s:b, s:s, s:i, s:f, s:I}", "ranvier", RANVIER_VERSION, "kind",
+                          "profile", "device", profile->device, "measured", profile->measured, "source",
+                          profile->source, "element_bytes", profile->element_bytes, "peak_flops_per_second",
+                          profile->peak_flops_per_second, "device_memory_bytes",
+                          (json_int_t)profile->device_memory_bytes);
         if (!document)
                 return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
         if (profile->machine)

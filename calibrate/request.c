@@ -49,15 +49,6 @@ struct words {
                 *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
 };
 
-static int parse_one(const char *option, const char *text, int most, int *value, struct rv_error_info *err)
-{
-        int64_t number = 0;
-        int rc = options_parse_int(option, text, 1, most, &number, err);
-        if (rc == RV_OK)
-                *value = (int)number;
-        return rc;
-}
-
 /* The next element of a list "a,b,c" into `word`; NULL after the last. */
 static const char *next_word(const char *list, char *word, size_t word_size)
 {
@@ -75,22 +66,12 @@ static int parse_list(const char *option, const char *text, struct request_list 
                 if (list->count == REQUEST_LIST)
                         return rv_fail(err, RV_EINPUT, "%s: more than %d values", option, REQUEST_LIST);
                 text = next_word(text, word, sizeof word);
-                int rc = parse_one(option, word, 1 << 20, &list->values[list->count], err);
+                int rc = options_parse_count(option, word, 1, 1 << 20, &list->values[list->count], err);
                 if (rc != RV_OK)
                         return rc;
                 list->count++;
         }
         return RV_OK;
-}
-
-static int parse_device(const char *text, struct rv_error_info *err)
-{
-        if (strcmp(text, "cpu") == 0)
-                return RV_OK;
-        if (strcmp(text, "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--device cuda is not built yet; --device cpu is");
-        return rv_fail(err, RV_EINPUT, "--device: '%s' is not known; there is cpu (and, not built yet, cuda)",
-                       text);
 }
 
 static int parse_option(struct words *words, int key, const char *text, struct rv_error_info *err)
@@ -104,9 +85,9 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 request->quick = true;
                 return RV_OK;
         case KEY_RANKS:
-                return parse_one("--ranks", text, MOST_RANKS, &words->ranks, err);
+                return options_parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
         case KEY_DEVICE:
-                return parse_device(text, err);
+                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0}, err);
         case KEY_MODEL:
                 request->models = text;
                 return RV_OK;
@@ -120,7 +101,7 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 return options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40,
                                          &request->bucket_parameters, err);
         default:
-                return parse_one("--threads", text, 4096, &request->threads, err);
+                return options_parse_count("--threads", text, 1, 4096, &request->threads, err);
         }
 }
 

@@ -349,6 +349,15 @@ int file_check_writable(const char *path, struct rv_error_info *err)
         return RV_OK;
 }
 
+int file_check_printed(struct rv_error_info *err)
+{
+        errno = 0;
+        if (fflush(stdout) == 0 && !ferror(stdout))
+                return RV_OK;
+        return rv_fail(err, RV_ESYSTEM, "standard output could not be written%s%s", errno ? ": " : "",
+                       errno ? strerror(errno) : "");
+}
+
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err)
 {
         struct file_writer writer;

@@ -66,6 +66,9 @@ struct file_use {
  * that is written. */
 int file_check_uses(const struct file_use *uses, int count, struct rv_error_info *err);
 
+/* At the end of a command: whether all that was printed to standard output arrived. */
+int file_check_printed(struct rv_error_info *err);
+
 /* Writes a JSON document through a file_writer, indented, reals with 17 significant digits. */
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err);
 

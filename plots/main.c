@@ -137,6 +137,8 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
         if ((o->csv && compare_write_csv(runs, count, o->csv, err)) ||
             (o->plot && figures_predicted_measured(o->plot, runs, count, err)))
                 return complain("compare", err);
+        if (file_check_printed(err))
+                return complain("compare", err);
         return check_limit("median", summary.median_percent, o->max_median_percent) |
                check_limit("worst", summary.worst_percent, o->max_worst_percent);
 }

@@ -1,7 +1,7 @@
 /* `ranvier`: a dispatcher, as git is. The commands are programs of their own beside it (or in libexec),
  * because SimGrid and Open MPI cannot live in one process. */
 #include "models/file.h"
-#include "runtime/engine/report.h"
+#include "models/version.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -161,15 +161,25 @@ static int run_command(const struct command *command, int count, char **argument
         return status;
 }
 
+/* The status of a command that only prints. */
+static int end_of_print(void)
+{
+        struct rv_error_info err;
+        if (file_check_printed(&err) == RV_OK)
+                return 0;
+        fprintf(stderr, "ranvier: %s\n", err.sentence);
+        return STATUS_FAILED;
+}
+
 int main(int argc, char **argv)
 {
         if (argc < 2 || strcmp(argv[1], "--help") == 0 || (strcmp(argv[1], "help") == 0 && argc == 2)) {
                 print_help();
-                return 0;
+                return end_of_print();
         }
         if (strcmp(argv[1], "--version") == 0) {
                 printf("ranvier %s\n", RANVIER_VERSION);
-                return 0;
+                return end_of_print();
         }
         if (strcmp(argv[1], "help") == 0) { /* `ranvier help train` is `ranvier train --help` */
                 argv[1] = argv[2];

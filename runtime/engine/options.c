@@ -1,6 +1,7 @@
 #include "runtime/engine/options.h"
 
-#include "runtime/engine/report.h"
+#include "models/file.h"
+#include "models/version.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -10,7 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824, MOST_UPDATES = 1 << 24 };
+enum {
+        LARGEST_GRID = 1048576,
+        LARGEST_BATCH = 1073741824,
+        MOST_UPDATES = 1 << 24,
+        MOST_MICRO_BATCHES = 1 << 24
+};
 
 /* Keys of options without a short form. */
 enum key {
@@ -104,6 +110,30 @@ int options_parse_int(const char *option, const char *text, int64_t least, int64
         return 0;
 }
 
+int options_parse_count(const char *option, const char *text, int least, int most, int *value,
+                        struct rv_error_info *err)
+{
+        int64_t number = 0;
+        int rc = options_parse_int(option, text, least, most, &number, err);
+        if (rc == 0)
+                *value = (int)number;
+        return rc;
+}
+
+char *options_command_line(const char *name, int argc, char **argv)
+{
+        size_t size = strlen(name) + 1;
+        for (int i = 1; i < argc; i++)
+                size += strlen(argv[i]) + 1;
+        char *line = malloc(size);
+        if (!line)
+                return NULL;
+        strcpy(line, name);
+        for (int i = 1; i < argc; i++)
+                strcat(strcat(line, " "), argv[i]);
+        return line;
+}
+
 int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err)
 {
         if (!*text)
@@ -141,30 +171,20 @@ int options_parse_bytes(const char *text, int64_t *bytes)
         return -1;
 }
 
-static int parse_int(struct options *o, const char *option, const char *text, int64_t most, int *value)
-{
-        int64_t number = 0;
-        int rc = options_parse_int(option, text, 1, most, &number, &o->error);
-        if (rc == 0)
-                *value = (int)number;
-        return rc;
-}
-
-/* An option of which only the value `built` exists so far, and `later` are known by name. */
-static int parse_only(struct options *o, const char *option, const char *text, const char *built,
-                      const char *const *later)
+int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
+                       struct rv_error_info *err)
 {
         if (strcmp(text, built) == 0)
                 return 0;
         for (const char *const *name = later; *name; name++)
                 if (strcmp(text, *name) == 0)
-                        return rv_fail(&o->error, RV_ENOTBUILT, "%s %s is not built yet; %s %s is", option,
-                                       text, option, built);
+                        return rv_fail(err, RV_ENOTBUILT, "%s %s is not built yet; %s %s is", option, text,
+                                       option, built);
         char known[128] = "";
         for (const char *const *name = later; *name; name++)
                 snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", *name);
-        return rv_fail(&o->error, RV_EINPUT, "%s: '%s' is not known; there is %s (and, not built yet%s)",
-                       option, text, built, known);
+        return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there is %s (and, not built yet%s)", option,
+                       text, built, known);
 }
 
 /* The same, for options that count: 1 (or 0) is what there is, more comes later. */
@@ -223,15 +243,18 @@ static int parse_later(struct options *o, int key, const char *text)
         case KEY_ZERO:
                 return parse_only_int(o, "--zero", text, 0);
         case KEY_P2P:
-                return parse_only(o, "--p2p", text, "async", (const char *const[]){"blocking", 0});
+                return options_parse_only("--p2p", text, "async", (const char *const[]){"blocking", 0},
+                                          &o->error);
         case KEY_PRECISION:
-                return parse_only(o, "--precision", text, "fp32", (const char *const[]){"mixed", 0});
+                return options_parse_only("--precision", text, "fp32", (const char *const[]){"mixed", 0},
+                                          &o->error);
         case KEY_RECOMPUTE:
-                return parse_only(o, "--recompute", text, "none",
-                                  (const char *const[]){"selective", "full", 0});
+                return options_parse_only("--recompute", text, "none",
+                                          (const char *const[]){"selective", "full", 0}, &o->error);
         default:
                 assert(key == KEY_DEVICE);
-                return parse_only(o, "--device", text, "cpu", (const char *const[]){"cuda", 0});
+                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0},
+                                          &o->error);
         }
 }
 
@@ -241,22 +264,24 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         int rc;
         switch (key) {
         case KEY_PP:
-                return parse_int(o, "--pp", text, LARGEST_GRID, &o->pp);
+                return options_parse_count("--pp", text, 1, LARGEST_GRID, &o->pp, &o->error);
         case KEY_DP:
-                return parse_int(o, "--dp", text, LARGEST_GRID, &o->dp);
+                return options_parse_count("--dp", text, 1, LARGEST_GRID, &o->dp, &o->error);
         case KEY_MICRO_BATCH_SIZE:
-                return parse_int(o, "--micro-batch-size", text, LARGEST_GRID, &o->micro_batch_size);
+                return options_parse_count("--micro-batch-size", text, 1, LARGEST_GRID, &o->micro_batch_size,
+                                           &o->error);
         case KEY_BATCH_SIZE:
                 rc = options_parse_int("--batch-size", text, 1, LARGEST_BATCH, &number, &o->error);
                 if (rc == 0)
                         o->batch_size = number;
                 return rc;
         case KEY_SEQ_LEN:
-                return parse_int(o, "--seq-len", text, LARGEST_BATCH, &o->seq_len);
+                return options_parse_count("--seq-len", text, 1, LARGEST_BATCH, &o->seq_len, &o->error);
         case KEY_SCHEDULE:
                 return parse_schedule(o, text);
         case KEY_PIPELINE_LIMIT:
-                return parse_int(o, "--pipeline-limit", text, LARGEST_BATCH, &o->pipeline_limit);
+                return options_parse_count("--pipeline-limit", text, 1, LARGEST_BATCH, &o->pipeline_limit,
+                                           &o->error);
         case KEY_CLIP:
                 return parse_clip(o, text);
         case KEY_BUCKET_PARAMS:
@@ -265,7 +290,8 @@ static int parse_plan_option(struct options *o, int key, const char *text)
                         o->bucket_parameters = number;
                 return rc;
         case KEY_ALLREDUCE_BUCKETS:
-                return parse_int(o, "--allreduce-buckets", text, LARGEST_GRID, &o->allreduce_buckets);
+                return options_parse_count("--allreduce-buckets", text, 1, LARGEST_GRID,
+                                           &o->allreduce_buckets, &o->error);
         case KEY_REPORT:
                 return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:
@@ -301,6 +327,11 @@ static int micro_batches(const struct options *o)
 /* What is sound by itself, and too large to be counted or scheduled. */
 static int check_sizes(const struct options *o, struct rv_error_info *err)
 {
+        if (micro_batches(o) > MOST_MICRO_BATCHES)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld makes %d micro-batches a pipeline, at most %d are "
+                               "scheduled: a larger --micro-batch-size makes fewer",
+                               (long long)o->batch_size, micro_batches(o), MOST_MICRO_BATCHES);
         struct memory_plan memory = options_memory(o, 0); /* the stage that stores the most */
         if (!memory_countable(&o->gpt, &memory))
                 return rv_fail(err, RV_EPLAN,
@@ -509,7 +540,7 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
         if (context.asked) {
                 if (!quiet)
                         print_help(&context.outer, argv[0], context.asked);
-                return OPTIONS_DONE;
+                return file_check_printed(context.err) ? context.err->code : OPTIONS_DONE;
         }
         if (context.err->code)
                 return context.err->code;

@@ -31,8 +31,8 @@ void options_init(struct options *options);
  * options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can be
  * wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
  * sentence here. Help is printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with
- * "ranvier-x" read as "ranvier x". Returns 0, OPTIONS_DONE (help was asked for: exit 0), or RV_EINPUT,
- * RV_ENOTBUILT (exit 2). */
+ * "ranvier-x" read as "ranvier x". Returns 0, OPTIONS_DONE (help was asked for: exit 0), RV_EINPUT,
+ * RV_ENOTBUILT (exit 2), or RV_ESYSTEM (help could not be printed). */
 enum { OPTIONS_DONE = 1 };
 int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
                   struct rv_error_info *err);
@@ -66,5 +66,17 @@ int options_parse_path(const char *option, const char *text, const char **path, 
 /* Parses a whole number in [least, most]; on failure says `option`, what was found and what is right. */
 int options_parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
                       struct rv_error_info *err);
+/* The same where `most` is an int's. */
+int options_parse_count(const char *option, const char *text, int least, int most, int *value,
+                        struct rv_error_info *err);
+
+/* Checks the argument of an option of which only the value `built` exists so far; `later` (to a NULL) are
+ * known by name. */
+int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
+                       struct rv_error_info *err);
+
+/* The command line as it was written, for the report, with `name` for argv[0]. The caller frees it; NULL: no
+ * memory. */
+char *options_command_line(const char *name, int argc, char **argv);
 
 #endif

@@ -2,10 +2,9 @@
 #ifndef RANVIER_RUNTIME_ENGINE_REPORT_H
 #define RANVIER_RUNTIME_ENGINE_REPORT_H
 
+#include "models/version.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
-
-#define RANVIER_VERSION "0.1.0"
 
 struct report {
         const char *world; /* "real" or "simulated" */

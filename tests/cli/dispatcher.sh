@@ -21,7 +21,7 @@ check() {
         fi
 }
 
-echo 1..13
+echo 1..16
 check "help lists the commands" 0 '^  simulate +[a-z]' "$ranvier" --help
 check "help shows a workflow" 0 'ranvier compare predicted.json measured.json' "$ranvier" --help
 check "no command is answered with help" 0 '^Usage: ranvier COMMAND' "$ranvier"
@@ -30,6 +30,12 @@ check "a misspelt command is answered with the nearest" 2 "'simulat'; the neares
 check "an unknown option is refused" 2 'unknown option --nonsense' "$ranvier" --nonsense
 check "sweep is refused by name" 2 '^ranvier: sweep is not built yet$' "$ranvier" sweep --gpus 48
 check "validate is refused by name" 2 '^ranvier: validate is not built yet$' "$ranvier" validate
+
+for words in --version --help "train --help"; do
+        # shellcheck disable=SC2016,SC2086
+        check "what '$words' cannot print is a failure" 1 '^ranvier( train)?: standard output could not be written' \
+                bash -c 'exec "$@" >/dev/full' bash "$ranvier" $words
+done
 
 # An installation of its own: programs in libexec that print what they are given.
 mkdir -p "$folder/bin" "$folder/libexec/ranvier"

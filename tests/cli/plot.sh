@@ -33,7 +33,7 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..20"
+echo "1..21"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
@@ -179,3 +179,6 @@ PATH=$work/bin "$plot" plot memory figures/memory.png measured-1.json 2>complain
 check "a gnuplot that fails half-way leaves the old figure as it was"
 [ -z "$(ls temporary)" ] && [ -z "$(find figures -type f ! -name '*.png' ! -name '*.svg')" ]
 check "no temporary file is left"
+said=$("$plot" compare predicted-1.json measured-1.json 2>&1 >/dev/full)
+[ $? -eq 1 ] && [ "$said" = "ranvier compare: standard output could not be written: No space left on device" ]
+check "a comparison that cannot be printed is a failure"

@@ -106,6 +106,9 @@ static const struct {
         {"gpt-100b --micro-batch-size 1048576 --batch-size 1073741824 --schedule gpipe", 1, RV_EPLAN,
          "a rank of this plan needs more than an exbibyte (2^60 bytes): gpt-100b with --seq-len 512, "
          "--micro-batch-size 1048576 and 1024 of them stored is too large"},
+        {"tiny --micro-batch-size 1 --batch-size 16777217", 1, RV_EPLAN,
+         "--batch-size 16777217 makes 16777217 micro-batches a pipeline, at most 16777216 are scheduled: a "
+         "larger --micro-batch-size makes fewer"},
         {GOOD "--device cuda", 1, RV_ENOTBUILT, "--device cuda is not built yet; --device cpu is"},
         {"", 1, RV_EINPUT,
          "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json"},

@@ -1,5 +1,7 @@
 #include "calibrate/machine.h"
 
+#include "runtime/device/device.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +30,6 @@ static void cpuinfo(const char *key, char *value, size_t value_size)
                 fclose(stream);
 }
 
-int64_t machine_memory_bytes(void)
-{
-        return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-}
-
 json_t *machine_describe(int threads)
 {
         char cpu[128], date[32];
@@ -45,7 +42,7 @@ json_t *machine_describe(int threads)
         bool known = uname(&system) == 0;
         return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:i, s:s}", "cpu", cpu, "cores",
                          (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
-                         (json_int_t)machine_memory_bytes(), "system", known ? system.release : "unknown",
+                         (json_int_t)device_cpu_memory_bytes(), "system", known ? system.release : "unknown",
                          "compiler",
 #ifdef __clang__
                          "clang " __clang_version__,

@@ -9,6 +9,7 @@
 #include "calibrate/request.h"
 #include "calibrate/samples.h"
 #include "models/file.h"
+#include "runtime/device/device.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/report.h"
 
@@ -31,6 +32,7 @@ struct session {
         struct net *net;
         struct request request;
         struct family family;
+        int64_t memory_bytes; /* of the first rank's machine */
         const struct effort *effort;
         struct samples loads[MOST_LOADS];
         int load_count;
@@ -217,7 +219,7 @@ static struct profile make_profile(struct session *s)
         struct profile profile = {.device = "cpu",
                                   .measured = true,
                                   .element_bytes = s->family.runs[0].plan.element_bytes,
-                                  .device_memory_bytes = machine_memory_bytes() / s->net->ranks,
+                                  .device_memory_bytes = s->memory_bytes / s->net->ranks,
                                   .machine = machine_describe(s->request.threads),
                                   .load_count = s->load_count};
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
@@ -332,6 +334,7 @@ static int write_profile(struct session *s, struct rv_error_info *err)
                         printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",
                                missing, missing == 1 ? "" : "s");
                 printf("\nprofile written to %s (%.0f s)\n", s->request.out, samples_clock() - s->began);
+                rc = file_check_printed(err);
         }
         profile_free(&profile);
         return rc;
@@ -339,20 +342,14 @@ static int write_profile(struct session *s, struct rv_error_info *err)
 
 /* ---- the command ---- */
 
-/* What only the first rank can know, told to all. */
-static int agree(struct net *net, int rc)
-{
-        net->ops->broadcast(net, &rc, sizeof rc, 0);
-        return rc;
-}
-
 /* Finds what is to be measured by the request's ranks. */
 static int find_family(struct session *s, struct rv_error_info *err)
 {
         /* A quarter of the memory, shared by all ranks: a run needs room beside what is measured. */
-        return family_init(&s->family, &s->request, machine_memory_bytes() / 4 / s->request.ranks, err);
+        return family_init(&s->family, &s->request, s->memory_bytes / 4 / s->request.ranks, err);
 }
 
+/* Without a word to the other ranks. */
 static int prepare(struct session *s, struct rv_error_info *err)
 {
         int rc = find_family(s, err);
@@ -365,16 +362,20 @@ static int prepare(struct session *s, struct rv_error_info *err)
         s->passes = calloc((size_t)s->family.run_count, sizeof *s->passes);
         if (!s->passes)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d runs", s->family.run_count);
-        return agree(s->net, s->net->rank == 0 ? request_check_out(&s->request, err) : RV_OK);
+        return s->net->rank == 0 ? request_check_out(&s->request, err) : RV_OK;
 }
 
+/* All ranks measure the same family, also where one has more memory than another, and all or none begin. */
 static int calibrate(struct session *s, struct rv_error_info *err)
 {
-        int rc = prepare(s, err);
+        struct net *net = s->net;
+        s->memory_bytes = device_cpu_memory_bytes();
+        net->ops->broadcast(net, &s->memory_bytes, sizeof s->memory_bytes, 0);
+        int rc = net_agree(net, prepare(s, err), err);
         if (rc != RV_OK)
                 goto out;
         measure(s);
-        rc = agree(s->net, s->net->rank == 0 ? write_profile(s, err) : RV_OK);
+        rc = net_agree(net, net->rank == 0 ? write_profile(s, err) : RV_OK, err);
 out:
         for (int i = 0; i < s->load_count; i++)
                 samples_free(&s->loads[i]);
@@ -388,7 +389,7 @@ out:
 static int start(int argc, char **argv)
 {
         struct rv_error_info err = {0};
-        struct session session = {0};
+        struct session session = {.memory_bytes = device_cpu_memory_bytes()};
         int rc = request_parse(&session.request, argc, argv, 0, false, &err);
         if (rc == OPTIONS_DONE)
                 return 0;
@@ -415,12 +416,12 @@ int main(int argc, char **argv)
                 return rv_exit_status(&err);
         }
         int rc = request_parse(&session.request, argc, argv, net->ranks, net->rank != 0, &err);
-        if (rc == RV_OK)
+        bool done = rc == OPTIONS_DONE;
+        rc = net_agree(net, done ? RV_OK : rc, &err);
+        if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);
-        if (rc < 0 && net->rank == 0)
+        if (rc && net->rank == 0)
                 fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);
-        if (rc < 0 && err.code == RV_OK)
-                err.code = (enum rv_error)rc; /* the first rank's */
         net->ops->close(net);
-        return rc < 0 ? rv_exit_status(&err) : 0;
+        return rc ? rv_exit_status(&err) : 0;
 }

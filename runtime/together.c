@@ -31,23 +31,6 @@ static void transfer(struct net *net, void *buffer, int64_t bytes, int from, int
         }
 }
 
-int together_agree(struct net *net, int rc, struct rv_error_info *err)
-{
-        struct rv_error_info mine = {0}, *all = NULL, first = {0};
-        if (rc)
-                mine = *err;
-        if (net->rank == 0)
-                all = calloc((size_t)net->ranks, sizeof *all);
-        net->ops->gather(net, &mine, sizeof mine, all);
-        for (int i = 0; all && i < net->ranks && first.code == RV_OK; i++)
-                first = all[i];
-        free(all);
-        net->ops->broadcast(net, &first, sizeof first, 0);
-        if (first.code != RV_OK)
-                *err = first;
-        return first.code;
-}
-
 /* Brings every other rank's items to rank 0, in the order of ranks; `add` takes each there. */
 static void bring(struct net *net, void *items, int64_t count, int64_t size, struct trace *trace,
                   void (*add)(struct trace *, const void *))
@@ -148,5 +131,5 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
                         rc = late.code;
                 }
         }
-        return together_agree(net, rc, err);
+        return net_agree(net, rc, err);
 }

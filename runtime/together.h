@@ -1,5 +1,5 @@
-/* What ranks do together outside the batch: agree on errors, and bring to rank 0 what it writes. Collective:
- * every rank calls, in the same order. */
+/* What ranks do together outside the batch: bring to rank 0 what it writes. Collective: every
+ * rank calls, in the same order. */
 #ifndef RANVIER_RUNTIME_TOGETHER_H
 #define RANVIER_RUNTIME_TOGETHER_H
 
@@ -7,10 +7,6 @@
 #include "runtime/net/net.h"
 #include "runtime/nn/nn.h"
 #include "runtime/sched/plan.h"
-
-/* Whether any rank has failed: then every rank gets the error of the first that did (its code is returned,
- * and `err` filled), so that all stop alike and one can print. `rc`: this rank's, 0 or negative. */
-int together_agree(struct net *, int rc, struct rv_error_info *err);
 
 /* Adds the records of all other ranks to rank 0's trace. */
 void together_trace(struct net *, struct trace *);

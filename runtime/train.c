@@ -301,7 +301,7 @@ static int finish(struct run *run, struct rv_error_info *err)
                 write_results(run, times, steps - first, memory, err);
         free(times);
         free(memory);
-        return together_agree(run->net, err->code, err);
+        return net_agree(run->net, err->code, err);
 }
 
 /* Each replica's first and last stage share an embedding; each stage's replicas share gradients. */
@@ -322,7 +322,7 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = trainer_open(&run->trainer, &run->settings, run->net, err);
         if (rc == 0)
                 rc = open_log(run, err);
-        rc = together_agree(run->net, rc, err);
+        rc = net_agree(run->net, rc, err);
         if (rc == 0)
                 rc = train(run, err);
         if (rc == 0)
@@ -334,20 +334,6 @@ static int run_training(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
-static char *command_line(int argc, char **argv)
-{
-        size_t size = sizeof "ranvier train";
-        for (int i = 1; i < argc; i++)
-                size += strlen(argv[i]) + 1;
-        char *line = malloc(size);
-        if (!line)
-                abort();
-        strcpy(line, "ranvier train");
-        for (int i = 1; i < argc; i++)
-                strcat(strcat(line, " "), argv[i]);
-        return line;
-}
-
 int main(int argc, char **argv)
 {
         struct rv_error_info err = {0};
@@ -357,10 +343,11 @@ int main(int argc, char **argv)
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
                 return rv_exit_status(&err);
         }
-        run.command = command_line(argc, argv);
-        int rc = train_options_parse(&run.settings, argc, argv, run.net->ranks, run.net->rank > 0, &err);
+        run.command = options_command_line("ranvier train", argc, argv);
+        int rc = run.command ? train_options_parse(&run.settings, argc, argv, run.net, &err)
+                             : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         bool done = rc == OPTIONS_DONE;
-        rc = done ? 0 : together_agree(run.net, rc, &err);
+        rc = done ? 0 : net_agree(run.net, rc, &err);
         if (rc == 0 && !done)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)

@@ -77,16 +77,6 @@ static int parse_real(const char *option, const char *text, double least, double
         return 0;
 }
 
-static int parse_count(const char *option, const char *text, int64_t least, int64_t most, int *value,
-                       struct rv_error_info *err)
-{
-        int64_t number = 0;
-        int rc = options_parse_int(option, text, least, most, &number, err);
-        if (rc == 0)
-                *value = (int)number;
-        return rc;
-}
-
 static int parse_optimizer(struct optim *o, int key, const char *text, struct rv_error_info *err)
 {
         const double below_one = 0.9999999;
@@ -126,13 +116,14 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         case KEY_VALIDATION_FRACTION:
                 return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
         case KEY_VALIDATION_BATCHES:
-                return parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches, err);
+                return options_parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches,
+                                           err);
         case KEY_SEED:
                 rc = options_parse_int("--seed", text, 0, INT64_MAX, &number, err);
                 s->seed = (uint64_t)number;
                 return rc;
         case KEY_THREADS:
-                return parse_count("--threads", text, 1, 4096, &s->threads, err);
+                return options_parse_count("--threads", text, 1, 4096, &s->threads, err);
         case KEY_TOKENS:
                 return parse_real("--tokens", text, 1, 1e18, &s->tokens, err);
         default:
@@ -184,8 +175,9 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
                        ranks == 1 ? "was" : "were", (long long)grid);
 }
 
-/* MPI counts the bytes of a message and the elements of an all-reduce in an int. */
-static int check_messages(const struct options *o, struct rv_error_info *err)
+/* MPI counts the bytes of a message and the elements of an all-reduce in an int, and a message carries its
+ * micro-batch as a tag. */
+static int check_messages(const struct options *o, const struct net *net, struct rv_error_info *err)
 {
         struct plan plan = options_plan(o, false);
         int64_t reduced = plan.embedding_parameters;
@@ -202,6 +194,11 @@ static int check_messages(const struct options *o, struct rv_error_info *err)
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
                                INT_MAX);
+        if (o->pp > 1 && plan.micro_batches - 1 > net->most_micro_batch)
+                return rv_fail(err, RV_EPLAN,
+                               "a pipeline has %d micro-batches, this MPI tells %d apart: a larger "
+                               "--micro-batch-size makes fewer",
+                               plan.micro_batches, net->most_micro_batch + 1);
         if (reduced > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
                                "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "
@@ -221,13 +218,13 @@ static int check_outputs(const struct train_settings *s, struct rv_error_info *e
         return file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
-static int resolve(struct train_settings *s, int ranks, struct rv_error_info *err)
+static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
-        int rc = check_grid(&s->plan, ranks, err);
+        int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
-                rc = options_resolve(&s->plan, ranks, err);
+                rc = options_resolve(&s->plan, net->ranks, err);
         if (rc == 0)
-                rc = check_messages(&s->plan, err);
+                rc = check_messages(&s->plan, net, err);
         if (rc)
                 return rc;
         if (!s->data)
@@ -245,9 +242,10 @@ static int resolve(struct train_settings *s, int ranks, struct rv_error_info *er
         return 0;
 }
 
-int train_options_parse(struct train_settings *s, int argc, char **argv, int ranks, bool quiet,
+int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err)
 {
+        bool quiet = net->rank > 0;
         *s = (struct train_settings){
                 .optim = {.lr = 1e-3,
                           .min_lr = -1,
@@ -267,6 +265,6 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, int ran
         int rc = options_parse(&argp, argc, argv, s, quiet, err);
         if (rc)
                 return rc;
-        rc = resolve(s, ranks, err);
+        rc = resolve(s, net, err);
         return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
 }

@@ -4,9 +4,9 @@
 
 #include "runtime/trainer.h"
 
-/* Fills `settings`, which keeps pointing into argv. Returns 0, OPTIONS_DONE (help was asked for), or a
- * negative rv_error. `quiet`: help is not printed (ranks but the first). */
-int train_options_parse(struct train_settings *settings, int argc, char **argv, int ranks, bool quiet,
+/* Fills `settings`, which keeps pointing into argv, for the ranks of `net`. Returns 0, OPTIONS_DONE (help was
+ * asked for, and printed by the first rank), or a negative rv_error. */
+int train_options_parse(struct train_settings *settings, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err);
 
 #endif

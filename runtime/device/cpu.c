@@ -308,6 +308,11 @@ static int lane_start(struct lane *lane, struct cpu_device *cpu)
         return pthread_create(&lane->thread, NULL, lane_main, lane);
 }
 
+int64_t device_cpu_memory_bytes(void)
+{
+        return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
 struct device *device_cpu_open(int threads, struct rv_error_info *err)
 {
         static const struct device_ops ops = {
@@ -326,7 +331,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 return NULL;
         }
         cpu->base.ops = &ops;
-        cpu->base.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+        cpu->base.memory_bytes = device_cpu_memory_bytes();
         pthread_mutex_init(&cpu->reached_mutex, NULL);
         openblas_set_num_threads(threads);
         for (int i = 0; i < DEVICE_LANES; i++) {

@@ -50,6 +50,9 @@ struct device {
         void *recorder_context;
 };
 
+/* Bytes of this machine's physical memory. */
+int64_t device_cpu_memory_bytes(void);
+
 /* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
  * BLAS threads of the compute lane. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);

@@ -139,6 +139,14 @@ static int count_local_ranks(void)
         return count;
 }
 
+/* A micro-batch travels as the tag of its message. */
+static int largest_tag(void)
+{
+        int *tag, known;
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag, &known);
+        return known ? *tag : 32767; /* which every MPI has at least */
+}
+
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
 {
         int provided;
@@ -156,6 +164,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         MPI_Comm_rank(MPI_COMM_WORLD, &mpi->net.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &mpi->net.ranks);
         mpi->net.local_ranks = count_local_ranks();
+        mpi->net.most_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
         mpi->groups[NET_EMBEDDING] = mpi->groups[NET_DATA] = MPI_COMM_NULL;

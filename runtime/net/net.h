@@ -39,8 +39,14 @@ struct net_ops {
 struct net {
         const struct net_ops *ops;
         int rank, ranks;
-        int local_ranks; /* how many of them share this node's memory, this one too */
+        int local_ranks;      /* how many of them share this node's memory, this one too */
+        int most_micro_batch; /* the largest number that a message can carry */
 };
+
+/* Whether any rank has failed: then every rank gets the error of the first that did (its code is returned,
+ * and `err` filled), so that all stop alike and one can print. `rc`: this rank's, 0 or negative, and `err`
+ * then says why. Collective. */
+int net_agree(struct net *, int rc, struct rv_error_info *err);
 
 /* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING and
  * NET_DATA exist after net_mpi_groups: ranks with the same colour form one, a negative colour is in none. */

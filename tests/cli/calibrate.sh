@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..27"
+echo "1..28"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -113,6 +113,14 @@ refuse "a profile that would replace the model is refused" "--model and --out ar
         --model "tiny,$folder/my.json" --out "$folder/./my.json"
 cmp -s "$folder/my.json" "$folder/my-kept.json"
 report $? "and the model is as it was"
+
+# Ranks that find different things, as on different hosts: all must end, and the first rank says why.
+family="--quick --micro-batch-size 2 --out $folder/x.json"
+# shellcheck disable=SC2086 # words are options
+timeout 60 mpirun --allow-run-as-root --oversubscribe -n 1 "$ranvier" calibrate --model tiny $family : \
+        -n 1 "$ranvier" calibrate --model only-elsewhere $family > "$folder/out" 2> "$folder/err"
+[ $? -eq 2 ] && [ "$(grep -c '^ranvier calibrate: .*only-elsewhere' "$folder/err")" -eq 1 ] && [ ! -e "$folder/x.json" ]
+report $? "what only the second rank finds wrong ends all ranks in one sentence"
 
 # How the ranks are started, with an mpirun that prints what it is given.
 mkdir "$folder/bin"

@@ -7,14 +7,19 @@
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
+#include <simgrid/link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xbt/dynar.h>
 
 /* SimGrid clears a stack without a guard page whole, so guards save memory as well as faults; but each costs
  * two of the 65,530 mappings that Linux allows a process. */
 enum { MOST_GUARDED_LANES = 30000 };
+
+/* Up to so many ranks, every route is tried. */
+enum { MOST_ALL_ROUTES = 64 };
 
 /* The address sanitizer must know every stack, and it knows those of threads. */
 #ifdef __SANITIZE_ADDRESS__
@@ -79,33 +84,69 @@ static int take_hosts(const struct platform *platform, int ranks, sg_host_t *hos
         return 0;
 }
 
-/* Asks for the routes between neighbouring ranks, argc of them; SimGrid ends the process if one is missing.
- */
+struct trial {
+        int ranks, stages;
+};
+
+static bool is_power_of_two(int n)
+{
+        return (n & (n - 1)) == 0;
+}
+
+/* Whether two ranks so far apart, counted around, can send to each other: neighbours in a pipeline; in an
+ * all-reduce of replicas or of all ranks, neighbours of the ring and partners of recursive doubling; the two
+ * ends of a pipeline, which share an embedding. */
+static bool may_send(const struct trial *trial, int distance)
+{
+        return is_power_of_two(distance) || distance == trial->stages - 1 ||
+               (distance % trial->stages == 0 && is_power_of_two(distance / trial->stages));
+}
+
+/* Ends the process if there is no route, or SimGrid does: depending on the kind of zone it says nothing of it
+ * before a message is sent. */
+static void try_route(sg_host_t from, sg_host_t to)
+{
+        xbt_dynar_t links = xbt_dynar_new(sizeof(sg_link_t), NULL);
+        sg_host_get_route(from, to, links);
+        if (xbt_dynar_is_empty(links)) {
+                fprintf(stderr, "there is no route from %s to %s\n", sg_host_get_name(from),
+                        sg_host_get_name(to));
+                _exit(1);
+        }
+        xbt_dynar_free(&links);
+}
+
+/* Tries the routes between ranks. */
 static void try_routes(int argc, char **argv)
 {
         (void)argc, (void)argv;
-        int count = *(int *)sg_actor_self_get_data();
+        const struct trial *trial = sg_actor_self_get_data();
+        int ranks = trial->ranks;
         sg_host_t *all = sg_host_list();
         qsort(all, sg_host_count(), sizeof(sg_host_t), by_name);
-        for (int i = 0; count > 1 && i < count; i++) {
-                sg_host_get_route_latency(all[i], all[(i + 1) % count]);
-                sg_host_get_route_latency(all[(i + 1) % count], all[i]);
+        for (int distance = 1; distance < ranks; distance++) {
+                if (ranks > MOST_ALL_ROUTES && !may_send(trial, distance))
+                        continue;
+                for (int i = 0; i < ranks; i++) {
+                        try_route(all[i], all[(i + distance) % ranks]);
+                        try_route(all[(i + distance) % ranks], all[i]);
+                }
         }
         free(all);
 }
 
 /* In a child: loads the file and uses it; SimGrid ends the child if anything is wrong. */
-static _Noreturn void try_xml(const char *path, int ranks, int complaints)
+static _Noreturn void try_xml(const char *path, int ranks, int stages, int complaints)
 {
         dup2(complaints, STDERR_FILENO);
         start_simgrid(ranks);
         simgrid_load_platform(path);
-        int count = (int)sg_host_count() < ranks ? (int)sg_host_count() : ranks;
-        if (count == 0) /* the parent says so */
+        struct trial trial = {(int)sg_host_count() < ranks ? (int)sg_host_count() : ranks, stages};
+        if (trial.ranks == 0) /* the parent says so */
                 _exit(0);
         sg_host_t *all = sg_host_list();
         sg_actor_t actor = sg_actor_init("try", all[0]);
-        sg_actor_set_data(actor, &count);
+        sg_actor_set_data(actor, &trial);
         sg_actor_start_(actor, try_routes, 0, NULL);
         free(all);
         simgrid_run();
@@ -124,7 +165,7 @@ static void find_complaint(char *text, char **begin)
         (*begin)[strcspn(*begin, "\n")] = 0;
 }
 
-static int check_xml(const char *path, int ranks, struct rv_error_info *err)
+static int check_xml(const char *path, int ranks, int stages, struct rv_error_info *err)
 {
         char text[4096], *complaint;
         size_t length = 0;
@@ -134,7 +175,7 @@ static int check_xml(const char *path, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_ESYSTEM, "no pipe to try %s: %s", path, strerror(errno));
         pid_t child = fork();
         if (child == 0)
-                try_xml(path, ranks, ends[1]);
+                try_xml(path, ranks, stages, ends[1]);
         close(ends[1]);
         while ((got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
                 length += (size_t)got;
@@ -165,11 +206,12 @@ static int load_generated(const struct platform *platform, int ranks, struct rv_
         return rc;
 }
 
-int network_open(const struct platform *platform, int ranks, sg_host_t *hosts, struct rv_error_info *err)
+int network_open(const struct platform *platform, int ranks, int stages, sg_host_t *hosts,
+                 struct rv_error_info *err)
 {
         int rc = 0;
         if (platform->xml[0])
-                rc = check_xml(platform->xml, ranks, err);
+                rc = check_xml(platform->xml, ranks, stages, err);
         if (rc)
                 return rc;
         start_simgrid(ranks);

@@ -8,7 +8,8 @@
 
 /* Starts SimGrid on a platform: only once a process. hosts[ranks] receives where each rank runs. A SimGrid
  * XML file that a user gave is tried in a child first, because SimGrid ends the process over a mistake in
- * one. */
-int network_open(const struct platform *platform, int ranks, sg_host_t *hosts, struct rv_error_info *err);
+ * one, such as a missing route between two of the ranks, of which `stages` make a pipeline. */
+int network_open(const struct platform *platform, int ranks, int stages, sg_host_t *hosts,
+                 struct rv_error_info *err);
 
 #endif

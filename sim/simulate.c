@@ -81,16 +81,6 @@ static const struct argp_option simulate_options[] = {
         {0},
 };
 
-static int parse_positive_int(const char *option, const char *text, int64_t least, int64_t most, int *value,
-                              struct rv_error_info *err)
-{
-        int64_t number = 0;
-        int rc = options_parse_int(option, text, least, most, &number, err);
-        if (rc == 0)
-                *value = (int)number;
-        return rc;
-}
-
 static int parse_tokens(const char *text, double *tokens, struct rv_error_info *err)
 {
         char *end;
@@ -118,10 +108,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->platform = text;
                 break;
         case KEY_GPUS:
-                rc = parse_positive_int("--gpus", text, 1, 1048576, &s->gpus, err);
+                rc = options_parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
                 break;
         case KEY_BATCHES:
-                rc = parse_positive_int("--batches", text, 1, 1000000, &s->batches, err);
+                rc = options_parse_count("--batches", text, 1, 1000000, &s->batches, err);
                 break;
         case KEY_TOKENS:
                 rc = parse_tokens(text, &s->tokens, err);
@@ -139,7 +129,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->replay = text;
                 break;
         case KEY_REPLAY_BATCH:
-                rc = parse_positive_int("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
+                rc = options_parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
                 break;
         default:
                 return ARGP_ERR_UNKNOWN;
@@ -165,6 +155,28 @@ static int check_files(const struct settings *s, struct rv_error_info *err)
         return file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
+/* A trace has its own durations: what would say others is refused rather than passed over. */
+static int check_replay(const struct settings *s, struct rv_error_info *err)
+{
+        const struct {
+                const char *name;
+                bool given;
+        } others[] = {{"--profile", s->profile},
+                      {"--platform", s->platform},
+                      {"--platform-xml", s->platform_xml},
+                      {"--fits-only", s->fits_only},
+                      {"--ignore-memory", s->ignore_memory}};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+                if (others[i].given)
+                        return rv_fail(err, RV_EINPUT,
+                                       "--replay takes every duration from its trace; %s has no use with it",
+                                       others[i].name);
+        if (s->batches != 1)
+                return rv_fail(err, RV_EINPUT, "--replay replays one batch; --batches %d has no use with it",
+                               s->batches);
+        return 0;
+}
+
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
@@ -180,9 +192,8 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         if (!s->platform && !s->replay)
                 return rv_fail(err, RV_EINPUT,
                                "--platform is missing: local, a preset such as generic, or a file");
-        if (s->replay && s->batches != 1)
-                return rv_fail(err, RV_EINPUT, "--replay replays one batch; --batches %d has no use with it",
-                               s->batches);
+        if (s->replay && check_replay(s, err))
+                return err->code;
         if (s->replay_batch >= 0 && !s->replay)
                 return rv_fail(err, RV_EINPUT,
                                "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
@@ -200,18 +211,29 @@ static bool is_local(const struct prediction *p)
         return p->settings->platform && strcmp(p->settings->platform, "local") == 0;
 }
 
+/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. */
+static int check_prices(const struct prediction *p, struct rv_error_info *err)
+{
+        for (int i = 0; i < p->settings->plan.pp; i++)
+                if (p->prices.stages[i].forward + p->prices.stages[i].backward > 0)
+                        return 0;
+        return rv_fail(err, RV_EINPUT,
+                       "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
+                       p->profile.path);
+}
+
 static int load_machine(struct prediction *p, struct rv_error_info *err)
 {
         const struct settings *s = p->settings;
-        int rc = 0;
-        p->platform = platform_without_network(s->gpus);
-        if (s->profile && (rc = profile_load(&p->profile, s->profile, err)))
-                return rc;
-        if (s->platform && s->profile &&
-            (rc = platform_load(&p->platform, s->platform, &p->profile, s->gpus, err)))
-                return rc;
-        if (s->replay)
+        if (s->replay) {
+                p->platform = platform_without_network(s->gpus);
                 return replay_open(&p->replay, s->replay, s->replay_batch, s->gpus, err);
+        }
+        int rc = profile_load(&p->profile, s->profile, err);
+        if (rc == 0)
+                rc = platform_load(&p->platform, s->platform, &p->profile, s->gpus, err);
+        if (rc)
+                return rc;
         int here = p->platform.gpus_per_node < s->gpus ? p->platform.gpus_per_node : s->gpus;
         int element_bytes = options_plan(&s->plan, false).element_bytes;
         if (p->profile.element_bytes != element_bytes)
@@ -221,7 +243,8 @@ static int load_machine(struct prediction *p, struct rv_error_info *err)
         p->load = profile_load_for(&p->profile, here);
         if (is_local(p) && s->gpus > 1 && !s->fits_only)
                 platform_meet_messages(&p->platform, options_plan(&s->plan, false).message_bytes);
-        return price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
+        rc = price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
+        return rc ? rc : check_prices(p, err);
 }
 
 /* Bytes of every rank, and whether the fullest fits its device. */
@@ -240,7 +263,7 @@ static int weigh(struct prediction *p, struct rv_error_info *err)
                         p->fullest = i;
                 }
         }
-        if (p->settings->ignore_memory || p->settings->replay || p->platform.gpu_memory_bytes == 0 ||
+        if (p->settings->ignore_memory || p->platform.gpu_memory_bytes == 0 ||
             p->fullest_bytes <= p->platform.gpu_memory_bytes)
                 return 0;
         char needs[REPORT_TEXT], has[REPORT_TEXT];
@@ -290,11 +313,10 @@ static int run(struct prediction *p, struct rv_error_info *err)
         const struct settings *s = p->settings;
         struct priced priced = {&p->prices, &p->platform};
         struct sim_physics physics = s->replay ? replay_physics(&p->replay) : priced_physics(&priced);
-        struct platform none = platform_without_network(s->gpus);
         p->hosts = calloc((size_t)s->gpus, sizeof(sg_host_t));
         if (!p->hosts)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", s->gpus);
-        int rc = network_open(s->replay ? &none : &p->platform, s->gpus, p->hosts, err);
+        int rc = network_open(&p->platform, s->gpus, s->plan.pp, p->hosts, err);
         if (rc)
                 return rc;
         bool traced = s->plan.trace || s->replay;
@@ -398,7 +420,7 @@ static json_t *extra_json(const struct prediction *p)
                 json_array_append_new(notes, json_string(p->platform.note));
         if (note[0])
                 json_array_append_new(notes, json_string(note));
-        if (s->fits_only && !s->replay)
+        if (s->fits_only)
                 json_array_append_new(
                         notes, json_string("--fits-only: kernels, and messages on the local platform, are "
                                            "priced by fits even where they were measured"));
@@ -493,8 +515,7 @@ static void forget(struct prediction *p)
         trace_free(&p->trace);
         replay_close(&p->replay);
         price_free(&p->prices);
-        if (p->settings->profile)
-                profile_free(&p->profile);
+        profile_free(&p->profile);
         free(p->rank_bytes);
         free(p->hosts);
 }
@@ -516,21 +537,6 @@ static int predict(const struct settings *settings, const char *command, struct 
         return rc;
 }
 
-/* The command line as it was written, for the report. */
-static char *join(int argc, char **argv)
-{
-        size_t size = 1;
-        for (int i = 0; i < argc; i++)
-                size += strlen(argv[i]) + 1;
-        char *line = calloc(size, 1);
-        for (int i = 0; line && i < argc; i++) {
-                strcat(line, argv[i]);
-                if (i + 1 < argc)
-                        strcat(line, " ");
-        }
-        return line;
-}
-
 int main(int argc, char **argv)
 {
         const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
@@ -545,7 +551,7 @@ int main(int argc, char **argv)
         }
         argv[0] = name;
         options_init(&settings.plan);
-        char *command = join(argc, argv);
+        char *command = options_command_line(name, argc, argv);
         int rc = command ? options_parse(&argp, argc, argv, &settings, false, &err)
                          : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         if (rc == 0)
@@ -557,8 +563,10 @@ int main(int argc, char **argv)
         free(command);
         if (rc == OPTIONS_DONE)
                 return 0;
-        if (rc == 0 && fflush(stdout) == 0)
+        if (rc == 0)
+                rc = file_check_printed(&err);
+        if (rc == 0)
                 return 0;
-        fprintf(stderr, "ranvier simulate: %s\n", rc ? err.sentence : strerror(errno));
-        return rc ? rv_exit_status(&err) : 1;
+        fprintf(stderr, "ranvier simulate: %s\n", err.sentence);
+        return rv_exit_status(&err);
 }

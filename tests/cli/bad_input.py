@@ -26,6 +26,7 @@ USAGE, FAILED = 2, 1
 # A plan and a prediction with nothing wrong in them: a case adds what is wrong (the last of an option counts).
 TRAIN = "--data text.txt --batch-size 4 --micro-batch-size 1 --steps 2"
 SIMULATE = "--profile a100-datasheet --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
+REPLAY = "simulate tiny --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1 --replay "
 ALONE, BOTH = (0,), (0, 2)  # without mpirun; and also under mpirun -n 2, where rank 0 alone must say the same
 
 
@@ -141,8 +142,9 @@ CASES = [
     simulate("a plan that does not fit", "--gpus 1 --pp 1", model="gpt-12b"),
     simulate("a micro-batch far larger than any memory", "--batch-size 1048576 --micro-batch-size 1048576",
              model="gpt-100b"),
-    simulate("a trace that does not exist", "--replay missing.json"),
-    simulate("a report as trace", "--replay measured.json"),
+    case("simulate: a trace that does not exist", REPLAY + "missing.json"),
+    case("simulate: a report as trace", REPLAY + "measured.json"),
+    simulate("a replay that is given a profile", "--replay measured.json"),
     simulate("a report in a folder that does not exist", "--report nowhere/report.json"),
     simulate("two outputs of one name", "--trace out --platform-xml ./out"),
     simulate("an output that would replace the profile", "--profile profile_kernel.json --report profile_kernel.json"),

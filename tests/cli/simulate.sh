@@ -40,7 +40,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..51
+echo 1..60
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -147,6 +147,12 @@ refused "a trace of another number of ranks is refused" 2 'the trace is of 12 ra
 refused "a batch that a trace lacks is refused" 2 'no batch 7 in this trace; the last one is 1' \
         "$ranvier" "${plan[@]}" --replay "$folder/trace.json" --replay-batch 7
 
+for option in "--profile a100-datasheet" "--platform generic" "--platform-xml $folder/x.xml" --fits-only --ignore-memory; do
+        # shellcheck disable=SC2086 # an option and its argument
+        refused "a replay refuses ${option%% *}, which would change nothing" 2 "${option%% *} has no use with it" \
+                "$ranvier" "${plan[@]}" --replay "$folder/trace.json" $option
+done
+
 # ---- what it refuses ----
 rm -f "$folder"/*.json
 cp "$fixtures/model_4_layers.json" "$folder/model.json"
@@ -207,6 +213,36 @@ refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \
 sed 's/<zone id="core"/<zne id="core"/' "$folder/platform.xml" >"$folder/broken.xml"
 refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken.xml"
+# Four hosts in a ring: neighbours in the pipelines are linked, the replicas' members opposite each other are not.
+python3 - "$folder/ring.xml" "$folder/large.xml" <<'END'
+import sys
+for path, hosts in ((sys.argv[1], 4), (sys.argv[2], 128)):
+    around = [(i, (i + 1) % hosts) for i in range(hosts)]
+    lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
+             '<platform version="4.1"><zone id="ring" routing="Full">']
+    lines += ['<host id="gpu-%d" speed="1Gf"/>' % i for i in range(hosts)]
+    lines += ['<link id="link-%d" bandwidth="10GBps" latency="2us"/>' % a for a, b in around]
+    lines += ['<route src="gpu-%d" dst="gpu-%d"><link_ctn id="link-%d"/></route>' % (a, b, a) for a, b in around]
+    open(path, "w").write("\n".join(lines + ["</zone></platform>"]))
+END
+refused "a SimGrid file without the route of an all-reduce is refused" 2 'ring.xml: .*no route from gpu-0 to gpu-2$' \
+        "$ranvier" simulate tiny --profile a100-datasheet --platform "$folder/ring.xml" --gpus 4 --pp 2 --dp 2 \
+        --micro-batch-size 1 --batch-size 4
+refused "and so is one of more ranks" 2 'large.xml: .*no route from gpu-0 to gpu-2$' \
+        "$ranvier" simulate tiny --profile a100-datasheet --platform "$folder/large.xml" --gpus 128 --pp 2 --dp 64 \
+        --micro-batch-size 1 --batch-size 64
+python3 - "$fixtures/profile_60_180.json" "$folder/nothing" <<'END'
+import json, sys
+profile = json.load(open(sys.argv[1]))
+for kernel in profile["loads"][0]["kernels"].values():
+    kernel["fit"]["overhead_seconds"] = 0
+json.dump(profile, open(sys.argv[2], "w"))
+END
+refused "a profile in which nothing takes time is refused" 2 'prices every kernel of this plan at 0 s' \
+        "$ranvier" "${small[@]}" --profile "$folder/nothing" --platform generic
+said=$("$ranvier" "${small[@]}" "${datasheet[@]}" 2>&1 >/dev/full)
+[ $? -eq 1 ] && [ "$said" = "ranvier simulate: standard output could not be written: No space left on device" ]
+result "a prediction that cannot be printed is a failure"
 refused "a report that cannot be written is known before the work" 2 'cannot be written' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
 refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \

@@ -21,6 +21,7 @@ struct bench {
         struct record *log; /* written on the compute lane, read when it is idle */
         int log_count, log_capacity;
         int starts[8], start_count; /* the log's count when each operation of the pass began */
+        bool met[8];                /* this operation waited for the other ranks before it began */
         int fed;                    /* operations that keep the lane busy */
 };
 
@@ -131,7 +132,7 @@ static void keep_samples(const struct bench *bench, struct samples *samples)
                         operation++;
                 double since = i > 0 ? record->end - bench->log[i - 1].end : record->seconds;
                 samples_add_kernel(samples, &record->kernel, first ? record->seconds : since);
-                if (first && i > 0)
+                if (first && i > 0 && !bench->met[operation - 1])
                         series_add(&samples->gaps, since - record->seconds);
         }
 }
@@ -149,7 +150,17 @@ static double pass_seconds(const struct bench *bench)
         return seconds;
 }
 
-static void optimizer_operations(struct bench *bench, struct net *net,
+/* In a run the norm and the updates begin at the same time on all ranks, since all-reduces come before them;
+ * and they are limited by the memory that the ranks share. So here too. `ranks`: at work. */
+static void meet(struct bench *bench, struct net *net, int ranks)
+{
+        if (ranks == 1)
+                return;
+        net->ops->barrier(net);
+        bench->met[bench->start_count] = true;
+}
+
+static void optimizer_operations(struct bench *bench, struct net *net, int ranks,
                                  const struct family_optimizer *optimizer)
 {
         static const struct optim optim = {.lr = 1e-4,
@@ -162,6 +173,7 @@ static void optimizer_operations(struct bench *bench, struct net *net,
                                            .clip = 1};
         struct nn_stage *stage = bench->stage;
         if (optimizer->norm.m <= stage->parameters) {
+                meet(bench, net, ranks);
                 begin_operation(bench);
                 kernels_squared_norm(bench->device, &stage->scalars[1], stage->gradients, optimizer->norm.m,
                                      false);
@@ -172,6 +184,7 @@ static void optimizer_operations(struct bench *bench, struct net *net,
         for (int i = 0; i < optimizer->update_count; i++) {
                 if (optimizer->updates[i] > stage->parameters - offset)
                         continue;
+                meet(bench, net, ranks);
                 begin_operation(bench);
                 optim_update(stage, &optim, 0, offset, optimizer->updates[i]);
                 end_operation(bench, net);
@@ -179,10 +192,11 @@ static void optimizer_operations(struct bench *bench, struct net *net,
         }
 }
 
-double bench_pass(struct bench *bench, struct net *net, int turn, struct samples *samples)
+double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
 {
         double scale = 1.0 / (bench->run.plan.micro_batch_size * (double)bench->run.plan.seq_len);
         bench->log_count = bench->start_count = 0;
+        memset(bench->met, 0, sizeof bench->met);
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
         begin_operation(bench);
@@ -192,7 +206,8 @@ double bench_pass(struct bench *bench, struct net *net, int turn, struct samples
         nn_backward(bench->stage, 0, -1, 0, 0);
         end_operation(bench, net);
         if (bench->run.optimizer_count > 0)
-                optimizer_operations(bench, net, &bench->run.optimizers[turn % bench->run.optimizer_count]);
+                optimizer_operations(bench, net, ranks,
+                                     &bench->run.optimizers[turn % bench->run.optimizer_count]);
         bench->device->recorder = NULL;
         if (samples)
                 keep_samples(bench, samples);

@@ -13,10 +13,11 @@ struct bench;
 struct bench *bench_open(const struct family_run *run, int threads, struct rv_error_info *err);
 void bench_close(struct bench *bench);
 
-/* One forward, backward, norm and updates of one optimizer (they take turns), polling as a run polls. Adds
+/* One forward, backward, norm and updates of one optimizer (they take turns), polling as a run polls, on
+ * `ranks` ranks at once (all of the net, or this one alone). Adds
  * its kernels and the gaps between its operations to `samples`, unless that is NULL (a warm-up). Returns the
  * seconds that the compute lane spent in the forward and the backward. */
-double bench_pass(struct bench *bench, struct net *net, int turn, struct samples *samples);
+double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples);
 
 /* A large square matrix product, which tells the peak: added to `samples` as a matmul of this size. */
 enum { BENCH_PEAK_SIZE = 1024 };

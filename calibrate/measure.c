@@ -106,11 +106,12 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
         if (samples->ranks > 1)
                 s->net->ops->barrier(s->net);
         double start = samples_clock();
-        bench_pass(bench, s->net, 0, NULL);
+        bench_pass(bench, s->net, samples->ranks, 0, NULL);
         if (s->passes[index] == 0)
                 s->passes[index] = choose_passes(s, run, samples_clock() - start);
         for (int pass = 0; pass < s->passes[index]; pass++)
-                series_add(&samples->passes[index], bench_pass(bench, s->net, pass + round, samples));
+                series_add(&samples->passes[index],
+                           bench_pass(bench, s->net, samples->ranks, pass + round, samples));
         bench_close(bench);
         step_done(s);
 }
@@ -162,7 +163,7 @@ static void visit_load(struct session *s, int round, struct samples *samples)
                 links_sleep(net);
                 return;
         }
-        if (samples->ranks == net->ranks)
+        if (samples->ranks == net->ranks) /* as many passes on every rank: they meet in each */
                 net->ops->broadcast(net, s->passes, s->family.run_count * (int64_t)sizeof *s->passes, 0);
         visit_runs(s, round, samples);
         visit_links(s, samples);

@@ -53,6 +53,18 @@ def train(folder, data, name, plan, model, ranks, steps, part):
     return report
 
 
+def predict(folder, profile, measured, *more):
+    """Predicts every configuration; returns the pairs of reports to compare."""
+    pairs = []
+    for name, plan, model, ranks in configurations():
+        predicted = os.path.join(folder, f"{name}-predicted{''.join(more)}.json")
+        status, _, err = ranvier.run(["simulate", model, *plan, "--gpus", ranks, "--profile", profile, "--platform",
+                                      "local", *more, "--report", predicted])
+        check(status, "simulate " + name, err)
+        pairs += [path for report in measured[name] for path in (predicted, report)]
+    return pairs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default="build/bench/prediction")
@@ -63,23 +75,21 @@ def main():
     data, profile = os.path.join(folder, "text.txt"), os.path.join(folder, "profile.json")
     text.write(data, 200000)
     calibrate(profile)
-    pairs, spread = [], []
     measured = {}
     for part in (1, 2):
         for name, plan, model, ranks in configurations():
             measured.setdefault(name, []).append(train(folder, data, name, plan, model, ranks, steps, part))
-    for name, plan, model, ranks in configurations():
-        predicted = os.path.join(folder, f"{name}-predicted.json")
-        status, _, err = ranvier.run(["simulate", model, *plan, "--gpus", ranks, "--profile", profile, "--platform",
-                                      "local", "--report", predicted])
-        check(status, "simulate " + name, err)
-        reports = [json.load(open(path)) for path in measured[name]]
-        seconds = [r["batch_seconds"]["median"] for r in reports]
+    spread = []
+    for reports in measured.values():
+        seconds = [json.load(open(path))["batch_seconds"]["median"] for path in reports]
         spread.append(abs(seconds[0] - seconds[1]) / min(seconds))
-        pairs += [predicted, measured[name][0], predicted, measured[name][1]]
-    print(f"{len(spread)} configurations, each run twice; the two passes of a configuration differ by {100 * statistics.median(spread):.1f} % in the median, "
-          f"{100 * max(spread):.1f} % at most\n")
-    status, out, err = ranvier.run(["compare", *pairs, "--plot", os.path.join(folder, "prediction.png"), "--csv",
+    print(f"{len(spread)} configurations, each run twice; the two passes differ by {100 * statistics.median(spread):.1f} % "
+          f"in the median, {100 * max(spread):.1f} % at most\n")
+    fits = predict(folder, profile, measured, "--fits-only")
+    _, out, err = ranvier.run(["compare", *fits])
+    print("Were no shape timed, only fitted (simulate --fits-only):\n" + (out.strip() or err).splitlines()[-1] + "\n")
+    status, out, err = ranvier.run(["compare", *predict(folder, profile, measured), "--plot",
+                                    os.path.join(folder, "prediction.png"), "--csv",
                                     os.path.join(folder, "prediction.csv"), "--max-median-error", 5,
                                     "--max-worst-error", 12])
     print(out + err)

@@ -31,7 +31,7 @@ static void record_kernel(void *context, const struct kernel *kernel, double sec
 {
         struct bench *bench = context;
         assert(bench->log_count < bench->log_capacity);
-        bench->log[bench->log_count++] = (struct record){*kernel, seconds, samples_clock()};
+        bench->log[bench->log_count++] = (struct record){*kernel, seconds, device_seconds()};
 }
 
 void bench_poll_until(struct device *device, struct net *net, int token)

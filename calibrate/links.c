@@ -36,12 +36,12 @@ int links_copies(struct net *net, int threads, int repetitions, struct samples *
         memset(host, 1, (size_t)most);
         for (int i = -1; i < repetitions; i++) { /* the first one warms up */
                 for (int64_t bytes = least; bytes <= most; bytes *= 4) {
-                        double start = samples_clock();
+                        double start = device_seconds();
                         device->ops->copy(device, DEVICE_HOST_TO_DEVICE, there, host, bytes);
                         device->ops->record(device, DEVICE_HOST_TO_DEVICE, TOKEN_COPY);
                         bench_poll_until(device, net, TOKEN_COPY);
                         if (i >= 0)
-                                samples_add_line(&samples->copies, bytes, samples_clock() - start);
+                                samples_add_line(&samples->copies, bytes, device_seconds() - start);
                 }
         }
 out:
@@ -72,7 +72,7 @@ static double send_message(struct net *net, struct bench *bench, char *buffer, i
         net->ops->ireceive(net, &ready, 1, peer, NET_TAG_GRADIENT, TOKEN_READY);
         next_token(net, bench);
         net->ops->ireceive(net, &seconds, sizeof seconds, peer, NET_TAG_GRADIENT, TOKEN_REPORT);
-        start = samples_clock();
+        start = device_seconds();
         memcpy(buffer, &start, sizeof start);
         net->ops->isend(net, buffer, bytes, peer, NET_TAG_ACTIVATION, 0, TOKEN_SEND);
         for (int pending = 2; pending > 0; pending--)
@@ -89,7 +89,7 @@ static double receive_message(struct net *net, char *buffer, int64_t bytes)
         net->ops->isend(net, &ready, 1, peer, NET_TAG_GRADIENT, 0, TOKEN_SEND);
         for (int pending = 2; pending > 0; pending--)
                 if (next_token(net, NULL) == TOKEN_RECEIVE)
-                        end = samples_clock();
+                        end = device_seconds();
         memcpy(&start, buffer, sizeof start);
         seconds = end - start;
         net->ops->isend(net, &seconds, sizeof seconds, peer, NET_TAG_GRADIENT, 0, TOKEN_SEND);
@@ -145,12 +145,12 @@ static void allreduce(struct net *net, float *buffer, int64_t bytes, struct samp
         /* Ends the wake of the one before, and brings the ranks closer together than a barrier does. */
         net->ops->iallreduce(net, small, 2, NET_FLOAT, NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
-        double start = samples_clock();
+        double start = device_seconds();
         net->ops->iallreduce(net, buffer, bytes / (int64_t)sizeof *buffer, NET_FLOAT, NET_WORLD,
                              TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
-                samples_add_line(&samples->allreduces, bytes, samples_clock() - start);
+                samples_add_line(&samples->allreduces, bytes, device_seconds() - start);
 }
 
 int links_allreduces(struct net *net, const int64_t *bytes, int count, int repetitions,

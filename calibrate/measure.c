@@ -66,7 +66,7 @@ static void show_line(const struct session *s, double elapsed)
 
 static void step_done(struct session *s)
 {
-        double now = samples_clock();
+        double now = device_seconds();
         bool terminal = isatty(STDERR_FILENO);
         s->steps_done++;
         if (s->net->rank != 0 || now - s->reported < (terminal ? 0.2 : 5))
@@ -105,10 +105,10 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
                 give_up(s, &err);
         if (samples->ranks > 1)
                 s->net->ops->barrier(s->net);
-        double start = samples_clock();
+        double start = device_seconds();
         bench_pass(bench, s->net, samples->ranks, 0, NULL);
         if (s->passes[index] == 0)
-                s->passes[index] = choose_passes(s, run, samples_clock() - start);
+                s->passes[index] = choose_passes(s, run, device_seconds() - start);
         for (int pass = 0; pass < s->passes[index]; pass++)
                 series_add(&samples->passes[index],
                            bench_pass(bench, s->net, samples->ranks, pass + round, samples));
@@ -176,7 +176,7 @@ static void visit_load(struct session *s, int round, struct samples *samples)
 static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
-        double each = (samples_clock() - s->began) / done;
+        double each = (device_seconds() - s->began) / done;
         int rounds = (int)fmin(floor(effort->seconds / each), effort->most_rounds);
         if (rounds < effort->least_rounds)
                 rounds = effort->least_rounds;
@@ -189,7 +189,7 @@ static int choose_rounds(const struct session *s, int done)
 static void measure(struct session *s)
 {
         int rounds = 1;
-        s->began = s->reported = samples_clock();
+        s->began = s->reported = device_seconds();
         for (int round = 0; round < rounds; round++) {
                 for (int i = 0; i < s->load_count; i++)
                         visit_load(s, round, &s->loads[i]);
@@ -334,7 +334,7 @@ static int write_profile(struct session *s, struct rv_error_info *err)
                 if (missing)
                         printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",
                                missing, missing == 1 ? "" : "s");
-                printf("\nprofile written to %s (%.0f s)\n", s->request.out, samples_clock() - s->began);
+                printf("\nprofile written to %s (%.0f s)\n", s->request.out, device_seconds() - s->began);
                 rc = file_check_printed(err);
         }
         profile_free(&profile);

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void *resized(void *array, size_t count, size_t element_bytes)
 {
@@ -168,11 +167,4 @@ struct profile_load samples_load(struct samples *samples, int element_bytes)
         load.message = fit_line(load.message_points, load.message_count);
         load.allreduce = fit_line(load.allreduce_points, load.allreduce_count);
         return load;
-}
-
-double samples_clock(void)
-{
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

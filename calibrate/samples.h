@@ -53,7 +53,4 @@ void samples_gather(struct samples *samples, struct net *net);
  * load. */
 struct profile_load samples_load(struct samples *samples, int element_bytes);
 
-/* Monotonic seconds. */
-double samples_clock(void);
-
 #endif

@@ -3,18 +3,10 @@
 #include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
-
-double driver_real_clock(void)
-{
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static double real_now(void *world)
 {
-        return driver_real_clock() - ((struct driver_real *)world)->epoch;
+        return device_seconds() - ((struct driver_real *)world)->epoch;
 }
 
 static void remember(struct driver_real *d, const struct op *op)

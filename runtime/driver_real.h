@@ -32,7 +32,4 @@ void driver_real_free(struct driver_real *);
  * all tokens, [1] the squared gradient norm, [2] the factor that the gradients were clipped with. */
 void driver_real_run(struct driver_real *, struct engine *);
 
-/* Seconds of the monotonic clock. */
-double driver_real_clock(void);
-
 #endif

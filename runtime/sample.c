@@ -1,11 +1,11 @@
 /* `ranvier sample`: text from a checkpoint of a byte-level model, one token at a time. */
+#include "models/file.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
 #include "runtime/engine/options.h"
 #include "runtime/nn/nn.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,9 +247,7 @@ static int write_text(struct sampler *sampler, const struct arguments *arguments
         }
         print_escaped(&printer);
         putchar('\n');
-        if (fflush(stdout) != 0 || ferror(stdout))
-                return rv_fail(err, RV_ESYSTEM, "standard output could not be written: %s", strerror(errno));
-        return RV_OK;
+        return file_check_printed(err);
 }
 
 static int sample(const struct arguments *arguments, struct rv_error_info *err)

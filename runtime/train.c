@@ -4,7 +4,6 @@
 #include "runtime/together.h"
 #include "runtime/train_options.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,7 +43,7 @@ static bool validates(const struct run *run)
 
 static void print_progress(struct run *run, int64_t step, double loss, double validation)
 {
-        double now = driver_real_clock();
+        double now = device_seconds();
         int64_t steps = run->settings.optim.steps;
         bool terminal = isatty(STDERR_FILENO), last = step + 1 == steps;
         if (!last && now - run->last_line < (terminal ? 0.2 : 5) && isnan(validation))
@@ -126,7 +125,7 @@ static int train(struct run *run, struct rv_error_info *err)
         int64_t steps = s->optim.steps;
         trainer_start_clock(&run->trainer);
         run->first_validation = run->last_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
-        run->started = run->last_line = driver_real_clock();
+        run->started = run->last_line = device_seconds();
         for (int64_t step = 0; step < steps; step++) {
                 bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
                 double loss = trainer_step(&run->trainer, step, record), validation = NAN;
@@ -274,8 +273,7 @@ static void write_results(struct run *run, const struct batch_times *times, int 
         }
         if (o->trace)
                 trace_write(&run->trainer.trace, o->trace, "real", o->pp, &trace);
-        if (fflush(stdout) != 0)
-                rv_fail(&output, RV_ESYSTEM, "standard output could not be written: %s", strerror(errno));
+        file_check_printed(&output);
         note(err, &log);
         note(err, &report);
         note(err, &trace);

@@ -5,24 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int stage_of(const struct trainer *t)
-{
-        return t->net->rank % t->settings->plan.pp;
-}
-
-static int replica_of(const struct trainer *t)
-{
-        return t->net->rank / t->settings->plan.pp;
-}
-
 /* This replica's sequences of a batch, from the training or the validation part. */
 static void draw(struct trainer *t, int64_t step, bool validation)
 {
         const struct options *o = &t->settings->plan;
         for (int64_t i = 0; i < t->share; i++)
-                data_sequence(&t->data, t->settings->seed, step, o->batch_size, replica_of(t) * t->share + i,
-                              o->seq_len, validation, t->inputs + i * o->seq_len,
-                              t->targets + i * o->seq_len);
+                data_sequence(&t->data, t->settings->seed, step, o->batch_size,
+                              plan_replica(&t->plan, t->net->rank) * t->share + i, o->seq_len, validation,
+                              t->inputs + i * o->seq_len, t->targets + i * o->seq_len);
 }
 
 static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_only,
@@ -39,10 +29,12 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .host_targets = t->targets,
                 .loss_scale = 1.0 / ((double)o->batch_size * o->seq_len),
         };
-        lane->core = malloc(core_bytes(&lane->driver.plan, stage_of(t), t->nn->parameters));
+        lane->core =
+                malloc(core_bytes(&lane->driver.plan, plan_stage(&t->plan, t->net->rank), t->nn->parameters));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
-        struct core *core = core_init(lane->core, &lane->driver.plan, stage_of(t), t->nn->parameters);
+        struct core *core = core_init(lane->core, &lane->driver.plan, plan_stage(&t->plan, t->net->rank),
+                                      t->nn->parameters);
         engine_init(&lane->engine, core, driver_real(&lane->driver), NULL, NULL, t->net->rank);
         return 0;
 }
@@ -77,9 +69,9 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
                  struct rv_error_info *err)
 {
         const struct options *o = &settings->plan;
-        *t = (struct trainer){.settings = settings, .net = net};
+        *t = (struct trainer){.settings = settings, .net = net, .plan = options_plan(o, false)};
         trace_init(&t->trace);
-        struct stage stage = partition_stage(&o->gpt, o->pp, stage_of(t));
+        struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&t->plan, t->net->rank));
         struct memory_plan memory = options_memory(o, stage.index);
         int rc = data_open(&t->data, settings->data, o->gpt.vocab_size, o->seq_len,
                            settings->validation_fraction, err);
@@ -112,7 +104,7 @@ struct zero {
 
 static struct zero zero_now(void)
 {
-        struct zero zero = {.epoch = driver_real_clock()};
+        struct zero zero = {.epoch = device_seconds()};
         FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
         if (file) {
                 if (!fgets(zero.boot, sizeof zero.boot, file))

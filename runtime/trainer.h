@@ -30,6 +30,7 @@ struct trainer_lane {
 struct trainer {
         const struct train_settings *settings;
         struct net *net;
+        struct plan plan; /* of training; who this rank is follows from it */
         struct device *device;
         struct nn_stage *nn;
         struct data data;

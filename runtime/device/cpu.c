@@ -129,7 +129,7 @@ static bool dequeue(struct lane *lane, struct command *command)
         return got;
 }
 
-static double now_seconds(void)
+double device_seconds(void)
 {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -143,9 +143,9 @@ static void run_kernel(const struct device *device, const struct kernel *kernel,
                 kernels[kernel->kind](kernel, args);
                 return;
         }
-        const double start = now_seconds();
+        const double start = device_seconds();
         kernels[kernel->kind](kernel, args);
-        device->recorder(device->recorder_context, kernel, now_seconds() - start);
+        device->recorder(device->recorder_context, kernel, device_seconds() - start);
 }
 
 static void reach(struct cpu_device *cpu, int token)

@@ -53,6 +53,9 @@ struct device {
 /* Bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);
 
+/* Seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
+double device_seconds(void);
+
 /* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
  * BLAS threads of the compute lane. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);

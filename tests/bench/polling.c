@@ -7,16 +7,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { SIDE = 384, PRODUCTS = 40, PAIRS = 40 };
-
-static double now(void)
-{
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void launch(struct device *device, real *const m[3])
 {
@@ -28,10 +20,10 @@ static void launch(struct device *device, real *const m[3])
 
 static double asleep(struct device *device, real *const m[3])
 {
-        double start = now();
+        double start = device_seconds();
         launch(device, m);
         device->ops->synchronize(device);
-        double seconds = now() - start;
+        double seconds = device_seconds() - start;
         while (device->ops->poll(device) < 0)
                 sched_yield();
         return seconds;
@@ -40,12 +32,12 @@ static double asleep(struct device *device, real *const m[3])
 static double polling(struct device *device, struct net *net, real *const m[3])
 {
         struct net_done message;
-        double start = now();
+        double start = device_seconds();
         launch(device, m);
         while (device->ops->poll(device) < 0)
                 if (!net->ops->test(net, &message))
                         sched_yield();
-        return now() - start;
+        return device_seconds() - start;
 }
 
 static int ascending(const void *a, const void *b)

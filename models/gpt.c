@@ -171,8 +171,7 @@ int64_t gpt_parameters(const struct gpt *gpt)
 double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute)
 {
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len, B = (double)batch;
-        /* The output projection is never recomputed: 6 B s h V in both cases, so its term is V / (factor/6 l
-         * h). */
-        double factor = recompute ? 96 : 72;
-        return factor * B * s * l * h * h * (1 + s / (6 * h) + V / (factor / 6 * l * h));
+        double forward = 24 * B * s * l * h * h * (1 + s / (6 * h)), head = 2 * B * s * h * V;
+        double last_product = 8 * B * s * l * h * h; /* of a block's MLP, which is not recomputed */
+        return 3 * (forward + head) + (recompute ? forward - last_product : 0);
 }

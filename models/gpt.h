@@ -26,7 +26,8 @@ int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struc
 int64_t gpt_parameters(const struct gpt *gpt);
 
 /* Floating-point operations of one batch of `batch` sequences, forward and backward (Narayanan et al. 2021,
- * eq. 3, whose 96 = 3 x 24 + 24 includes one recomputation of the layers; without it the factor is 72). */
+ * eq. 3, whose 96 = 3 x 24 + 24 includes one recomputation of the layers; without it the factor is 72).
+ * Our recomputation stops before a block's last product, so with it the factor is 88. */
 double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute);
 
 #endif

@@ -1,15 +1,29 @@
 #include "models/memory.h"
 
 static const char *const names[MEMORY_CATEGORIES] = {
-        [MEMORY_WEIGHTS] = "weights",     [MEMORY_GRADIENTS] = "gradients",
-        [MEMORY_OPTIMIZER] = "optimizer", [MEMORY_ACTIVATIONS] = "activations",
-        [MEMORY_MESSAGES] = "messages",   [MEMORY_WORKSPACE] = "workspace",
+        [MEMORY_WEIGHTS] = "weights",   [MEMORY_GRADIENTS] = "gradients",
+        [MEMORY_MASTER] = "master",     [MEMORY_OPTIMIZER] = "optimizer",
+        [MEMORY_BUCKETS] = "buckets",   [MEMORY_ACTIVATIONS] = "activations",
+        [MEMORY_MESSAGES] = "messages", [MEMORY_WORKSPACE] = "workspace",
         [MEMORY_TOKENS] = "tokens",
 };
 
 const char *memory_category_name(enum memory_category category)
 {
         return names[category];
+}
+
+const char *memory_space_name(enum memory_space space)
+{
+        return space == MEMORY_HOST ? "host" : "device";
+}
+
+int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space)
+{
+        int64_t total = 0;
+        for (int category = 0; category < MEMORY_CATEGORIES; category++)
+                total += bytes->in[space][category];
+        return total;
 }
 
 int64_t memory_aligned(int64_t bytes)
@@ -28,7 +42,11 @@ static int64_t block_bytes(const struct memory_layout *layout)
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan)
 {
-        int64_t T = plan->seq_len, N = plan->micro_batch_size * T, e = plan->element_bytes;
+        const struct work *work = &plan->work;
+        int64_t T = work->seq_len, N = work->micro_batch_size * T, e = work->element_bytes;
+        int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in half precision */
+        int64_t parameters = partition_parameters(gpt, stage);
+        int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
         int64_t row = memory_aligned(N * gpt->n_embd * e); /* one (B,T,C) */
         int64_t qkv = memory_aligned(N * 3 * gpt->n_embd * e), wide = memory_aligned(N * 4 * gpt->n_embd * e);
         int64_t attention = memory_aligned(N * T * gpt->n_head * e); /* (B,H,T,T) */
@@ -42,50 +60,72 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .block_fc = wide,
                 .block_gelu = wide,
                 .block_residual2 = row,
-                .block_stats = memory_aligned(4 * N * e),
+                .block_stats = memory_aligned(4 * N * wide_e),
                 .embedded = stage->first ? row : 0,
                 .final_ln = stage->last ? row : 0,
-                .final_stats = stage->last ? memory_aligned(2 * N * e) : 0,
+                .final_stats = stage->last ? memory_aligned(2 * N * wide_e) : 0,
                 .logits = stage->last ? memory_aligned(N * gpt->vocab_size * e) : 0,
                 .message = row,
                 .work_c = row,
                 .work_4c = wide,
                 .work_qkv = qkv,
                 .work_attention = attention,
-                .work_scalars = memory_aligned(3 * (int64_t)sizeof(double)),
+                .work_scalars = memory_aligned(4 * (int64_t)sizeof(double)),
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
-                .parameters = memory_aligned(partition_parameters(gpt, stage) * e),
+                .parameters = memory_aligned(parameters * e),
+                .master = work_half(work) ? memory_aligned(parameters * 4) : 0,
+                .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
-        layout.slot = layout.embedded + stage->layers * block_bytes(&layout) + layout.final_ln +
-                      layout.final_stats + layout.logits;
+        int64_t whole = block_bytes(&layout);
+        layout.block = work->recompute ? layout.block_residual2 : whole;
+        layout.work_block = work->recompute ? whole - layout.block_residual2 : 0;
+        layout.slot = layout.embedded + stage->layers * layout.block + layout.final_ln + layout.final_stats +
+                      layout.logits;
         return layout;
 }
 
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
 {
-        double N = (double)plan->micro_batch_size * plan->seq_len, C = gpt->n_embd;
+        const struct work *work = &plan->work;
+        double N = (double)work->micro_batch_size * work->seq_len, C = gpt->n_embd;
         /* No buffer has more elements a token than these together, and a block has ten buffers. */
-        double widest = 4 * C + (double)plan->seq_len * gpt->n_head + gpt->vocab_size + 4;
+        double widest = 4 * C + (double)work->seq_len * gpt->n_head + gpt->vocab_size + 4;
         double slot = (10.0 * gpt->n_layer + 4) * N * widest;
         double parameters = 2.0 * (double)gpt_parameters(gpt);
-        double buffers = plan->slots + plan->input_buffers + plan->gradient_buffers + 4.0;
-        return plan->element_bytes * (buffers * slot + 4 * parameters) + 8 * N * plan->micro_batches < 0x1p60;
+        double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + 4.0;
+        return work->element_bytes * buffers * slot + 20 * parameters + 8 * N * plan->micro_batches < 0x1p60;
 }
 
-int64_t memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
-                     int64_t bytes[MEMORY_CATEGORIES])
+/* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
+static void count_master(const struct memory_layout *layout, const struct memory_plan *plan,
+                         struct memory_bytes *bytes)
+{
+        if (!plan->offload) {
+                bytes->in[MEMORY_DEVICE][MEMORY_MASTER] = 2 * layout->master;
+                bytes->in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = 2 * layout->master;
+                return;
+        }
+        bytes->in[MEMORY_HOST][MEMORY_MASTER] = layout->master;
+        bytes->in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 * layout->master;
+        bytes->in[MEMORY_DEVICE][MEMORY_BUCKETS] = plan->update_buffers * 4 * layout->bucket;
+}
+
+void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                  struct memory_bytes *bytes)
 {
         struct memory_layout layout = memory_layout(gpt, stage, plan);
-        bytes[MEMORY_WEIGHTS] = layout.parameters;
-        bytes[MEMORY_GRADIENTS] = layout.parameters;
-        bytes[MEMORY_OPTIMIZER] = 2 * layout.parameters;
-        bytes[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
-        bytes[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
-        bytes[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
-                                  layout.work_scalars;
-        bytes[MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;
-        int64_t total = 0;
-        for (int category = 0; category < MEMORY_CATEGORIES; category++)
-                total += bytes[category];
-        return total;
+        *bytes = (struct memory_bytes){0};
+        int64_t *device = bytes->in[MEMORY_DEVICE];
+        device[MEMORY_WEIGHTS] = layout.parameters;
+        device[MEMORY_GRADIENTS] = layout.parameters;
+        if (work_half(&plan->work))
+                count_master(&layout, plan, bytes);
+        else
+                device[MEMORY_OPTIMIZER] = 2 * layout.parameters;
+        device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
+        bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
+        device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
+        device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
+                                   layout.work_scalars + layout.work_block;
+        device[MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;
 }

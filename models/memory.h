@@ -1,15 +1,17 @@
-/* Bytes of device memory by category: what a stage needs under a plan. The real world measures the same
- * categories at the allocator, and they must agree to the byte. */
+/* Bytes of device and host memory by category: what a stage needs under a plan. The real world measures the
+ * same categories at the allocator, and they must agree to the byte. */
 #ifndef RANVIER_MODELS_MEMORY_H
 #define RANVIER_MODELS_MEMORY_H
 
-#include "models/partition.h"
+#include "models/workload.h"
 
 enum memory_category {
         MEMORY_WEIGHTS,
         MEMORY_GRADIENTS,
-        MEMORY_OPTIMIZER,
-        MEMORY_ACTIVATIONS,
+        MEMORY_MASTER,      /* mixed precision: fp32 parameters and gradients; offloaded: parameters only */
+        MEMORY_OPTIMIZER,   /* Adam's moments */
+        MEMORY_BUCKETS,     /* offloaded: what fetch, update and write back work on, on the device */
+        MEMORY_ACTIVATIONS, /* on the host: those that are offloaded */
         MEMORY_MESSAGES,
         MEMORY_WORKSPACE,
         MEMORY_TOKENS,
@@ -17,17 +19,29 @@ enum memory_category {
 };
 const char *memory_category_name(enum memory_category category); /* "weights", ... */
 
+/* Where: on the device, or in host memory that the device copies from and to (pinned on a GPU). */
+enum memory_space { MEMORY_DEVICE, MEMORY_HOST, MEMORY_SPACES };
+const char *memory_space_name(enum memory_space space); /* "device", "host" */
+
+struct memory_bytes {
+        int64_t in[MEMORY_SPACES][MEMORY_CATEGORIES];
+};
+int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space);
+
 enum { MEMORY_ALIGNMENT = 64 }; /* every allocation is rounded up to this many bytes */
 int64_t memory_aligned(int64_t bytes);
 
 /* The part of a plan that memory depends on. */
 struct memory_plan {
-        int micro_batch_size, seq_len;
+        struct work work;
         int micro_batches;    /* of one batch on one pipeline */
-        int slots;            /* micro-batches whose activations are stored at once (core_limits) */
+        int slots;            /* micro-batches whose activations are on the device at once (core_limits) */
+        int host_slots;       /* micro-batches whose activations are offloaded at once */
         int input_buffers;    /* activations received (0 on the first stage) */
         int gradient_buffers; /* gradients received, transformed in place and sent on */
-        int element_bytes;    /* 4: fp32 */
+        bool offload;         /* master parameters and moments lie in host memory (needs mixed precision) */
+        int64_t update_parameters; /* offloaded: parameters of one update at most, */
+        int update_buffers;        /* and how many updates' buffers there are */
 };
 
 /* Byte sizes of the individual buffers, for whoever allocates them: nn uses these, so there is one
@@ -38,12 +52,16 @@ struct memory_layout {
                 block_stats;                   /* of one block in one slot; stats: mean, rstd of both */
         int64_t embedded;                      /* first stage: x after the embedding, a slot */
         int64_t final_ln, final_stats, logits; /* last stage, a slot */
-        int64_t slot;    /* one slot in total: sum of the above over the stage's blocks */
+        int64_t block;   /* what a slot holds of one block: all of the above, or, recomputed, residual2 */
+        int64_t slot;    /* one slot in total */
         int64_t message; /* one input or gradient buffer (B,T,C) */
         int64_t work_c, work_4c, work_qkv, work_attention,
                 work_scalars; /* backward workspace, once a stage */
+        int64_t work_block;   /* recomputed: the buffers of one block but residual2, once a stage */
         int64_t tokens;       /* each of inputs (first stage) and targets (last): all micro-batches, int32 */
-        int64_t parameters;   /* one flat buffer of the stage's parameters */
+        int64_t parameters;   /* one flat buffer of the stage's parameters, as stored */
+        int64_t master;       /* mixed: one flat buffer of them in fp32; 0 else */
+        int64_t bucket;       /* offloaded: one fp32 array of one update's parameters; 0 else */
 };
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan);
@@ -51,8 +69,10 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 /* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
 
-/* Fills bytes[MEMORY_CATEGORIES] and returns their sum. */
-int64_t memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
-                     int64_t bytes[MEMORY_CATEGORIES]);
+/* Mixed precision takes 20 bytes a parameter without offloading: 2 + 2 weights and gradients, 4 + 4 master
+ * parameters and gradients, 8 moments; with it 4 on the device and four fp32 arrays a buffer of an update, 12
+ * on the host (Singh & Bhatele 2022). fp32 takes 16. */
+void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                  struct memory_bytes *bytes);
 
 #endif

@@ -19,6 +19,9 @@ static const char *const names[KERNEL_KINDS] = {
         [KERNEL_CROSS_ENTROPY_LOSS] = "cross_entropy_loss",
         [KERNEL_SQUARED_NORM] = "squared_norm",
         [KERNEL_ADAMW] = "adamw",
+        [KERNEL_OVERFLOW] = "overflow",
+        [KERNEL_UNSCALE] = "unscale",
+        [KERNEL_CLEAR] = "clear",
 };
 
 const char *kernel_name(enum kernel_kind kind)
@@ -37,8 +40,8 @@ int kernel_kind_of(const char *name)
 bool kernel_same(const struct kernel *a, const struct kernel *b)
 {
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
-               a->accumulate == b->accumulate && a->batch == b->batch && a->m == b->m && a->n == b->n &&
-               a->k == b->k;
+               a->accumulate == b->accumulate && a->half == b->half && a->batch == b->batch && a->m == b->m &&
+               a->n == b->n && a->k == b->k;
 }
 
 /* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
@@ -81,13 +84,17 @@ double kernel_flops(const struct kernel *kernel)
         case KERNEL_ADAMW: /* clip 1, moments 3 + 4, bias corrections 2, root and quotient 3, decay 2, step 1
                             */
                 return 16 * m;
+        case KERNEL_OVERFLOW:
+        case KERNEL_UNSCALE:
+                return m;
+        case KERNEL_CLEAR:
         case KERNEL_KINDS:
                 break;
         }
         return 0;
 }
 
-/* Elements that the kernel reads and writes, each array once (twice if it is read and written). */
+/* Stored elements that the kernel reads and writes, each array once (twice if it is read and written). */
 static double kernel_elements(const struct kernel *kernel)
 {
         double m = (double)kernel->m, n = (double)kernel->n, mn = m * n, k = (double)kernel->k;
@@ -120,28 +127,56 @@ static double kernel_elements(const struct kernel *kernel)
         case KERNEL_CROSS_ENTROPY_LOSS:
                 return mn;
         case KERNEL_SQUARED_NORM:
+        case KERNEL_OVERFLOW:
+        case KERNEL_CLEAR:
                 return m;
-        case KERNEL_ADAMW: /* p, g, m, v read and written */
-                return 8 * m;
+        case KERNEL_UNSCALE: /* the half-precision gradient read and zeroed */
+                return 2 * m;
+        case KERNEL_ADAMW: /* p, g, m, v read and written; half: the weight written */
+                return kernel->half ? m : 8 * m;
         case KERNEL_KINDS:
                 break;
         }
         return 0;
 }
 
-double kernel_bytes(const struct kernel *kernel, int element_bytes)
+/* Elements that are fp32 whatever the tensors are, in half-precision kernels. */
+static double fp32_elements(const struct kernel *kernel)
 {
-        return kernel_elements(kernel) * element_bytes;
+        switch (kernel->kind) {
+        case KERNEL_UNSCALE:
+                return (double)kernel->m;
+        case KERNEL_ADAMW: /* p, m, v read and written, g read */
+                return 7 * (double)kernel->m;
+        default:
+                return 0;
+        }
+}
+
+/* Elements that kernel_elements counts and that are fp32 all the same: mean and rstd of each row. */
+static double statistics(const struct kernel *kernel)
+{
+        bool layernorm = kernel->kind == KERNEL_LAYERNORM || kernel->kind == KERNEL_LAYERNORM_BACKWARD;
+        return layernorm ? 2 * (double)kernel->m : 0;
+}
+
+double kernel_bytes(const struct kernel *kernel)
+{
+        if (!kernel->half)
+                return 4 * kernel_elements(kernel);
+        return 2 * kernel_elements(kernel) + 2 * statistics(kernel) + 4 * fp32_elements(kernel);
 }
 
 /* The list under construction; `out` may be NULL. */
 struct list {
         struct kernel *out;
         int count;
+        bool half;
 };
 
 static void add(struct list *list, struct kernel kernel)
 {
+        kernel.half = list->half;
         if (list->out)
                 list->out[list->count] = kernel;
         list->count++;
@@ -188,19 +223,20 @@ struct shape {
         int64_t hs;    /* width of a head */
 };
 
-static struct shape shape_of(const struct gpt *gpt, int micro_batch_size, int seq_len)
+static struct shape shape_of(const struct gpt *gpt, const struct work *work)
 {
         return (struct shape){
-                .N = (int64_t)micro_batch_size * seq_len,
-                .T = seq_len,
+                .N = (int64_t)work->micro_batch_size * work->seq_len,
+                .T = work->seq_len,
                 .C = gpt->n_embd,
                 .V = gpt->vocab_size,
-                .batch = (int64_t)micro_batch_size * gpt->n_head,
+                .batch = (int64_t)work->micro_batch_size * gpt->n_head,
                 .hs = gpt->n_embd / gpt->n_head,
         };
 }
 
-static void block_forward(struct list *list, const struct shape *s)
+/* `again`: for the backward pass, which has no use for the block's output. */
+static void block_forward(struct list *list, const struct shape *s, bool again)
 {
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->C, s->C); /* q, k, v */
@@ -213,19 +249,21 @@ static void block_forward(struct list *list, const struct shape *s)
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 4 * s->C, s->C);
         add_forward(list, KERNEL_BIAS_GELU, 1, s->N, 4 * s->C);
+        if (again)
+                return;
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, 4 * s->C);
         add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
 }
 
-int workload_forward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out)
 {
-        struct list list = {.out = out};
-        struct shape s = shape_of(gpt, micro_batch_size, seq_len);
+        struct list list = {.out = out, .half = work_half(work)};
+        struct shape s = shape_of(gpt, work);
         if (stage->first)
                 add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
         for (int block = 0; block < stage->layers; block++)
-                block_forward(&list, &s);
+                block_forward(&list, &s, false);
         if (stage->last) {
                 add_forward(&list, KERNEL_LAYERNORM, 1, s.N, s.C);
                 add_matmul(&list, TRANSPOSE_B, 0, 1, s.N, s.V, s.C);
@@ -262,17 +300,19 @@ static void attention_backward(struct list *list, const struct shape *s)
         add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
 }
 
-int workload_backward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out)
 {
-        struct list list = {.out = out};
-        struct shape s = shape_of(gpt, micro_batch_size, seq_len);
+        struct list list = {.out = out, .half = work_half(work)};
+        struct shape s = shape_of(gpt, work);
         if (stage->last) {
                 add_matmul(&list, PLAIN, PART_INPUT, 1, s.N, s.C, s.V);
                 add_matmul(&list, TRANSPOSE_A, PART_WEIGHT, 1, s.V, s.C, s.N);
                 add_backward(&list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s.N, s.C);
         }
         for (int block = 0; block < stage->layers; block++) {
+                if (work->recompute)
+                        block_forward(&list, &s, true);
                 mlp_backward(&list, &s);
                 attention_backward(&list, &s);
         }
@@ -283,15 +323,29 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, int micr
 
 /* A last stage's own copy of a tied head is its last tensor, so what it counts is a prefix of its parameters.
  */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage)
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, bool half)
 {
         int64_t all = partition_parameters(gpt, stage);
         bool copy = gpt->tied && stage->last && !stage->first;
         int64_t counted = copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
-        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .batch = 1, .m = counted};
+        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .half = half, .batch = 1, .m = counted};
 }
 
-struct kernel workload_update(int64_t parameters)
+int workload_update(int64_t parameters, bool half, struct kernel out[WORKLOAD_UPDATE_KERNELS])
 {
-        return (struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = parameters};
+        struct list list = {.out = out, .half = half};
+        if (half)
+                add(&list, (struct kernel){.kind = KERNEL_UNSCALE, .batch = 1, .m = parameters});
+        add(&list, (struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = parameters});
+        return list.count;
+}
+
+struct kernel workload_overflow(int64_t parameters)
+{
+        return (struct kernel){.kind = KERNEL_OVERFLOW, .half = true, .batch = 1, .m = parameters};
+}
+
+struct kernel workload_clear(int64_t parameters)
+{
+        return (struct kernel){.kind = KERNEL_CLEAR, .half = true, .batch = 1, .m = parameters};
 }

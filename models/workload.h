@@ -22,7 +22,11 @@ enum kernel_kind {
         KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
         KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
         KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
-        KERNEL_ADAMW,              /* AdamW over m parameters; leaves their gradients zero */
+        KERNEL_ADAMW, /* AdamW over m parameters. Leaves their gradients zero; if half, these are fp32 copies
+                         (KERNEL_UNSCALE) and are left alone, and the half-precision weights are written */
+        KERNEL_OVERFLOW, /* half: whether one of m gradients is beyond a limit, infinite or not a number */
+        KERNEL_UNSCALE,  /* half: m gradients to fp32, times a scale; leaves the half ones zero */
+        KERNEL_CLEAR,    /* half: m gradients become zero (a step that is skipped) */
         KERNEL_KINDS
 };
 
@@ -33,6 +37,7 @@ struct kernel {
         unsigned char transpose_a, transpose_b; /* matmul: op() is a transpose */
         unsigned char accumulate;               /* adds to its output instead of writing it */
         unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
+        unsigned char half;                     /* tensors are stored as fp16, computed with in fp32 */
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
 
@@ -40,20 +45,40 @@ const char *kernel_name(enum kernel_kind kind);                   /* "matmul", "
 int kernel_kind_of(const char *name);                             /* -1 if there is none */
 bool kernel_same(const struct kernel *a, const struct kernel *b); /* same work; `part` is ignored */
 
-/* Floating-point operations, and bytes read and written once each, at `element_bytes` an element. */
+/* Floating-point operations, and bytes read and written once each: 2 an element if half, else 4; what is fp32
+ * in either (LayerNorm's statistics, master parameters, moments) counts as 4. */
 double kernel_flops(const struct kernel *kernel);
-double kernel_bytes(const struct kernel *kernel, int element_bytes);
+double kernel_bytes(const struct kernel *kernel);
 
-/* The kernels of one micro-batch (B, T = seq_len) on a stage. Each returns how many, and writes them to `out`
- * unless it is NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. */
-int workload_forward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+/* What the work on one micro-batch depends on, beside the model and the stage. */
+struct work {
+        int micro_batch_size, seq_len; /* B, T */
+        int element_bytes;             /* of stored tensors: 2 (mixed precision), 4; 8 in the double build */
+        bool recompute; /* only the input of a block is stored; backward first runs its forward again */
+};
+static inline bool work_half(const struct work *work)
+{
+        return work->element_bytes == 2;
+}
+
+/* The kernels of one micro-batch on a stage. Each returns how many, and writes them to `out` unless it is
+ * NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. A block that is recomputed
+ * stops before its last product, whose result nobody reads again. */
+int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out);
-int workload_backward(const struct gpt *gpt, const struct stage *stage, int micro_batch_size, int seq_len,
+int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out);
 
 /* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
  * for a tied head that is the last stage's own copy: the first stage counts that. */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage);
-struct kernel workload_update(int64_t parameters);
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, bool half);
+
+/* The update of `parameters`: AdamW, or in half precision unscale and AdamW. Returns how many kernels. */
+enum { WORKLOAD_UPDATE_KERNELS = 2 };
+int workload_update(int64_t parameters, bool half, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
+
+/* Half precision: the look for an overflow, and what follows instead of updates where there is one. */
+struct kernel workload_overflow(int64_t parameters);
+struct kernel workload_clear(int64_t parameters);
 
 #endif

@@ -195,20 +195,21 @@ static struct cpu_device *cpu_of(struct device *device)
         return (struct cpu_device *)device; /* its first member */
 }
 
-static bool fits_memory(const struct device *device, int64_t bytes)
+static bool fits_memory(const struct device *device, enum memory_space space, int64_t bytes)
 {
-        int64_t total = bytes;
-        for (int category = 0; category < MEMORY_CATEGORIES; category++)
-                total += device->bytes[category];
-        return total <= device->memory_bytes;
+        int64_t used = memory_total(&device->bytes, space);
+        int64_t other = memory_total(&device->bytes, space == MEMORY_HOST ? MEMORY_DEVICE : MEMORY_HOST);
+        return used + bytes <= device->limit_bytes[space] &&
+               used + other + bytes <= device->shared_limit_bytes;
 }
 
 /* An allocation that the machine could not back with memory is refused here; later it would end in a kill. */
-static void *cpu_alloc(struct device *device, enum memory_category category, int64_t bytes)
+static void *cpu_alloc(struct device *device, enum memory_space space, enum memory_category category,
+                       int64_t bytes)
 {
         struct cpu_device *cpu = cpu_of(device);
         const int64_t rounded = memory_aligned(bytes > 0 ? bytes : 1);
-        if (!fits_memory(device, rounded))
+        if (!fits_memory(device, space, rounded))
                 return NULL;
         if (cpu->block_count == cpu->block_capacity) {
                 const size_t larger = cpu->block_capacity ? 2 * cpu->block_capacity : 64;
@@ -223,12 +224,13 @@ static void *cpu_alloc(struct device *device, enum memory_category category, int
                 return NULL;
         memset(block, 0, (size_t)rounded);
         cpu->blocks[cpu->block_count++] = block;
-        device->bytes[category] += memory_aligned(bytes);
+        device->bytes.in[space][category] += memory_aligned(bytes);
         return block;
 }
 
 static void cpu_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
 {
+        assert(!kernel->half); /* TODO contracts: half kernels */
         const struct command command = {.kind = COMMAND_KERNEL, .run = {*kernel, *args}};
         enqueue(&cpu_of(device)->lanes[DEVICE_COMPUTE], &command);
 }
@@ -331,7 +333,9 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 return NULL;
         }
         cpu->base.ops = &ops;
-        cpu->base.memory_bytes = device_cpu_memory_bytes();
+        const int64_t memory_bytes = device_cpu_memory_bytes();
+        cpu->base.limit_bytes[MEMORY_DEVICE] = cpu->base.limit_bytes[MEMORY_HOST] = memory_bytes;
+        cpu->base.shared_limit_bytes = memory_bytes;
         pthread_mutex_init(&cpu->reached_mutex, NULL);
         openblas_set_num_threads(threads);
         for (int i = 0; i < DEVICE_LANES; i++) {

@@ -23,9 +23,11 @@ typedef void device_record_fn(void *context, const struct kernel *kernel, double
 struct device;
 struct device_ops {
         const char *name;
-        /* Device memory, zeroed, aligned to MEMORY_ALIGNMENT; counted under `category`. NULL: out of memory.
-         */
-        void *(*alloc)(struct device *, enum memory_category category, int64_t bytes);
+        /* Memory of the device, or of the host such that copies to and from it run beside kernels (pinned on
+         * a GPU); zeroed, aligned to MEMORY_ALIGNMENT, counted under `space` and `category`. NULL: out of
+         * memory, or beyond the limit. */
+        void *(*alloc)(struct device *, enum memory_space space, enum memory_category category,
+                       int64_t bytes);
         /* Queues a kernel on the compute lane; shapes in `kernel`. Does not block; args are copied. */
         void (*launch)(struct device *, const struct kernel *kernel, const struct kernel_args *args);
         /* Queues a copy between host and device memory on a copy lane. Does not block. */
@@ -43,10 +45,15 @@ struct device_ops {
 
 struct device {
         const struct device_ops *ops;
-        int64_t memory_bytes; /* that all allocations may take together; an opener who shares it may lower it
-                               */
-        int64_t bytes[MEMORY_CATEGORIES]; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
-        device_record_fn *recorder;       /* may be NULL; called on the lane after each kernel */
+        bool half; /* tensors that kernels.h is given are stored as fp16; set before the first launch */
+        int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; an opener who shares it may
+                                               lower it. Where both are the same memory, their sum is held too
+                                             */
+        int64_t shared_limit_bytes;         /* host and device together; 0: they are not the same memory */
+        struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
+        double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
+                                              as they take */
+        device_record_fn *recorder;        /* may be NULL; called on the lane after each kernel */
         void *recorder_context;
 };
 

@@ -1,9 +1,12 @@
 #include "runtime/device/kernels.h"
 
+#include <assert.h>
+
 static void launch(struct device *device, struct kernel kernel, const struct kernel_args *args)
 {
         if (kernel.batch == 0)
                 kernel.batch = 1;
+        kernel.half = device->half;
         device->ops->launch(device, &kernel, args);
 }
 
@@ -13,7 +16,7 @@ static int64_t given_or(int64_t given, int64_t otherwise)
         return given ? given : otherwise;
 }
 
-void kernels_matmul(struct device *device, const struct matmul *mm, const real *a, const real *b, real *c)
+void kernels_matmul(struct device *device, const struct matmul *mm, const void *a, const void *b, void *c)
 {
         const int64_t outer = given_or(mm->outer, 1), inner = given_or(mm->inner, 1);
         launch(device,
@@ -36,14 +39,14 @@ void kernels_matmul(struct device *device, const struct matmul *mm, const real *
                                      .inner = inner});
 }
 
-void kernels_embedding(struct device *device, real *x, const int32_t *tokens, const real *wte,
-                       const real *wpe, int64_t B, int64_t T, int64_t C)
+void kernels_embedding(struct device *device, void *x, const int32_t *tokens, const void *wte,
+                       const void *wpe, int64_t B, int64_t T, int64_t C)
 {
         launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
                &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe}, .ld = {T}});
 }
 
-void kernels_embedding_backward(struct device *device, real *dwte, real *dwpe, const real *dx,
+void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
                                 const int32_t *tokens, int64_t B, int64_t T, int64_t C)
 {
         launch(device,
@@ -55,15 +58,15 @@ void kernels_embedding_backward(struct device *device, real *dwte, real *dwpe, c
                &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T}});
 }
 
-void kernels_layernorm(struct device *device, real *y, real *stats, const real *x, const real *w,
-                       const real *b, int64_t N, int64_t C)
+void kernels_layernorm(struct device *device, void *y, real *stats, const void *x, const void *w,
+                       const void *b, int64_t N, int64_t C)
 {
         launch(device, (struct kernel){.kind = KERNEL_LAYERNORM, .m = N, .n = C},
                &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}});
 }
 
-void kernels_layernorm_backward(struct device *device, real *dx, real *dw, real *db, const real *dy,
-                                const real *x, const real *stats, const real *w, int64_t N, int64_t C,
+void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void *db, const void *dy,
+                                const void *x, const real *stats, const void *w, int64_t N, int64_t C,
                                 bool accumulate)
 {
         launch(device,
@@ -75,13 +78,13 @@ void kernels_layernorm_backward(struct device *device, real *dx, real *dw, real 
                &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w}});
 }
 
-void kernels_bias(struct device *device, real *y, const real *b, int64_t m, int64_t n)
+void kernels_bias(struct device *device, void *y, const void *b, int64_t m, int64_t n)
 {
         launch(device, (struct kernel){.kind = KERNEL_BIAS, .m = m, .n = n},
                &(struct kernel_args){.p = {y, (void *)b}});
 }
 
-void kernels_bias_backward(struct device *device, real *db, const real *dy, int64_t m, int64_t n)
+void kernels_bias_backward(struct device *device, void *db, const void *dy, int64_t m, int64_t n)
 {
         launch(device,
                (struct kernel){
@@ -89,31 +92,31 @@ void kernels_bias_backward(struct device *device, real *db, const real *dy, int6
                &(struct kernel_args){.p = {db, (void *)dy}});
 }
 
-void kernels_bias_gelu(struct device *device, real *g, real *h, const real *b, int64_t m, int64_t n)
+void kernels_bias_gelu(struct device *device, void *g, void *h, const void *b, int64_t m, int64_t n)
 {
         launch(device, (struct kernel){.kind = KERNEL_BIAS_GELU, .m = m, .n = n},
                &(struct kernel_args){.p = {g, h, (void *)b}});
 }
 
-void kernels_gelu_backward(struct device *device, real *dh, const real *h, int64_t m, int64_t n)
+void kernels_gelu_backward(struct device *device, void *dh, const void *h, int64_t m, int64_t n)
 {
         launch(device, (struct kernel){.kind = KERNEL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
                &(struct kernel_args){.p = {dh, (void *)h}});
 }
 
-void kernels_bias_residual(struct device *device, real *y, const real *b, const real *x, int64_t m, int64_t n)
+void kernels_bias_residual(struct device *device, void *y, const void *b, const void *x, int64_t m, int64_t n)
 {
         launch(device, (struct kernel){.kind = KERNEL_BIAS_RESIDUAL, .m = m, .n = n},
                &(struct kernel_args){.p = {y, (void *)b, (void *)x}});
 }
 
-void kernels_softmax(struct device *device, real *s, int64_t batch, int64_t T, double scale)
+void kernels_softmax(struct device *device, void *s, int64_t batch, int64_t T, double scale)
 {
         launch(device, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = batch, .m = T, .n = T},
                &(struct kernel_args){.p = {s}, .scalar = {scale}});
 }
 
-void kernels_softmax_backward(struct device *device, real *dp, const real *p, int64_t batch, int64_t T,
+void kernels_softmax_backward(struct device *device, void *dp, const void *p, int64_t batch, int64_t T,
                               double scale)
 {
         launch(device,
@@ -122,7 +125,7 @@ void kernels_softmax_backward(struct device *device, real *dp, const real *p, in
                &(struct kernel_args){.p = {dp, (void *)p}, .scalar = {scale}});
 }
 
-void kernels_cross_entropy(struct device *device, double *loss, real *logits, const int32_t *targets,
+void kernels_cross_entropy(struct device *device, double *loss, void *logits, const int32_t *targets,
                            int64_t N, int64_t V, double scale, bool loss_only)
 {
         launch(device,
@@ -131,19 +134,39 @@ void kernels_cross_entropy(struct device *device, double *loss, real *logits, co
                &(struct kernel_args){.p = {loss, logits, (void *)targets}, .scalar = {scale}});
 }
 
-void kernels_squared_norm(struct device *device, double *sum, const real *x, int64_t n, bool accumulate)
+void kernels_squared_norm(struct device *device, double *sum, const void *x, int64_t n, bool accumulate)
 {
         launch(device, (struct kernel){.kind = KERNEL_SQUARED_NORM, .accumulate = accumulate, .m = n},
                &(struct kernel_args){.p = {sum, (void *)x}});
 }
 
-void kernels_adamw(struct device *device, real *p, real *g, real *m, real *v,
+void kernels_adamw(struct device *device, real *p, real *g, real *m, real *v, void *weights,
                    const struct adamw_range *ranges, const double *gradient_scale, int64_t offset, int64_t n,
                    const struct adamw *adamw)
 {
         launch(device, (struct kernel){.kind = KERNEL_ADAMW, .m = n},
-               &(struct kernel_args){.p = {p, g, m, v, (void *)ranges, (void *)gradient_scale},
+               &(struct kernel_args){.p = {p, g, m, v, (void *)ranges, (void *)gradient_scale, weights},
                                      .ld = {offset},
                                      .scalar = {adamw->lr, adamw->beta1, adamw->beta2, adamw->epsilon,
                                                 adamw->weight_decay, (double)adamw->step}});
+}
+
+void kernels_overflow(struct device *device, double *found, const void *g, int64_t n, double limit)
+{
+        assert(device->half);
+        launch(device, (struct kernel){.kind = KERNEL_OVERFLOW, .m = n},
+               &(struct kernel_args){.p = {found, (void *)g}, .scalar = {limit}});
+}
+
+void kernels_unscale(struct device *device, real *out, void *g, const double *scale, int64_t n)
+{
+        assert(device->half);
+        launch(device, (struct kernel){.kind = KERNEL_UNSCALE, .m = n},
+               &(struct kernel_args){.p = {out, g, (void *)scale}});
+}
+
+void kernels_clear(struct device *device, void *g, int64_t n)
+{
+        assert(device->half);
+        launch(device, (struct kernel){.kind = KERNEL_CLEAR, .m = n}, &(struct kernel_args){.p = {g}});
 }

@@ -6,7 +6,10 @@
  * of the function's parameters, shapes are in struct kernel. Besides: matmul has ld and stride of a, b, c (ld
  * never 0) and inner; the embedding kernels have T in ld[0]; softmax and cross-entropy have their scale in
  * scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in scalar[0..5],
- * and in `p` after p, g, m, v the ranges and gradient_scale. */
+ * and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in scalar[0].
+ *
+ * A tensor is a `void *`: elements are fp16 if the device says so (device->half), else `real`. Sums are made
+ * in fp32 (double for the norm and the loss) in either case. */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
@@ -22,45 +25,49 @@ struct matmul {
                 stride_c[2]; /* elements from one outer (0), inner (1) matrix to the next */
         unsigned char part;
 };
-void kernels_matmul(struct device *, const struct matmul *, const real *a, const real *b, real *c);
+void kernels_matmul(struct device *, const struct matmul *, const void *a, const void *b, void *c);
 
 /* x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. */
-void kernels_embedding(struct device *, real *x, const int32_t *tokens, const real *wte, const real *wpe,
+void kernels_embedding(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
                        int64_t B, int64_t T, int64_t C);
-void kernels_embedding_backward(struct device *, real *dwte, real *dwpe, const real *dx,
+void kernels_embedding_backward(struct device *, void *dwte, void *dwpe, const void *dx,
                                 const int32_t *tokens, int64_t B, int64_t T, int64_t C);
 
-/* y = (x - mean) rstd w + b; stats (2, N) holds mean then rstd. epsilon 1e-5, as GPT-2. */
-void kernels_layernorm(struct device *, real *y, real *stats, const real *x, const real *w, const real *b,
+/* y = (x - mean) rstd w + b; stats (2, N) holds mean then rstd, never in half. epsilon 1e-5, as GPT-2. */
+void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
                        int64_t N, int64_t C);
 /* dx += ... if accumulate, else dx = ...; adds into dw, db. x is the LayerNorm's input. */
-void kernels_layernorm_backward(struct device *, real *dx, real *dw, real *db, const real *dy, const real *x,
-                                const real *stats, const real *w, int64_t N, int64_t C, bool accumulate);
+void kernels_layernorm_backward(struct device *, void *dx, void *dw, void *db, const void *dy, const void *x,
+                                const real *stats, const void *w, int64_t N, int64_t C, bool accumulate);
 
-void kernels_bias(struct device *, real *y, const real *b, int64_t m, int64_t n);
-void kernels_bias_backward(struct device *, real *db, const real *dy, int64_t m, int64_t n);
-void kernels_bias_gelu(struct device *, real *g, real *h, const real *b, int64_t m, int64_t n);
-void kernels_gelu_backward(struct device *, real *dh, const real *h, int64_t m, int64_t n); /* dh holds dg */
-void kernels_bias_residual(struct device *, real *y, const real *b, const real *x, int64_t m, int64_t n);
+void kernels_bias(struct device *, void *y, const void *b, int64_t m, int64_t n);
+void kernels_bias_backward(struct device *, void *db, const void *dy, int64_t m, int64_t n);
+void kernels_bias_gelu(struct device *, void *g, void *h, const void *b, int64_t m, int64_t n);
+void kernels_gelu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n); /* dh holds dg */
+void kernels_bias_residual(struct device *, void *y, const void *b, const void *x, int64_t m, int64_t n);
 
 /* s (batch, T, T): row t becomes softmax of scale s[t, 0..t], zeros after. */
-void kernels_softmax(struct device *, real *s, int64_t batch, int64_t T, double scale);
+void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);
 /* dp (batch, T, T) becomes ds = scale p (dp - sum(dp p)), zeros after the diagonal. */
-void kernels_softmax_backward(struct device *, real *dp, const real *p, int64_t batch, int64_t T,
+void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,
                               double scale);
 
 /* Adds the summed negative log likelihood of targets (N) to *loss (double) and, unless loss_only, leaves
  * scale (softmax - onehot) in logits (N, V). */
-void kernels_cross_entropy(struct device *, double *loss, real *logits, const int32_t *targets, int64_t N,
+void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
                            int64_t V, double scale, bool loss_only);
 
 /* *sum (double) = sum of squares of x (n), or adds to it if accumulate. Summed in double. */
-void kernels_squared_norm(struct device *, double *sum, const real *x, int64_t n, bool accumulate);
+void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n, bool accumulate);
 
 /* AdamW (Loshchilov & Hutter 2019), bias-corrected: over n parameters p with moments m, v and gradients g
- * scaled by *gradient_scale (double, read when the kernel runs: the clipping factor); leaves g zero. p, g, m,
- * v point to element `offset` of the stage's flat buffers; `ranges` (sorted by end, the last ends at or after
- * offset + n) say which elements of those flat buffers are decayed. */
+ * scaled by *gradient_scale (double, read when the kernel runs: the clipping factor); leaves g zero. g, and p
+ * where it is not a buffer of its own, point to element `offset` of the stage's flat buffers; `ranges`
+ * (sorted by end, the last ends at or after offset + n) say which elements of those flat buffers are decayed.
+ *
+ * If the device's tensors are half: p, g, m, v are fp32 all the same, g has been unscaled and is left as it
+ * is (gradient_scale is NULL), and the new parameters are written to `weights` (n, half) too; else `weights`
+ * is NULL. */
 struct adamw_range {
         int64_t end; /* elements from the previous range's end up to here ... */
         int decay;   /* ... are decayed or not */
@@ -69,7 +76,16 @@ struct adamw {
         double lr, beta1, beta2, epsilon, weight_decay;
         int64_t step; /* from 1 */
 };
-void kernels_adamw(struct device *, real *p, real *g, real *m, real *v, const struct adamw_range *ranges,
-                   const double *gradient_scale, int64_t offset, int64_t n, const struct adamw *);
+void kernels_adamw(struct device *, real *p, real *g, real *m, real *v, void *weights,
+                   const struct adamw_range *ranges, const double *gradient_scale, int64_t offset, int64_t n,
+                   const struct adamw *);
+
+/* Half only. *found (double) becomes 1 if one of the n gradients g is beyond +-limit, infinite or not a
+ * number, else 0. */
+void kernels_overflow(struct device *, double *found, const void *g, int64_t n, double limit);
+/* Half only. out (n, fp32) = *scale (double, read when the kernel runs) x g (n); leaves g zero. */
+void kernels_unscale(struct device *, real *out, void *g, const double *scale, int64_t n);
+/* Half only. g (n) becomes zero. */
+void kernels_clear(struct device *, void *g, int64_t n);
 
 #endif

@@ -39,6 +39,13 @@ static int take_serial(struct engine *engine)
         return serial;
 }
 
+/* What the core counts as in use now, where it lies and as what. */
+struct use {
+        enum memory_space space;
+        enum memory_category category;
+        int64_t bytes;
+};
+
 /* Stored activations and messages in use now, as the core counts them. What fell comes first, so that the sum
  * never holds what was freed and what replaced it at once. */
 static void update_ledger(struct engine *engine, double now)
@@ -46,21 +53,24 @@ static void update_ledger(struct engine *engine, double now)
         if (!engine->ledger)
                 return;
         struct core_limits used = core_in_use(engine->core);
-        const enum memory_category categories[] = {MEMORY_ACTIVATIONS, MEMORY_MESSAGES};
-        const int64_t bytes[] = {used.slots * engine->slot_bytes,
-                                 (used.inputs + used.gradients) * engine->message_bytes};
+        const struct use uses[] = {
+                {MEMORY_DEVICE, MEMORY_ACTIVATIONS, used.slots * engine->slot_bytes},
+                {MEMORY_DEVICE, MEMORY_MESSAGES, (used.inputs + used.gradients) * engine->message_bytes},
+                {MEMORY_HOST, MEMORY_ACTIVATIONS, used.host_slots * engine->slot_bytes},
+        };
         bool changed = false;
         for (int rising = 0; rising <= 1; rising++)
-                for (int i = 0; i < 2; i++) {
-                        int64_t change = bytes[i] - engine->ledger->bytes[categories[i]];
+                for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+                        const struct use *use = &uses[i];
+                        int64_t change = use->bytes - engine->ledger->bytes.in[use->space][use->category];
                         if (change == 0 || (change > 0) != rising)
                                 continue;
-                        ledger_add(engine->ledger, categories[i], change);
+                        ledger_add(engine->ledger, use->space, use->category, change);
                         changed = true;
                 }
         if (changed && engine->trace)
-                trace_add_memory(engine->trace,
-                                 &(struct trace_memory){engine->rank, now, bytes[0], bytes[1]});
+                trace_add_memory(engine->trace, &(struct trace_memory){engine->rank, now, uses[0].bytes,
+                                                                       uses[1].bytes, uses[2].bytes});
 }
 
 static void issue_ready(struct engine *engine, double now)

@@ -7,15 +7,23 @@ void ledger_init(struct ledger *ledger)
         *ledger = (struct ledger){0};
 }
 
-void ledger_add(struct ledger *ledger, enum memory_category category, int64_t bytes)
+void ledger_add(struct ledger *ledger, enum memory_space space, enum memory_category category, int64_t bytes)
 {
-        ledger->bytes[category] += bytes;
-        assert(ledger->bytes[category] >= 0);
-        if (ledger->bytes[category] > ledger->peak[category])
-                ledger->peak[category] = ledger->bytes[category];
-        int64_t total = 0;
-        for (int i = 0; i < MEMORY_CATEGORIES; i++)
-                total += ledger->bytes[i];
-        if (total > ledger->total_peak)
-                ledger->total_peak = total;
+        int64_t *now = &ledger->bytes.in[space][category], *peak = &ledger->peak.in[space][category];
+        *now += bytes;
+        assert(*now >= 0);
+        if (*now > *peak)
+                *peak = *now;
+        int64_t total = memory_total(&ledger->bytes, space);
+        if (total > ledger->total_peak[space])
+                ledger->total_peak[space] = total;
+}
+
+void ledger_add_fixed(struct ledger *ledger, const struct memory_bytes *bytes)
+{
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                for (int i = 0; i < MEMORY_CATEGORIES; i++)
+                        if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
+                                ledger_add(ledger, (enum memory_space)space, (enum memory_category)i,
+                                           bytes->in[space][i]);
 }

@@ -15,7 +15,8 @@ enum {
         LARGEST_GRID = 1048576,
         LARGEST_BATCH = 1073741824,
         MOST_UPDATES = 1 << 24,
-        MOST_MICRO_BATCHES = 1 << 24
+        MOST_MICRO_BATCHES = 1 << 24,
+        DEFAULT_BUCKET_PARAMETERS = 16000000 /* AxoNN's */
 };
 
 /* Keys of options without a short form. */
@@ -32,16 +33,19 @@ enum key {
         KEY_ALLREDUCE_BUCKETS,
         KEY_REPORT,
         KEY_TRACE,
+        KEY_PRECISION,
         KEY_OFFLOAD,
+        KEY_OFFLOAD_ACTIVATIONS,
+        KEY_RECOMPUTE,
+        KEY_DEVICE_MEMORY,
+        KEY_HOST_MEMORY,
+        KEY_DEVICE,
+        /* Of later versions. */
         KEY_TP,
         KEY_P2P,
         KEY_VIRTUAL_STAGES,
         KEY_SEQUENCE_PARALLEL,
         KEY_ZERO,
-        KEY_PRECISION,
-        KEY_RECOMPUTE,
-        KEY_DEVICE,
-        KEY_DEVICE_MEMORY,
         KEY_HELP,
         KEY_USAGE,
         KEY_VERSION
@@ -65,7 +69,28 @@ static const struct argp_option plan_options[] = {
          "memory",
          1},
         {"clip", KEY_CLIP, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 1},
-        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0, "Parameters of one optimizer update (default 16000000)",
+        {"precision", KEY_PRECISION, "NAME", 0,
+         "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
+         "parameters "
+         "and Adam's moments in fp32, dynamic loss scaling",
+         1},
+        {"offload", KEY_OFFLOAD, 0, 0,
+         "Keep master parameters and moments in host memory; they are fetched, updated and written back "
+         "bucket "
+         "by bucket (needs --precision mixed)",
+         1},
+        {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, 0, 0,
+         "Keep stored activations in host memory between forward and backward", 1},
+        {"recompute", KEY_RECOMPUTE, "WHAT", 0,
+         "none, the default; full: store one input a layer, and run its forward again before its backward",
+         1},
+        {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
+         "What a device has, such as 2GiB: a plan that needs more is refused, with what would make it fit",
+         1},
+        {"host-memory", KEY_HOST_MEMORY, "SIZE", 0, "What the host has for a rank's offloaded data", 1},
+        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
+         "Parameters of one optimizer update (default 16000000, or all of a smaller model); offloaded, it is "
+         "worked through in thirds",
          1},
         {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
         {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
@@ -73,15 +98,11 @@ static const struct argp_option plan_options[] = {
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         /* Known, and refused by name until they are built. */
-        {"offload", KEY_OFFLOAD, 0, OPTION_HIDDEN, 0, 1},
         {"tp", KEY_TP, "T", OPTION_HIDDEN, 0, 1},
         {"p2p", KEY_P2P, "async", OPTION_HIDDEN, 0, 1},
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
         {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, OPTION_HIDDEN, 0, 1},
         {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
-        {"precision", KEY_PRECISION, "fp32", OPTION_HIDDEN, 0, 1},
-        {"recompute", KEY_RECOMPUTE, "none", OPTION_HIDDEN, 0, 1},
-        {"device-memory", KEY_DEVICE_MEMORY, "SIZE", OPTION_HIDDEN, 0, 1},
         {0},
 };
 
@@ -92,7 +113,6 @@ void options_init(struct options *options)
                 .dp = 1,
                 .policy = POLICY_AXONN,
                 .clip = 1.0,
-                .bucket_parameters = 16000000,
                 .allreduce_buckets = 4,
         };
 }
@@ -230,32 +250,49 @@ static int parse_clip(struct options *o, const char *text)
 static int parse_later(struct options *o, int key, const char *text)
 {
         switch (key) {
-        case KEY_OFFLOAD:
-                return rv_fail(&o->error, RV_ENOTBUILT, "--offload is not built yet");
         case KEY_SEQUENCE_PARALLEL:
                 return rv_fail(&o->error, RV_ENOTBUILT, "--sequence-parallel is not built yet");
-        case KEY_DEVICE_MEMORY:
-                return rv_fail(&o->error, RV_ENOTBUILT, "--device-memory is not built yet");
         case KEY_TP:
                 return parse_only_int(o, "--tp", text, 1);
         case KEY_VIRTUAL_STAGES:
                 return parse_only_int(o, "--virtual-stages", text, 1);
         case KEY_ZERO:
                 return parse_only_int(o, "--zero", text, 0);
-        case KEY_P2P:
+        default:
+                assert(key == KEY_P2P);
                 return options_parse_only("--p2p", text, "async", (const char *const[]){"blocking", 0},
                                           &o->error);
-        case KEY_PRECISION:
-                return options_parse_only("--precision", text, "fp32", (const char *const[]){"mixed", 0},
-                                          &o->error);
-        case KEY_RECOMPUTE:
-                return options_parse_only("--recompute", text, "none",
-                                          (const char *const[]){"selective", "full", 0}, &o->error);
-        default:
-                assert(key == KEY_DEVICE);
-                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0},
-                                          &o->error);
         }
+}
+
+static int parse_precision(struct options *o, const char *text)
+{
+        o->mixed = strcmp(text, "mixed") == 0;
+        if (o->mixed || strcmp(text, "fp32") == 0)
+                return 0;
+        return rv_fail(&o->error, RV_EINPUT, "--precision: '%s' is not known; there are fp32 and mixed",
+                       text);
+}
+
+static int parse_recompute(struct options *o, const char *text)
+{
+        o->recompute = strcmp(text, "full") == 0;
+        if (o->recompute || strcmp(text, "none") == 0)
+                return 0;
+        if (strcmp(text, "selective") == 0)
+                return rv_fail(&o->error, RV_ENOTBUILT,
+                               "--recompute selective is not built yet; there are none and full");
+        return rv_fail(&o->error, RV_EINPUT, "--recompute: '%s' is not known; there are none and full", text);
+}
+
+static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space)
+{
+        int64_t bytes = 0;
+        if (options_parse_bytes(text, &bytes) || bytes == 0)
+                return rv_fail(&o->error, RV_EINPUT,
+                               "%s: '%s' is not a size such as 2GiB, 500MB or 4096 (bytes)", option, text);
+        o->memory[space] = bytes;
+        return 0;
 }
 
 static int parse_plan_option(struct options *o, int key, const char *text)
@@ -292,6 +329,23 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         case KEY_ALLREDUCE_BUCKETS:
                 return options_parse_count("--allreduce-buckets", text, 1, LARGEST_GRID,
                                            &o->allreduce_buckets, &o->error);
+        case KEY_PRECISION:
+                return parse_precision(o, text);
+        case KEY_OFFLOAD:
+                o->offload = true;
+                return 0;
+        case KEY_OFFLOAD_ACTIVATIONS:
+                o->offload_activations = true;
+                return 0;
+        case KEY_RECOMPUTE:
+                return parse_recompute(o, text);
+        case KEY_DEVICE_MEMORY:
+                return parse_memory(o, "--device-memory", text, MEMORY_DEVICE);
+        case KEY_HOST_MEMORY:
+                return parse_memory(o, "--host-memory", text, MEMORY_HOST);
+        case KEY_DEVICE:
+                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0},
+                                          &o->error);
         case KEY_REPORT:
                 return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:
@@ -308,7 +362,7 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
                 o->model = text;
                 return 0;
         }
-        if (key < KEY_PP || key > KEY_DEVICE_MEMORY)
+        if (key < KEY_PP || key > KEY_ZERO)
                 return ARGP_ERR_UNKNOWN;
         if (parse_plan_option(o, key, text) == 0)
                 return 0;
@@ -348,6 +402,21 @@ static int check_sizes(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* A bucket is a part of the parameters: one that is asked for may not be more than all of them. */
+static int resolve_bucket(struct options *o, struct rv_error_info *err)
+{
+        int64_t all = gpt_parameters(&o->gpt);
+        if (o->bucket_parameters > all)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--bucket-params %lld is more than the %lld parameters of %s: a bucket is a part "
+                        "of them",
+                        (long long)o->bucket_parameters, (long long)all, o->gpt.name);
+        if (!o->bucket_parameters)
+                o->bucket_parameters = all < DEFAULT_BUCKET_PARAMETERS ? all : DEFAULT_BUCKET_PARAMETERS;
+        return 0;
+}
+
 int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->model)
@@ -365,7 +434,14 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--pipeline-limit is for --schedule axonn; %s has its own limit",
                                policy_get(o->policy)->name);
+        if (o->offload && !o->mixed)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--offload needs --precision mixed: in fp32 the parameters on the device are the "
+                        "master parameters");
         int rc = gpt_load(&o->gpt, o->model, err);
+        if (rc == 0)
+                rc = resolve_bucket(o, err);
         if (rc)
                 return rc;
         if (!o->seq_len)
@@ -388,8 +464,19 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
         return check_sizes(o, err);
 }
 
+struct work options_work(const struct options *o)
+{
+        return (struct work){
+                .micro_batch_size = o->micro_batch_size,
+                .seq_len = o->seq_len,
+                .element_bytes = o->mixed ? 2 : (int)sizeof(float),
+                .recompute = o->recompute,
+        };
+}
+
 struct plan options_plan(const struct options *o, bool forward_only)
 {
+        int element_bytes = options_work(o).element_bytes;
         int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
         bool tied = o->gpt.tied && o->pp > 1;
         return (struct plan){
@@ -401,12 +488,15 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .forward_only = forward_only,
                 .tied = tied,
                 .clip = o->clip > 0,
-                .message_bytes = tokens * o->gpt.n_embd * (int64_t)sizeof(float),
+                .mixed = o->mixed,
+                .offload = o->offload,
+                .offload_activations = o->offload_activations,
+                .message_bytes = tokens * o->gpt.n_embd * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
                 .embedding_parameters = tied ? (int64_t)o->gpt.vocab_size * o->gpt.n_embd : 0,
                 .bucket_parameters = o->bucket_parameters,
                 .allreduce_buckets = o->allreduce_buckets,
-                .element_bytes = (int)sizeof(float),
+                .element_bytes = element_bytes,
         };
 }
 
@@ -415,13 +505,15 @@ struct memory_plan options_memory(const struct options *o, int stage)
         struct plan plan = options_plan(o, false);
         struct core_limits limits = core_limits(&plan, stage);
         return (struct memory_plan){
-                .micro_batch_size = o->micro_batch_size,
-                .seq_len = o->seq_len,
+                .work = options_work(o),
                 .micro_batches = plan.micro_batches,
                 .slots = limits.slots,
+                .host_slots = limits.host_slots,
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
-                .element_bytes = plan.element_bytes,
+                .offload = o->offload,
+                .update_parameters = o->offload ? plan_update_parameters(&plan) : 0,
+                .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
         };
 }
 

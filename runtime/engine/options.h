@@ -16,8 +16,13 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip; /* global norm; 0: off */
-        int64_t bucket_parameters;
+        double clip;    /* global norm; 0: off */
+        bool mixed;     /* --precision mixed: fp16 stored, fp32 master parameters and moments */
+        bool offload;   /* these in host memory; needs mixed */
+        bool recompute; /* --recompute full */
+        bool offload_activations;
+        int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
+        int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
         int allreduce_buckets;
         const char *report, *trace;
         struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
@@ -56,6 +61,9 @@ struct plan options_plan(const struct options *options, bool forward_only);
 
 /* What memory depends on, for one stage. */
 struct memory_plan options_memory(const struct options *options, int stage);
+
+/* What the work on a micro-batch depends on. */
+struct work options_work(const struct options *options);
 
 /* Parses "2GiB", "500MB", "4096" into bytes; 0 or -1. */
 int options_parse_bytes(const char *text, int64_t *bytes);

@@ -72,19 +72,11 @@ struct figures {
         int64_t device_peak_bytes, device_total_bytes, live_peak_bytes;
 };
 
-static int64_t rank_sum(const struct report *r, int rank)
-{
-        int64_t sum = 0;
-        for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                sum += r->rank_bytes[rank][c];
-        return sum;
-}
-
 static void weigh_ranks(const struct report *r, struct figures *f)
 {
         f->device_peak_bytes = -1;
         for (int rank = 0; rank < r->ranks; rank++) {
-                int64_t sum = rank_sum(r, rank);
+                int64_t sum = memory_total(&r->rank_bytes[rank], MEMORY_DEVICE);
                 f->device_total_bytes += sum;
                 if (sum > f->device_peak_bytes) {
                         f->device_peak_bytes = sum;
@@ -107,7 +99,7 @@ static int work_out(const struct report *r, struct figures *f)
         f->p90 = report_quantile(sorted, r->batches, 0.9);
         free(sorted);
         const struct options *o = r->options;
-        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, false);
+        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, o->recompute);
         f->tokens_per_second = (double)o->batch_size * o->seq_len / f->median;
         f->flops_per_gpu_per_second = flops / f->median / r->ranks;
         if (r->peak_flops_per_gpu_per_second > 0)
@@ -147,8 +139,9 @@ static json_t *ranks_json(const struct report *r)
                         list,
                         json_pack("{s:i, s:i, s:i, s:o, s:I, s:o}", "rank", rank, "stage",
                                   plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "bytes",
-                                  categories_json(r->rank_bytes[rank]), "total_bytes",
-                                  (json_int_t)rank_sum(r, rank), "live_peak_bytes",
+                                  categories_json(r->rank_bytes[rank].in[MEMORY_DEVICE]), "total_bytes",
+                                  (json_int_t)memory_total(&r->rank_bytes[rank], MEMORY_DEVICE),
+                                  "live_peak_bytes",
                                   r->rank_live_peak ? json_integer(r->rank_live_peak[rank]) : json_null()));
         return list;
 }
@@ -160,7 +153,7 @@ static json_t *memory_json(const struct report *r, const struct figures *f)
                 "live_peak_bytes", r->rank_live_peak ? json_integer(f->live_peak_bytes) : json_null(),
                 "host_peak_bytes", r->host_peak_bytes > 0 ? json_integer(r->host_peak_bytes) : json_null(),
                 "device_total_bytes", (json_int_t)f->device_total_bytes, "largest_rank", f->largest,
-                "by_category", categories_json(r->rank_bytes[f->largest]));
+                "by_category", categories_json(r->rank_bytes[f->largest].in[MEMORY_DEVICE]));
 }
 
 json_t *report_json(const struct report *r)
@@ -235,9 +228,9 @@ static void print_memory(const struct report *r, const struct figures *f, FILE *
         }
         fprintf(out, "\n");
         for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                if (r->rank_bytes[f->largest][c])
+                if (r->rank_bytes[f->largest].in[MEMORY_DEVICE][c])
                         fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),
-                                report_bytes(a, (double)r->rank_bytes[f->largest][c]));
+                                report_bytes(a, (double)r->rank_bytes[f->largest].in[MEMORY_DEVICE][c]));
         if (r->host_peak_bytes > 0)
                 fprintf(out, "  host memory         %14s   largest rank\n",
                         report_bytes(a, (double)r->host_peak_bytes));

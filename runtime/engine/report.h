@@ -17,10 +17,10 @@ struct report {
         double peak_flops_per_gpu_per_second; /* 0: not known */
         int64_t tokens;                       /* to train on, for training_days */
         int ranks;
-        const int64_t (*rank_bytes)[MEMORY_CATEGORIES]; /* allocated on each rank's device */
-        const int64_t *rank_live_peak;                  /* most bytes in use at once on each rank */
-        int64_t host_peak_bytes;                        /* largest rank; 0 if not known */
-        const double *loss;                             /* real only; NULL otherwise */
+        const struct memory_bytes *rank_bytes; /* [ranks] allocated, on the device and on the host */
+        const int64_t *rank_live_peak;         /* [ranks] most device bytes in use at once; may be NULL */
+        int64_t host_peak_bytes;               /* of the whole process, largest rank; 0 if not known */
+        const double *loss;                    /* real only; NULL otherwise */
         int losses;
         json_t *extra; /* further members (profile, platform, notes), may be NULL; borrowed */
 };

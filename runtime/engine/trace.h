@@ -19,11 +19,12 @@ struct trace_record {
         uint64_t order; /* issue order on its rank */
 };
 
-/* Device bytes in use on a rank from a moment on, of what comes and goes. */
+/* Bytes in use on a rank from a moment on, of what comes and goes: on the device, and offloaded to the host.
+ */
 struct trace_memory {
         int rank;
         double seconds;
-        int64_t activations, messages;
+        int64_t activations, messages, host_activations;
 };
 
 struct trace {

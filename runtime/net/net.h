@@ -8,7 +8,7 @@
 
 enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 }; /* channel of a message, beside its micro-batch */
 enum net_group { NET_EMBEDDING, NET_DATA, NET_WORLD, NET_GROUPS };
-enum net_type { NET_FLOAT, NET_DOUBLE };
+enum net_type { NET_FLOAT, NET_DOUBLE, NET_HALF }; /* half: IEEE binary16, summed in fp32 */
 
 /* A request that completed. */
 struct net_done {

@@ -5,6 +5,7 @@
 
 #include "runtime/device/kernels.h"
 
+struct nn_bucket;
 struct nn_stage {
         struct device *device;
         struct gpt gpt;
@@ -13,16 +14,34 @@ struct nn_stage {
         struct memory_layout layout;
         struct tensor *tensors; /* of this stage, in memory order */
         int tensor_count;
-        int64_t parameters;         /* elements */
-        real *weights, *gradients;  /* flat, in the order of partition_tensors; gradients begin zero */
-        real *adam_m, *adam_v;      /* flat; NULL if opened without optimizer */
+        int64_t parameters;        /* elements */
+        void *weights, *gradients; /* flat, in the order of partition_tensors; gradients begin zero */
+        /* fp32, flat; NULL if opened without optimizer. In fp32 there are the moments alone: the weights are
+         * the master parameters. Offloaded, master and moments lie in host memory and master_gradients are
+         * NULL: updates work in `buckets`. */
+        real *master, *master_gradients, *adam_m, *adam_v;
+        struct nn_bucket *buckets;  /* [plan.update_buffers] */
         struct adamw_range *ranges; /* which parameters are decayed, for kernels_adamw */
-        real **slots;               /* [plan.slots] stored activations */
-        real **inputs;              /* [plan.input_buffers] (B,T,C) */
-        real **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
+        void **slots;               /* [plan.slots] stored activations */
+        void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
+        void **inputs;              /* [plan.input_buffers] (B,T,C) */
+        void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
         int32_t *tokens, *targets;  /* device copies for the whole batch: (micro_batches, B, T) */
-        double *scalars;            /* device-visible: [0] loss sum, [1] squared norm, [2] gradient scale */
-        real *work_c, *work_4c, *work_qkv, *work_attention;
+        double *scalars;            /* device-visible: enum nn_scalar */
+        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block;
+};
+
+enum nn_scalar {
+        NN_LOSS,           /* summed over tokens */
+        NN_SQUARED_NORM,   /* of the gradients as they are stored: scaled, in mixed precision */
+        NN_GRADIENT_SCALE, /* that updates multiply gradients with: clipping factor / loss scale */
+        NN_OVERFLOW,       /* mixed: 1 if a gradient is too large to be summed, else 0 */
+        NN_SCALARS
+};
+
+/* Offloaded: device buffers of one update, plan.update_parameters each. */
+struct nn_bucket {
+        real *master, *gradients, *adam_m, *adam_v;
 };
 
 /* Allocates every buffer (counted by category, exactly as models/memory.c predicts). `optimizer`: moments
@@ -30,6 +49,23 @@ struct nn_stage {
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err);
 void nn_close(struct nn_stage *); /* frees the host side; device memory goes with the device */
+
+/* Element `offset` of a flat buffer of tensors. */
+void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
+
+/* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [offset, offset + count)
+ * into buckets[buffer], and their way back. */
+void nn_fetch(struct nn_stage *, int buffer, int64_t offset, int64_t count);
+void nn_write_back(struct nn_stage *, int buffer, int64_t offset, int64_t count);
+
+/* Offloaded activations: enqueues a slot's copy to the host, and back. */
+void nn_store_activations(struct nn_stage *, int slot, int host_slot);
+void nn_fetch_activations(struct nn_stage *, int host_slot, int slot);
+
+/* The fp32 parameters [offset, offset + count) into `out`: master parameters where there are any. Blocks. */
+void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
+/* Sets weights, and master parameters where there are any. Blocks. */
+void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);
 
 /* Initial weights from `seed`: each element depends on (seed, tensor id, index) only, so every layout begins
  * with the same model. Normal(0, 0.02), residual projections 0.02 / sqrt(2 n_layer), GPT-2's. Synchronises.
@@ -45,8 +81,8 @@ void nn_forward(struct nn_stage *, int micro_batch, int input, int slot, double 
  * dL/d(input) (on the last stage it is written from the loss; with one stage it is scratch). */
 void nn_backward(struct nn_stage *, int micro_batch, int input, int slot, int gradient);
 
-real *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
-real *nn_logits(struct nn_stage *,
+void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
+void *nn_logits(struct nn_stage *,
                 int slot); /* (B T, V): last stage, after a loss_only forward: raw logits */
 
 #endif

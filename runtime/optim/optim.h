@@ -16,6 +16,12 @@ struct optim {
 /* Learning rate of `step` (from 0): linear warm-up to lr, then a cosine to min_lr at `steps`. */
 double optim_lr(const struct optim *, int64_t step);
 
+/* Mixed: enqueues the look for gradients beyond `limit` or not a number, into scalars[NN_OVERFLOW]. */
+void optim_check_overflow(struct nn_stage *, double limit);
+
+/* Mixed, after an overflow: enqueues gradients = 0. */
+void optim_clear(struct nn_stage *);
+
 /* Enqueues scalars[1] = squared norm of the gradients that this stage counts: all, but on the last of several
  * stages not the tied head (the first stage counts it). */
 void optim_norm(struct nn_stage *);
@@ -23,7 +29,23 @@ void optim_norm(struct nn_stage *);
 /* min(1, clip / sqrt(squared_norm)): the factor that the gradients are multiplied with; 1 if clip is 0. */
 double optim_clip_factor(const struct optim *, double squared_norm);
 
-/* Enqueues AdamW for parameters [offset, offset + count) with scalars[2] as gradient scale. step from 0. */
-void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t offset, int64_t count);
+/* Enqueues what workload_update lists for parameters [offset, offset + count), with
+ * scalars[NN_GRADIENT_SCALE] as gradient scale; in buckets[buffer], or in place if that is -1. step from 0.
+ */
+void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t offset, int64_t count,
+                  int buffer);
+
+/* Dynamic loss scaling (AxoNN's constants): begins at 2^16, halves with an overflow but not below 2^10,
+ * doubles after 200 steps without one but not above 2^24. */
+struct loss_scaler {
+        double scale;
+        int clean_steps; /* since the last change */
+};
+void loss_scaler_init(struct loss_scaler *);
+void loss_scaler_step(struct loss_scaler *, bool overflow);
+
+/* The largest gradient that may go into an all-reduce over `replicas` in fp16: with none beyond it no sum can
+ * overflow, rounded partial sums and the two copies of a tied embedding included. */
+double optim_overflow_limit(int replicas);
 
 #endif

@@ -56,7 +56,8 @@ size_t core_bytes(const struct plan *plan, int stage, int64_t parameters)
         return sizeof(struct core) + table_ints(plan, stage, parameters) * sizeof(int);
 }
 
-struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters)
+struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters,
+                       int64_t slot_bytes)
 {
         assert(plan->pp >= 1 && plan->dp >= 1 && plan->micro_batches >= 1 && stage >= 0 && stage < plan->pp);
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && parameters >= 1);
@@ -68,6 +69,7 @@ struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t
         core->first = stage == 0;
         core->last = stage == plan->pp - 1;
         core->parameters = parameters;
+        core->slot_bytes = slot_bytes;
         core->limits = core_limits(plan, stage);
         return core;
 }
@@ -121,7 +123,7 @@ static struct op new_op(enum op_kind kind, enum op_lane lane, int micro_batch)
         op.kind = kind;
         op.lane = lane;
         op.micro_batch = micro_batch;
-        op.input = op.slot = op.gradient = op.bucket = -1;
+        op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
         return op;
 }
 

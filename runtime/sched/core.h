@@ -1,6 +1,6 @@
 /* The scheduling core: events in, operations out. One core a rank; a core knows its own stage only.
  *
- *      core_init(memory, &plan, stage, parameters);
+ *      core_init(memory, &plan, stage, parameters, slot_bytes);
  *      core_start(core);                        a batch begins
  *      while (core_next(core, &op)) issue(op);  after core_start and after every core_complete
  *      core_complete(core, &op);                the world finished an operation
@@ -21,9 +21,10 @@ struct core;
 
 /* How many buffers of each sort the schedule of `stage` uses at most. */
 struct core_limits {
-        int slots;     /* stored activations */
-        int inputs;    /* received activations; 0 on the first stage */
-        int gradients; /* gradients received, worked on, sent */
+        int slots;      /* stored activations, on the device */
+        int host_slots; /* offloaded activations; 0: this stage offloads none (it stores few enough) */
+        int inputs;     /* received activations; 0 on the first stage */
+        int gradients;  /* gradients received, worked on, sent */
 };
 struct core_limits core_limits(const struct plan *plan, int stage);
 
@@ -32,9 +33,11 @@ int core_pipeline_limit(const struct plan *plan);
 
 size_t core_bytes(const struct plan *plan, int stage, int64_t parameters);
 
-/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets. The plan
- * must be sound: pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1. */
-struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters);
+/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets;
+ * `slot_bytes`: of one micro-batch's activations, for the operations that move them. The plan must be sound:
+ * pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1, offload only if mixed. */
+struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters,
+                       int64_t slot_bytes);
 
 void core_start(struct core *core);
 bool core_next(struct core *core, struct op *op);

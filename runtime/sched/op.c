@@ -14,6 +14,13 @@ const char *op_name(enum op_kind kind)
                 [OP_NORM] = "norm",
                 [OP_REDUCE_SCALARS] = "reduce scalars",
                 [OP_UPDATE] = "update",
+                [OP_CHECK_OVERFLOW] = "check overflow",
+                [OP_REDUCE_OVERFLOW] = "reduce overflow",
+                [OP_CLEAR] = "clear",
+                [OP_FETCH] = "fetch",
+                [OP_WRITE_BACK] = "write back",
+                [OP_STORE_ACTIVATIONS] = "store activations",
+                [OP_FETCH_ACTIVATIONS] = "fetch activations",
         };
         return names[kind];
 }
@@ -23,11 +30,13 @@ const char *op_lane_name(enum op_lane lane)
         static const char *const names[LANES] = {
                 [LANE_COMPUTE] = "compute",
                 [LANE_HOST_TO_DEVICE] = "host to device",
+                [LANE_DEVICE_TO_HOST] = "device to host",
                 [LANE_RECEIVE_PREVIOUS] = "receive from previous",
                 [LANE_RECEIVE_NEXT] = "receive from next",
                 [LANE_SEND_PREVIOUS] = "send to previous",
                 [LANE_SEND_NEXT] = "send to next",
                 [LANE_COLLECTIVE] = "collective",
+                [LANE_SCALARS] = "scalars",
         };
         return names[lane];
 }

@@ -2,6 +2,7 @@
 #ifndef RANVIER_RUNTIME_SCHED_OP_H
 #define RANVIER_RUNTIME_SCHED_OP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum op_kind {
@@ -15,7 +16,15 @@ enum op_kind {
         OP_ALLREDUCE,          /* sum parameters' gradients [offset, offset + count) over `group` */
         OP_NORM,               /* squared norm of this stage's gradients */
         OP_REDUCE_SCALARS,     /* over all ranks: squared norm and loss */
-        OP_UPDATE,             /* AdamW on parameters [offset, offset + count), bucket `bucket` */
+        OP_UPDATE,         /* AdamW on parameters [offset, offset + count), the `bucket`-th update; offloaded:
+                              in `buffer` */
+        OP_CHECK_OVERFLOW, /* mixed: whether a gradient of this rank is too large to be summed */
+        OP_REDUCE_OVERFLOW,   /* over all ranks; the driver fills in `overflow` on completion */
+        OP_CLEAR,             /* after an overflow, instead of all updates: gradients become zero */
+        OP_FETCH,             /* host to device: master parameters and moments of an update into `buffer` */
+        OP_WRITE_BACK,        /* device to host: the same from `buffer` */
+        OP_STORE_ACTIVATIONS, /* device to host: `slot` into `host_slot` */
+        OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
         OP_KINDS
 };
 
@@ -23,11 +32,13 @@ enum op_kind {
 enum op_lane {
         LANE_COMPUTE,
         LANE_HOST_TO_DEVICE,
+        LANE_DEVICE_TO_HOST,
         LANE_RECEIVE_PREVIOUS,
         LANE_RECEIVE_NEXT,
         LANE_SEND_PREVIOUS,
         LANE_SEND_NEXT,
         LANE_COLLECTIVE,
+        LANE_SCALARS, /* the few numbers that all ranks agree on: not behind the gradients */
         LANES
 };
 
@@ -49,8 +60,11 @@ struct op {
         int micro_batch; /* -1 where it has no meaning or is not known yet */
         int input;       /* input buffer, or -1 */
         int slot;        /* stored activations, or -1 */
+        int host_slot;   /* offloaded activations, or -1 */
         int gradient;    /* gradient buffer, or -1 */
-        int bucket;      /* OP_UPDATE: which; OP_ALLREDUCE: the first of its chunk */
+        int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE: which chunk */
+        int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */
+        bool overflow;   /* OP_REDUCE_OVERFLOW, on completion: some rank's gradients are too large */
         enum op_group group;
         int64_t offset, count; /* parameters */
         int64_t bytes;         /* of a message, copy or all-reduce */

@@ -39,7 +39,7 @@ static struct op collective(enum op_kind kind, enum op_group group)
         memset(&op, 0, sizeof op);
         op.kind = kind;
         op.lane = LANE_COLLECTIVE;
-        op.micro_batch = op.input = op.slot = op.gradient = op.bucket = -1;
+        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
         op.group = group;
         return op;
 }
@@ -71,7 +71,7 @@ static struct op compute(enum op_kind kind, int bucket, int64_t offset, int64_t 
         memset(&op, 0, sizeof op);
         op.kind = kind;
         op.lane = LANE_COMPUTE;
-        op.micro_batch = op.input = op.slot = op.gradient = -1;
+        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.buffer = -1;
         op.bucket = bucket;
         op.offset = offset;
         op.count = count;

@@ -26,7 +26,7 @@ struct core {
         struct plan plan;
         int stage, limit; /* limit: AxoNN's, resolved */
         bool first, last;
-        int64_t parameters;
+        int64_t parameters, slot_bytes;
         struct core_limits limits;
 
         bool load_issued, loaded;

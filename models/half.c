@@ -1,0 +1,96 @@
+#include "models/half.h"
+
+#include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#ifdef __F16C__
+uint16_t half_from_float(float value)
+{
+        return (uint16_t)_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+float half_to_float(uint16_t half)
+{
+        return _cvtsh_ss(half);
+}
+#else
+static uint32_t bits_of(float value)
+{
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+}
+
+uint16_t half_from_float(float value)
+{
+        uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+        if (magnitude > 0x7f800000) /* NaN: quiet, with what fits of its payload */
+                return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
+        if (magnitude >= 0x477ff000) /* from 65520 on, the nearest is infinity */
+                return (uint16_t)(sign | 0x7c00);
+        if (magnitude <
+            0x38800000) /* below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 at the end */
+                return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5F) - 0x3f000000));
+        uint32_t odd = magnitude >> 13 & 1;
+        return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
+}
+
+float half_to_float(uint16_t half)
+{
+        uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+        if (magnitude >= 0x7c00)
+                return float_of(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 |
+                                (magnitude > 0x7c00 ? 0x400000 : 0));
+        if (magnitude >= 0x400)
+                return float_of(sign | (magnitude << 13) + 0x38000000);
+        return float_of(sign | bits_of((float)magnitude * 0x1p-24F));
+}
+#endif
+
+void half_from_floats(uint16_t *to, const float *from, int64_t count)
+{
+        int64_t i = 0;
+#ifdef __F16C__
+        for (; i + 8 <= count; i += 8)
+                _mm_storeu_si128((__m128i *)(void *)(to + i),
+                                 _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+        for (; i < count; i++)
+                to[i] = half_from_float(from[i]);
+}
+
+void half_to_floats(float *to, const uint16_t *from, int64_t count)
+{
+        int64_t i = 0;
+#ifdef __F16C__
+        for (; i + 8 <= count; i += 8)
+                _mm256_storeu_ps(to + i,
+                                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
+#endif
+        for (; i < count; i++)
+                to[i] = half_to_float(from[i]);
+}
+
+void half_add(uint16_t *sum, const uint16_t *with, int64_t count)
+{
+        int64_t i = 0;
+#ifdef __F16C__
+        for (; i + 8 <= count; i += 8) {
+                __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(sum + i)));
+                __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(with + i)));
+                _mm_storeu_si128((__m128i *)(void *)(sum + i),
+                                 _mm256_cvtps_ph(_mm256_add_ps(a, b), _MM_FROUND_TO_NEAREST_INT));
+        }
+#endif
+        for (; i < count; i++)
+                sum[i] = half_from_float(half_to_float(sum[i]) + half_to_float(with[i]));
+}

@@ -1,0 +1,50 @@
+/* Whether a plan fits the memory that there is, and which changes would make it fit. */
+#ifndef RANVIER_RUNTIME_ENGINE_CAPACITY_H
+#define RANVIER_RUNTIME_ENGINE_CAPACITY_H
+
+#include "runtime/engine/options.h"
+
+#include <stdio.h>
+
+/* What one rank has; 0: not known, and any amount fits. */
+struct capacity {
+        int64_t bytes[MEMORY_SPACES];
+};
+
+/* What the rank needs that is furthest beyond its capacity, or, if all fit, the one that needs most. */
+struct capacity_need {
+        int rank;
+        enum memory_space space; /* where it needs too much, or most */
+        struct memory_bytes bytes;
+};
+
+/* 0, or RV_EPLAN with one sentence: which rank needs how much of what it has, and where the breakdown is.
+ * `options` are resolved. `need` is filled in both cases. */
+int capacity_check(const struct options *options, const struct capacity *capacity, struct capacity_need *need,
+                   struct rv_error_info *err);
+
+/* A change of the plan that makes it fit. */
+struct capacity_change {
+        char flags[128];        /* as a user would write them: "--offload --micro-batch-size 1" */
+        struct options options; /* with the change */
+        int64_t device_bytes;   /* of the rank that needs most */
+        double batch_seconds;   /* as `seconds` said; NAN: not known */
+};
+
+/* The cheapest changes by seconds(context, options) of a batch, at most CAPACITY_CHANGES, cheapest first; a
+ * set of changes of which fewer would do at no higher cost is left out. Tried are offloading (with mixed
+ * precision), recomputation, offloaded activations, smaller micro-batches, more stages, and combinations.
+ * Returns how many; 0: nothing that is built makes it fit. */
+enum { CAPACITY_CHANGES = 3 };
+int capacity_changes(const struct options *options, const struct capacity *capacity,
+                     double (*seconds)(void *context, const struct options *options), void *context,
+                     struct capacity_change changes[CAPACITY_CHANGES]);
+
+/* What a user needs to see: bytes by category of that rank, on the device and on the host, what there is, and
+ * the changes with their time a batch, relative to `batch_seconds` of the plan as it is. `basis`: what the
+ * times rest on, in a few words. */
+void capacity_print(FILE *stream, const struct options *options, const struct capacity *capacity,
+                    const struct capacity_need *need, const struct capacity_change *changes, int count,
+                    double batch_seconds, const char *basis);
+
+#endif

@@ -34,16 +34,35 @@ struct line_point {
         double seconds;
 };
 
+/* What takes time by its bytes. */
+enum profile_line {
+        LINE_COPY,           /* host to device */
+        LINE_COPY_BACK,      /* device to host */
+        LINE_MESSAGE,        /* between two ranks */
+        LINE_ALLREDUCE,      /* between `ranks` ranks, of fp32; bytes are the buffer's */
+        LINE_ALLREDUCE_HALF, /* the same of fp16 */
+        /* Operations of an offloaded optimizer phase, measured while all three run at once, as they do; bytes
+         * are 12 a parameter (plan_offloaded_bytes). */
+        LINE_FETCH,
+        LINE_OFFLOADED_UPDATE,
+        LINE_WRITE_BACK,
+        PROFILE_LINES
+};
+const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */
+
+struct profile_curve {
+        struct line_fit fit;
+        struct line_point *points; /* by bytes, ascending */
+        int count;
+};
+
 /* Everything measured while `ranks` ranks of a node worked at once. */
 struct profile_load {
         int ranks;
         struct kernel_point *points;
         int point_count;
-        struct kernel_fit fits[KERNEL_KINDS];
-        struct line_fit copy, message,
-                allreduce; /* allreduce: between `ranks` ranks; bytes are the buffer's */
-        struct line_point *copy_points, *message_points, *allreduce_points;
-        int copy_count, message_count, allreduce_count;
+        struct kernel_fit fits[2][KERNEL_KINDS]; /* [half][kind] */
+        struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
 };
@@ -57,7 +76,6 @@ struct profile {
         json_t *sources; /* datasheet: where each figure comes from, kept as it is; may be NULL */
         double peak_flops_per_second; /* of one device; 0: not known */
         int64_t device_memory_bytes;  /* 0: not known */
-        int element_bytes;
         struct profile_load *loads;
         int load_count;
 };
@@ -71,6 +89,11 @@ void profile_free(struct profile *);
 
 /* The load measured with the number of ranks nearest to `ranks_per_node`. */
 const struct profile_load *profile_load_for(const struct profile *, int ranks_per_node);
+
+/* Seconds of `bytes` on a line: between two measured sizes in proportion, beyond them by the fit; by the fit
+ * everywhere if fits_only. NAN if the load has no such line. */
+double profile_line_seconds(const struct profile_load *, enum profile_line line, int64_t bytes,
+                            bool fits_only);
 
 enum profile_source { PROFILE_POINT, PROFILE_FIT };
 

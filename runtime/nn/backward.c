@@ -5,8 +5,8 @@
 #include "runtime/nn/slot.h"
 
 /* Of y (m,n) = x (m,k) w^T: dx = dy w, and dw += dy^T x. */
-static void project_backward(struct device *device, real *dx, real *dw, const real *dy, const real *x,
-                             const real *w, int64_t m, int64_t n, int64_t k)
+static void project_backward(struct device *device, void *dx, void *dw, const void *dy, const void *x,
+                             const void *w, int64_t m, int64_t n, int64_t k)
 {
         kernels_matmul(device, &(struct matmul){.m = m, .n = k, .k = n, .part = PART_INPUT}, dy, w, dx);
         kernels_matmul(
@@ -18,10 +18,10 @@ static void project_backward(struct device *device, real *dx, real *dw, const re
 
 /* Pointers to a block's weights, gradients and stored activations. */
 struct block {
-        const real *x; /* its input */
+        const void *x; /* its input */
         struct block_slot b;
-        const real *w[BLOCK_TENSORS];
-        real *d[BLOCK_TENSORS];
+        const void *w[BLOCK_TENSORS];
+        void *d[BLOCK_TENSORS];
 };
 
 static struct block block_of(const struct nn_stage *nn, int slot, int block, int input)
@@ -34,7 +34,7 @@ static struct block block_of(const struct nn_stage *nn, int slot, int block, int
         return k;
 }
 
-static void mlp_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s, real *g)
+static void mlp_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s, void *g)
 {
         struct device *device = nn->device;
         const int64_t N = s->N, C = s->C;
@@ -55,8 +55,8 @@ static void attend_backward(const struct nn_stage *nn, const struct block_slot *
 {
         struct device *device = nn->device;
         const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs, square = T * T;
-        const real *q = b->qkv, *k = b->qkv + C, *v = b->qkv + 2 * C, *dy = nn->work_c;
-        real *dq = nn->work_qkv, *dk = dq + C, *dv = dq + 2 * C, *ds = nn->work_attention;
+        const void *q = b->qkv, *k = nn_at(nn, b->qkv, C), *v = nn_at(nn, b->qkv, 2 * C), *dy = nn->work_c;
+        void *dq = nn->work_qkv, *dk = nn_at(nn, dq, C), *dv = nn_at(nn, dq, 2 * C), *ds = nn->work_attention;
         kernels_matmul(device, /* dP = dy V^T */
                        &(struct matmul){.m = T,
                                         .n = T,
@@ -95,7 +95,7 @@ static void attend_backward(const struct nn_stage *nn, const struct block_slot *
 }
 
 static void attention_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s,
-                               real *g)
+                               void *g)
 {
         struct device *device = nn->device;
         const int64_t N = s->N, C = s->C;
@@ -110,7 +110,7 @@ static void attention_backward(const struct nn_stage *nn, const struct block *k,
 }
 
 /* From the gradient of the logits, which the forward pass left in their place; writes g. */
-static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_shape *s, real *g)
+static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_shape *s, void *g)
 {
         const struct final_slot f = slot_final(nn, slot);
         const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
@@ -125,11 +125,13 @@ static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_s
 void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
 {
         const struct nn_shape s = slot_shape(nn);
-        real *g = nn->gradient_buffers[gradient];
+        void *g = nn->gradient_buffers[gradient];
         if (nn->stage.last)
                 loss_backward(nn, slot, &s, g);
         for (int block = nn->stage.layers - 1; block >= 0; block--) {
                 const struct block k = block_of(nn, slot, block, input);
+                if (nn->plan.work.recompute)
+                        block_forward(nn, block, k.x, &k.b, &s, true);
                 mlp_backward(nn, &k, &s, g);
                 attention_backward(nn, &k, &s, g);
         }

@@ -3,7 +3,7 @@
 #include "runtime/nn/slot.h"
 
 /* y (m,n) = x (m,k) w^T, with w (n,k) as all weights are stored: (out, in). */
-static void project(struct device *device, real *y, const real *x, const real *w, int64_t m, int64_t n,
+static void project(struct device *device, void *y, const void *x, const void *w, int64_t m, int64_t n,
                     int64_t k)
 {
         kernels_matmul(device, &(struct matmul){.m = m, .n = n, .k = k, .transpose_b = true}, x, w, y);
@@ -15,7 +15,7 @@ static void project(struct device *device, real *y, const real *x, const real *w
 static void attend(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
 {
         const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs;
-        const real *q = b->qkv, *k = b->qkv + C, *v = b->qkv + 2 * C;
+        const void *q = b->qkv, *k = nn_at(nn, b->qkv, C), *v = nn_at(nn, b->qkv, 2 * C);
         kernels_matmul(nn->device,
                        &(struct matmul){.m = T,
                                         .n = T,
@@ -44,12 +44,12 @@ static void attend(const struct nn_stage *nn, const struct block_slot *b, const 
                        b->attention, v, b->atty);
 }
 
-static void block_forward(const struct nn_stage *nn, int block, const real *x, const struct block_slot *b,
-                          const struct nn_shape *s)
+void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
+                   const struct nn_shape *s, bool again)
 {
         struct device *device = nn->device;
         const int64_t N = s->N, C = s->C;
-        const real *w[BLOCK_TENSORS];
+        const void *w[BLOCK_TENSORS];
         for (int role = 0; role < BLOCK_TENSORS; role++)
                 w[role] = slot_block_tensor(nn, nn->weights, block, (enum tensor_role)role);
 
@@ -63,6 +63,8 @@ static void block_forward(const struct nn_stage *nn, int block, const real *x, c
         kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
         project(device, b->fc, b->ln2, w[BLOCK_FC_W], N, 4 * C, C);
         kernels_bias_gelu(device, b->gelu, b->fc, w[BLOCK_FC_B], N, 4 * C);
+        if (again)
+                return;
         project(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], N, C, 4 * C);
         kernels_bias_residual(device, b->residual2, w[BLOCK_FCPROJ_B], b->residual1, N, C);
 }
@@ -89,7 +91,7 @@ void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, doubl
                                   slot_tensor(nn, nn->weights, partition_wpe(&nn->stage)), s.B, s.T, s.C);
         for (int block = 0; block < nn->stage.layers; block++) {
                 const struct block_slot b = slot_block(nn, slot, block);
-                block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s);
+                block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s, false);
         }
         if (nn->stage.last)
                 loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);

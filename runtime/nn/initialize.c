@@ -34,18 +34,15 @@ static double initial_value(const struct tensor *tensor, const struct gpt *gpt, 
 void nn_initialize(struct nn_stage *nn, uint64_t seed)
 {
         enum { CHUNK = 8192 };
-        real chunk[CHUNK];
-        struct device *device = nn->device;
+        float chunk[CHUNK];
         for (int i = 0; i < nn->tensor_count; i++) {
                 const struct tensor *tensor = &nn->tensors[i];
                 const uint64_t key = data_splitmix64(data_splitmix64(seed) ^ tensor->id);
                 for (int64_t start = 0; start < tensor->elements; start += CHUNK) {
                         const int64_t left = tensor->elements - start, count = left < CHUNK ? left : CHUNK;
                         for (int64_t j = 0; j < count; j++)
-                                chunk[j] = (real)initial_value(tensor, &nn->gpt, key, start + j);
-                        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, nn->weights + tensor->offset + start,
-                                          chunk, count * (int64_t)sizeof(real));
-                        device->ops->synchronize(device);
+                                chunk[j] = (float)initial_value(tensor, &nn->gpt, key, start + j);
+                        nn_write_parameters(nn, tensor->offset + start, count, chunk);
                 }
         }
 }

@@ -29,29 +29,61 @@ static bool allocate_host(struct nn_stage *nn)
                 return false;
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors);
         nn->ranges = decay_ranges(nn->tensors, nn->tensor_count);
-        nn->slots = calloc((size_t)nn->plan.slots + 1, sizeof *nn->slots);
-        nn->inputs = calloc((size_t)nn->plan.input_buffers + 1, sizeof *nn->inputs);
-        nn->gradient_buffers = calloc((size_t)nn->plan.gradient_buffers + 1, sizeof *nn->gradient_buffers);
-        return nn->ranges && nn->slots && nn->inputs && nn->gradient_buffers;
+        const struct memory_plan *plan = &nn->plan;
+        const struct {
+                void ***table;
+                int entries;
+        } tables[] = {{&nn->slots, plan->slots},
+                      {&nn->host_slots, plan->host_slots},
+                      {&nn->inputs, plan->input_buffers},
+                      {&nn->gradient_buffers, plan->gradient_buffers}};
+        bool ok = nn->ranges != NULL;
+        for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+                *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
+                ok = ok && *tables[i].table;
+        }
+        nn->buckets = calloc((size_t)plan->update_buffers + 1, sizeof *nn->buckets);
+        return ok && nn->buckets;
 }
 
-/* Device memory, zeroed; after a first failure nothing more is asked for. */
-static void *allocate(const struct nn_stage *nn, enum memory_category category, int64_t bytes, bool *ok)
+/* Memory, zeroed; after a first failure nothing more is asked for. */
+static void *allocate(const struct nn_stage *nn, enum memory_space space, enum memory_category category,
+                      int64_t bytes, bool *ok)
 {
-        void *memory = *ok ? nn->device->ops->alloc(nn->device, category, bytes) : NULL;
+        void *memory = *ok ? nn->device->ops->alloc(nn->device, space, category, bytes) : NULL;
         *ok = memory != NULL;
         return memory;
 }
 
-static bool allocate_parameters(struct nn_stage *nn, bool optimizer)
+static bool allocate_parameters(struct nn_stage *nn)
 {
         const int64_t bytes = nn->layout.parameters;
         bool ok = true;
-        nn->weights = allocate(nn, MEMORY_WEIGHTS, bytes, &ok);
-        nn->gradients = allocate(nn, MEMORY_GRADIENTS, bytes, &ok);
-        if (optimizer) {
-                nn->adam_m = allocate(nn, MEMORY_OPTIMIZER, bytes, &ok);
-                nn->adam_v = allocate(nn, MEMORY_OPTIMIZER, bytes, &ok);
+        nn->weights = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, bytes, &ok);
+        nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, bytes, &ok);
+        return ok;
+}
+
+/* Master parameters and moments, and the buffers of updates that fetch them. */
+static bool allocate_optimizer(struct nn_stage *nn)
+{
+        const struct memory_layout *l = &nn->layout;
+        const bool mixed = work_half(&nn->plan.work), offload = nn->plan.offload;
+        const enum memory_space space = offload ? MEMORY_HOST : MEMORY_DEVICE;
+        const int64_t bytes = mixed ? l->master : l->parameters;
+        bool ok = true;
+        if (mixed)
+                nn->master = allocate(nn, space, MEMORY_MASTER, bytes, &ok);
+        if (mixed && !offload)
+                nn->master_gradients = allocate(nn, space, MEMORY_MASTER, bytes, &ok);
+        nn->adam_m = allocate(nn, space, MEMORY_OPTIMIZER, bytes, &ok);
+        nn->adam_v = allocate(nn, space, MEMORY_OPTIMIZER, bytes, &ok);
+        for (int i = 0; i < nn->plan.update_buffers; i++) {
+                struct nn_bucket *bucket = &nn->buckets[i];
+                bucket->master = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
+                bucket->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
+                bucket->adam_m = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
+                bucket->adam_v = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
         }
         return ok;
 }
@@ -61,60 +93,92 @@ static bool allocate_buffers(struct nn_stage *nn)
         const struct memory_layout *l = &nn->layout;
         bool ok = true;
         for (int i = 0; i < nn->plan.slots; i++)
-                nn->slots[i] = allocate(nn, MEMORY_ACTIVATIONS, l->slot, &ok);
+                nn->slots[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS, l->slot, &ok);
+        for (int i = 0; i < nn->plan.host_slots; i++)
+                nn->host_slots[i] = allocate(nn, MEMORY_HOST, MEMORY_ACTIVATIONS, l->slot, &ok);
         for (int i = 0; i < nn->plan.input_buffers; i++)
-                nn->inputs[i] = allocate(nn, MEMORY_MESSAGES, l->message, &ok);
+                nn->inputs[i] = allocate(nn, MEMORY_DEVICE, MEMORY_MESSAGES, l->message, &ok);
         for (int i = 0; i < nn->plan.gradient_buffers; i++)
-                nn->gradient_buffers[i] = allocate(nn, MEMORY_MESSAGES, l->message, &ok);
-        nn->work_c = allocate(nn, MEMORY_WORKSPACE, l->work_c, &ok);
-        nn->work_4c = allocate(nn, MEMORY_WORKSPACE, l->work_4c, &ok);
-        nn->work_qkv = allocate(nn, MEMORY_WORKSPACE, l->work_qkv, &ok);
-        nn->work_attention = allocate(nn, MEMORY_WORKSPACE, l->work_attention, &ok);
-        nn->scalars = allocate(nn, MEMORY_WORKSPACE, l->work_scalars, &ok);
+                nn->gradient_buffers[i] = allocate(nn, MEMORY_DEVICE, MEMORY_MESSAGES, l->message, &ok);
+        nn->work_c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_c, &ok);
+        nn->work_4c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_4c, &ok);
+        nn->work_qkv = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_qkv, &ok);
+        nn->work_attention = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_attention, &ok);
+        nn->scalars = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_scalars, &ok);
+        if (l->work_block)
+                nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
         if (nn->stage.first)
-                nn->tokens = allocate(nn, MEMORY_TOKENS, l->tokens, &ok);
+                nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
         if (nn->stage.last)
-                nn->targets = allocate(nn, MEMORY_TOKENS, l->tokens, &ok);
+                nn->targets = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
         return ok;
+}
+
+static bool allocate_all(struct nn_stage *nn, bool optimizer)
+{
+        return allocate_host(nn) && allocate_parameters(nn) && (!optimizer || allocate_optimizer(nn)) &&
+               allocate_buffers(nn);
+}
+
+/* What of a device's limits is not taken yet. */
+static int64_t free_bytes(const struct device *device, enum memory_space space)
+{
+        return device->limit_bytes[space] - memory_total(&device->bytes, space);
 }
 
 /* What the stage will allocate, after what the device holds already. */
 static int check_memory(const struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
 {
         const double gib = 1024.0 * 1024.0 * 1024.0;
-        int64_t bytes[MEMORY_CATEGORIES], free_bytes = nn->device->memory_bytes;
-        int64_t total = memory_stage(&nn->gpt, &nn->stage, &nn->plan, bytes);
+        const struct device *device = nn->device;
+        struct memory_bytes bytes;
+        memory_stage(&nn->gpt, &nn->stage, &nn->plan, &bytes);
         if (!optimizer)
-                total -= bytes[MEMORY_OPTIMIZER];
-        for (int category = 0; category < MEMORY_CATEGORIES; category++)
-                free_bytes -= nn->device->bytes[category];
-        if (total <= free_bytes)
-                return RV_OK;
-        return rv_fail(err, RV_ESYSTEM,
-                       "stage %d of %d of %s needs %.1f GiB, device %s has %.1f GiB for it; a smaller model, "
-                       "more stages, smaller micro-batches or shorter sequences need less",
-                       nn->stage.index, nn->stage.stages, nn->gpt.name, (double)total / gib,
-                       nn->device->ops->name, (double)free_bytes / gib);
+                bytes.in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = bytes.in[MEMORY_DEVICE][MEMORY_MASTER] = 0;
+        int64_t sum = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
+        int64_t held =
+                memory_total(&device->bytes, MEMORY_DEVICE) + memory_total(&device->bytes, MEMORY_HOST);
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                int64_t needed = memory_total(&bytes, (enum memory_space)space);
+                int64_t left = free_bytes(device, (enum memory_space)space);
+                if (needed > left)
+                        return rv_fail(
+                                err, RV_ESYSTEM,
+                                "stage %d of %d of %s needs %.2f GiB of %s memory, there are %.2f GiB for "
+                                "it; a smaller model, more stages, smaller micro-batches or shorter "
+                                "sequences need less",
+                                nn->stage.index, nn->stage.stages, nn->gpt.name, (double)needed / gib,
+                                memory_space_name((enum memory_space)space), (double)left / gib);
+        }
+        if (device->shared_limit_bytes && sum > device->shared_limit_bytes - held)
+                return rv_fail(
+                        err, RV_ESYSTEM,
+                        "stage %d of %d of %s needs %.2f GiB, of the memory that device %s and host share "
+                        "there are %.2f GiB for it; a smaller model, more stages, smaller micro-batches "
+                        "or shorter sequences need less",
+                        nn->stage.index, nn->stage.stages, nn->gpt.name, (double)sum / gib, device->ops->name,
+                        (double)(device->shared_limit_bytes - held) / gib);
+        return RV_OK;
 }
 
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err)
 {
-        assert(plan->element_bytes == (int)sizeof(real));
+        assert(work_half(&plan->work) || plan->work.element_bytes == (int)sizeof(real));
         struct nn_stage *nn = calloc(1, sizeof *nn);
         if (!nn) {
                 rv_fail(err, RV_ESYSTEM, "no host memory for a stage of %s", gpt->name);
                 return NULL;
         }
         nn->device = device;
+        device->half = work_half(&plan->work);
         nn->gpt = *gpt;
         nn->stage = *stage;
         nn->plan = *plan;
         nn->layout = memory_layout(gpt, stage, plan);
         nn->parameters = partition_parameters(gpt, stage);
         int status = check_memory(nn, optimizer, err);
-        if (status == RV_OK &&
-            (!allocate_host(nn) || !allocate_parameters(nn, optimizer) || !allocate_buffers(nn)))
+        if (status == RV_OK && !allocate_all(nn, optimizer))
                 status = rv_fail(err, RV_ESYSTEM, "device %s gave less memory than stage %d of %s needs",
                                  device->ops->name, stage->index, gpt->name);
         if (status != RV_OK) {
@@ -131,17 +195,24 @@ void nn_close(struct nn_stage *nn)
         free(nn->tensors);
         free(nn->ranges);
         free(nn->slots);
+        free(nn->host_slots);
+        free(nn->buckets);
         free(nn->inputs);
         free(nn->gradient_buffers);
         free(nn);
 }
 
-real *nn_output(struct nn_stage *nn, int slot)
+void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
+{
+        return (char *)flat + offset * nn->plan.work.element_bytes;
+}
+
+void *nn_output(struct nn_stage *nn, int slot)
 {
         return slot_block(nn, slot, nn->stage.layers - 1).residual2;
 }
 
-real *nn_logits(struct nn_stage *nn, int slot)
+void *nn_logits(struct nn_stage *nn, int slot)
 {
         assert(nn->stage.last);
         return slot_final(nn, slot).logits;

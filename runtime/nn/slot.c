@@ -3,9 +3,9 @@
 #include <math.h>
 
 /* Takes the next `bytes` of a slot. */
-static real *take(char **at, int64_t bytes)
+static void *take(char **at, int64_t bytes)
 {
-        real *taken = (real *)(void *)*at;
+        void *taken = *at;
         *at += bytes;
         return taken;
 }
@@ -15,16 +15,15 @@ static real *take(char **at, int64_t bytes)
 static char *block_start(const struct nn_stage *nn, int slot, int block)
 {
         const struct memory_layout *l = &nn->layout;
-        const int64_t block_bytes =
-                (l->slot - l->embedded - l->final_ln - l->final_stats - l->logits) / nn->stage.layers;
-        return (char *)nn->slots[slot] + l->embedded + block * block_bytes;
+        return (char *)nn->slots[slot] + l->embedded + block * l->block;
 }
 
 struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
 {
         const struct memory_layout *l = &nn->layout;
         const struct nn_shape s = slot_shape(nn);
-        char *at = block_start(nn, slot, block);
+        char *stored = block_start(nn, slot, block);
+        char *at = nn->plan.work.recompute ? nn->work_block : stored;
         struct block_slot b;
         b.stats1 = take(&at, l->block_stats); /* both LayerNorms' share one buffer */
         b.stats2 = b.stats1 + 2 * s.N;
@@ -36,16 +35,16 @@ struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
         b.ln2 = take(&at, l->block_ln2);
         b.fc = take(&at, l->block_fc);
         b.gelu = take(&at, l->block_gelu);
-        b.residual2 = take(&at, l->block_residual2);
+        b.residual2 = nn->plan.work.recompute ? stored : at;
         return b;
 }
 
-real *slot_embedded(const struct nn_stage *nn, int slot)
+void *slot_embedded(const struct nn_stage *nn, int slot)
 {
         return nn->slots[slot];
 }
 
-const real *slot_block_input(const struct nn_stage *nn, int slot, int block, int input)
+void *slot_block_input(const struct nn_stage *nn, int slot, int block, int input)
 {
         if (block > 0)
                 return slot_block(nn, slot, block - 1).residual2;
@@ -62,19 +61,19 @@ struct final_slot slot_final(const struct nn_stage *nn, int slot)
         return f;
 }
 
-real *slot_tensor(const struct nn_stage *nn, real *flat, int tensor)
+void *slot_tensor(const struct nn_stage *nn, void *flat, int tensor)
 {
-        return flat + nn->tensors[tensor].offset;
+        return nn_at(nn, flat, nn->tensors[tensor].offset);
 }
 
-real *slot_block_tensor(const struct nn_stage *nn, real *flat, int block, enum tensor_role role)
+void *slot_block_tensor(const struct nn_stage *nn, void *flat, int block, enum tensor_role role)
 {
         return slot_tensor(nn, flat, partition_block_tensor(&nn->stage, block, role));
 }
 
 struct nn_shape slot_shape(const struct nn_stage *nn)
 {
-        const int64_t B = nn->plan.micro_batch_size, T = nn->plan.seq_len;
+        const int64_t B = nn->plan.work.micro_batch_size, T = nn->plan.work.seq_len;
         const int64_t C = nn->gpt.n_embd, H = nn->gpt.n_head;
         return (struct nn_shape){.B = B,
                                  .T = T,

@@ -5,34 +5,37 @@
 
 #include "runtime/nn/nn.h"
 
-/* Stored activations of one block. N = B T rows. */
+/* Activations of one block. N = B T rows. All are the slot's own, or, recomputed, only residual2 is: the
+ * others lie in the stage's work_block until the next block runs. */
 struct block_slot {
-        real *stats1, *ln1; /* (2,N), (N,C) */
-        real *qkv;          /* (N,3C), with bias */
-        real *attention;    /* (B,H,T,T): softmax */
-        real *atty;         /* (N,C): values weighted by attention */
-        real *residual1;    /* (N,C) */
-        real *stats2, *ln2; /* (2,N), (N,C) */
-        real *fc, *gelu;    /* (N,4C) with bias, and its GELU */
-        real *residual2;    /* (N,C): the block's output */
+        real *stats1, *stats2; /* (2,N) */
+        void *ln1;             /* (N,C) */
+        void *qkv;             /* (N,3C), with bias */
+        void *attention;       /* (B,H,T,T): softmax */
+        void *atty;            /* (N,C): values weighted by attention */
+        void *residual1;       /* (N,C) */
+        void *ln2;             /* (N,C) */
+        void *fc, *gelu;       /* (N,4C) with bias, and its GELU */
+        void *residual2;       /* (N,C): the block's output */
 };
 struct block_slot slot_block(const struct nn_stage *nn, int slot, int block);
 
-real *slot_embedded(const struct nn_stage *nn, int slot); /* first stage: (N,C) */
+void *slot_embedded(const struct nn_stage *nn, int slot); /* first stage: (N,C) */
 
 /* Input of `block`: the output of the one before it, the embedding, or the received input buffer `input`. */
-const real *slot_block_input(const struct nn_stage *nn, int slot, int block, int input);
+void *slot_block_input(const struct nn_stage *nn, int slot, int block, int input);
 
 /* Stored by the last stage. */
 struct final_slot {
-        real *stats, *ln; /* (2,N), (N,C) */
-        real *logits;     /* (N,V) */
+        real *stats;  /* (2,N) */
+        void *ln;     /* (N,C) */
+        void *logits; /* (N,V) */
 };
 struct final_slot slot_final(const struct nn_stage *nn, int slot);
 
 /* A tensor's elements in the flat buffer `flat` (weights or gradients). */
-real *slot_tensor(const struct nn_stage *nn, real *flat, int tensor);
-real *slot_block_tensor(const struct nn_stage *nn, real *flat, int block, enum tensor_role role);
+void *slot_tensor(const struct nn_stage *nn, void *flat, int tensor);
+void *slot_block_tensor(const struct nn_stage *nn, void *flat, int block, enum tensor_role role);
 
 /* Sizes that every kernel is launched with. */
 struct nn_shape {
@@ -40,5 +43,10 @@ struct nn_shape {
         double scale; /* of attention scores: 1 / sqrt(hs) */
 };
 struct nn_shape slot_shape(const struct nn_stage *nn);
+
+/* A block's forward from its input x (N,C) into `b`; `again`: for the backward pass, which has no use for the
+ * block's output (forward.c). */
+void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
+                   const struct nn_shape *s, bool again);
 
 #endif

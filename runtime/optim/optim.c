@@ -15,8 +15,26 @@ double optim_lr(const struct optim *optim, int64_t step)
 
 void optim_norm(struct nn_stage *nn)
 {
-        struct kernel norm = workload_norm(&nn->gpt, &nn->stage);
-        kernels_squared_norm(nn->device, &nn->scalars[1], nn->gradients, norm.m, false);
+        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, work_half(&nn->plan.work));
+        kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
+}
+
+void optim_check_overflow(struct nn_stage *nn, double limit)
+{
+        kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn->gradients, nn->parameters, limit);
+}
+
+void optim_clear(struct nn_stage *nn)
+{
+        kernels_clear(nn->device, nn->gradients, nn->parameters);
+}
+
+/* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is
+ * shared, is below it if each is below 65504 / (2 replicas), and half of that leaves room for the rounding of
+ * partial sums, 2^-11 each, of up to a thousand replicas. */
+double optim_overflow_limit(int replicas)
+{
+        return 65504.0 / (4.0 * replicas);
 }
 
 double optim_clip_factor(const struct optim *optim, double squared_norm)
@@ -25,14 +43,47 @@ double optim_clip_factor(const struct optim *optim, double squared_norm)
         return optim->clip > 0 && norm > optim->clip ? optim->clip / norm : 1;
 }
 
-void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, int64_t offset, int64_t count)
+void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, int64_t offset, int64_t count,
+                  int buffer)
 {
-        kernels_adamw(nn->device, nn->weights + offset, nn->gradients + offset, nn->adam_m + offset,
-                      nn->adam_v + offset, nn->ranges, &nn->scalars[2], offset, count,
-                      &(struct adamw){.lr = optim_lr(optim, step),
-                                      .beta1 = optim->beta1,
-                                      .beta2 = optim->beta2,
-                                      .epsilon = optim->epsilon,
-                                      .weight_decay = optim->weight_decay,
-                                      .step = step + 1});
+        const struct adamw adamw = {.lr = optim_lr(optim, step),
+                                    .beta1 = optim->beta1,
+                                    .beta2 = optim->beta2,
+                                    .epsilon = optim->epsilon,
+                                    .weight_decay = optim->weight_decay,
+                                    .step = step + 1};
+        const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
+        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, offset);
+        if (!work_half(&nn->plan.work)) {
+                kernels_adamw(nn->device, weights, gradients, nn->adam_m + offset, nn->adam_v + offset, NULL,
+                              nn->ranges, scale, offset, count, &adamw);
+                return;
+        }
+        struct nn_bucket b;
+        if (buffer >= 0)
+                b = nn->buckets[buffer];
+        else
+                b = (struct nn_bucket){nn->master + offset, nn->master_gradients + offset,
+                                       nn->adam_m + offset, nn->adam_v + offset};
+        kernels_unscale(nn->device, b.gradients, gradients, scale, count);
+        kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL,
+                      offset, count, &adamw);
+}
+
+void loss_scaler_init(struct loss_scaler *scaler)
+{
+        *scaler = (struct loss_scaler){.scale = 0x1p16};
+}
+
+void loss_scaler_step(struct loss_scaler *scaler, bool overflow)
+{
+        enum { CLEAN_STEPS = 200 };
+        const double least = 0x1p10, most = 0x1p24;
+        if (overflow) {
+                scaler->scale = fmax(scaler->scale / 2, least);
+                scaler->clean_steps = 0;
+        } else if (++scaler->clean_steps == CLEAN_STEPS) {
+                scaler->scale = fmin(scaler->scale * 2, most);
+                scaler->clean_steps = 0;
+        }
 }

@@ -45,7 +45,8 @@ void loss_scaler_init(struct loss_scaler *);
 void loss_scaler_step(struct loss_scaler *, bool overflow);
 
 /* The largest gradient that may go into an all-reduce over `replicas` in fp16: with none beyond it no sum can
- * overflow, rounded partial sums and the two copies of a tied embedding included. */
+ * overflow, rounded partial sums and the two copies of a tied embedding included. An overflow is looked for
+ * before the all-reduce, so that updates can begin while its later chunks are under way. */
 double optim_overflow_limit(int replicas);
 
 #endif

@@ -1,0 +1,96 @@
+/* What moves between a stage's device and host memory: parameters, the offloaded part of the optimizer's
+ * state, offloaded activations. */
+#include "models/half.h"
+#include "runtime/nn/nn.h"
+
+#include <string.h>
+
+enum { CHUNK = 8192 }; /* elements that are converted at once */
+
+static void to_device(const struct nn_stage *nn, void *to, const void *from, int64_t bytes)
+{
+        nn->device->ops->copy(nn->device, DEVICE_HOST_TO_DEVICE, to, from, bytes);
+}
+
+static void to_host(const struct nn_stage *nn, void *to, const void *from, int64_t bytes)
+{
+        nn->device->ops->copy(nn->device, DEVICE_DEVICE_TO_HOST, to, from, bytes);
+}
+
+void nn_fetch(struct nn_stage *nn, int buffer, int64_t offset, int64_t count)
+{
+        const struct nn_bucket *bucket = &nn->buckets[buffer];
+        const int64_t bytes = count * (int64_t)sizeof(real);
+        to_device(nn, bucket->master, nn->master + offset, bytes);
+        to_device(nn, bucket->adam_m, nn->adam_m + offset, bytes);
+        to_device(nn, bucket->adam_v, nn->adam_v + offset, bytes);
+}
+
+void nn_write_back(struct nn_stage *nn, int buffer, int64_t offset, int64_t count)
+{
+        const struct nn_bucket *bucket = &nn->buckets[buffer];
+        const int64_t bytes = count * (int64_t)sizeof(real);
+        to_host(nn, nn->master + offset, bucket->master, bytes);
+        to_host(nn, nn->adam_m + offset, bucket->adam_m, bytes);
+        to_host(nn, nn->adam_v + offset, bucket->adam_v, bytes);
+}
+
+void nn_store_activations(struct nn_stage *nn, int slot, int host_slot)
+{
+        to_host(nn, nn->host_slots[host_slot], nn->slots[slot], nn->layout.slot);
+}
+
+void nn_fetch_activations(struct nn_stage *nn, int host_slot, int slot)
+{
+        to_device(nn, nn->slots[slot], nn->host_slots[host_slot], nn->layout.slot);
+}
+
+/* At most CHUNK of them. Half precision: the weights' rounding is this one's and AdamW's. */
+static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values)
+{
+        real full[CHUNK];
+        uint16_t rounded[CHUNK];
+        const bool mixed = work_half(&nn->plan.work);
+        const int64_t bytes = count * (int64_t)sizeof *full;
+        for (int64_t i = 0; i < count; i++)
+                full[i] = (real)values[i];
+        half_from_floats(rounded, values, count);
+        to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
+                  count * nn->plan.work.element_bytes);
+        if (nn->master && nn->plan.offload)
+                memcpy(nn->master + offset, full, (size_t)bytes);
+        else if (nn->master)
+                to_device(nn, nn->master + offset, full, bytes);
+        nn->device->ops->synchronize(nn->device);
+}
+
+void nn_write_parameters(struct nn_stage *nn, int64_t offset, int64_t count, const float *values)
+{
+        for (int64_t at = 0; at < count; at += CHUNK)
+                write_chunk(nn, offset + at, count - at < CHUNK ? count - at : CHUNK, values + at);
+}
+
+static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float *out)
+{
+        real full[CHUNK];
+        uint16_t rounded[CHUNK];
+        const bool half = work_half(&nn->plan.work) && !nn->master;
+        if (half)
+                to_host(nn, rounded, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *rounded);
+        else if (nn->master && nn->plan.offload)
+                memcpy(full, nn->master + offset, (size_t)count * sizeof *full);
+        else
+                to_host(nn, full, nn->master ? nn->master + offset : nn_at(nn, nn->weights, offset),
+                        count * (int64_t)sizeof *full);
+        nn->device->ops->synchronize(nn->device);
+        if (half)
+                half_to_floats(out, rounded, count);
+        for (int64_t i = 0; !half && i < count; i++)
+                out[i] = (float)full[i];
+}
+
+void nn_read_parameters(struct nn_stage *nn, int64_t offset, int64_t count, float *out)
+{
+        for (int64_t at = 0; at < count; at += CHUNK)
+                read_chunk(nn, offset + at, count - at < CHUNK ? count - at : CHUNK, out + at);
+}

@@ -59,7 +59,7 @@ static void end_operation(struct bench *bench, struct net *net)
  */
 static int fill_tokens(struct bench *bench, struct rv_error_info *err)
 {
-        int64_t count = (int64_t)bench->run.plan.micro_batch_size * bench->run.plan.seq_len;
+        int64_t count = (int64_t)bench->run.plan.work.micro_batch_size * bench->run.plan.work.seq_len;
         int64_t bytes = count * (int64_t)sizeof(int32_t);
         int32_t *tokens = malloc((size_t)bytes);
         uint64_t state = 1;
@@ -86,9 +86,9 @@ static int open_stage(struct bench *bench, int threads, struct rv_error_info *er
         bench->stage = nn_open(bench->device, &run->gpt, &run->stage, &run->plan, true, err);
         if (!bench->stage)
                 return RV_ESYSTEM;
-        int B = run->plan.micro_batch_size, T = run->plan.seq_len;
-        bench->log_capacity = workload_forward(&run->gpt, &run->stage, B, T, false, NULL) +
-                              workload_backward(&run->gpt, &run->stage, B, T, NULL) + 8;
+        const struct work *work = &run->plan.work;
+        bench->log_capacity = workload_forward(&run->gpt, &run->stage, work, false, NULL) +
+                              workload_backward(&run->gpt, &run->stage, work, NULL) + 8;
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
@@ -175,18 +175,18 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         if (optimizer->norm.m <= stage->parameters) {
                 meet(bench, net, ranks);
                 begin_operation(bench);
-                kernels_squared_norm(bench->device, &stage->scalars[1], stage->gradients, optimizer->norm.m,
-                                     false);
+                kernels_squared_norm(bench->device, &stage->scalars[NN_SQUARED_NORM], stage->gradients,
+                                     optimizer->norm.m, false);
                 end_operation(bench, net);
         }
-        stage->scalars[2] = optim_clip_factor(&optim, stage->scalars[1]);
+        stage->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&optim, stage->scalars[NN_SQUARED_NORM]);
         int64_t offset = 0;
         for (int i = 0; i < optimizer->update_count; i++) {
                 if (optimizer->updates[i] > stage->parameters - offset)
                         continue;
                 meet(bench, net, ranks);
                 begin_operation(bench);
-                optim_update(stage, &optim, 0, offset, optimizer->updates[i]);
+                optim_update(stage, &optim, 0, offset, optimizer->updates[i], -1);
                 end_operation(bench, net);
                 offset += optimizer->updates[i];
         }
@@ -194,7 +194,7 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
 
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
 {
-        double scale = 1.0 / (bench->run.plan.micro_batch_size * (double)bench->run.plan.seq_len);
+        double scale = 1.0 / (bench->run.plan.work.micro_batch_size * (double)bench->run.plan.work.seq_len);
         bench->log_count = bench->start_count = 0;
         memset(bench->met, 0, sizeof bench->met);
         bench->device->recorder = record_kernel;
@@ -226,7 +226,7 @@ int bench_peak(int threads, struct net *net, int repetitions, struct samples *sa
                 return RV_ESYSTEM;
         bench.log = malloc((size_t)bench.log_capacity * sizeof *bench.log);
         for (int i = 0; i < 3; i++) {
-                matrices[i] = bench.device->ops->alloc(bench.device, MEMORY_WORKSPACE, bytes);
+                matrices[i] = bench.device->ops->alloc(bench.device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
                 if (!matrices[i] || !bench.log) {
                         rc = rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", BENCH_PEAK_SIZE,
                                      BENCH_PEAK_SIZE);

@@ -66,15 +66,15 @@ static void add_usual_reductions(struct family *family)
 
 static bool add_pass_kernels(struct family *family, const struct family_run *run)
 {
-        int B = run->plan.micro_batch_size, T = run->plan.seq_len;
-        int forward = workload_forward(&run->gpt, &run->stage, B, T, false, NULL);
-        int backward = workload_backward(&run->gpt, &run->stage, B, T, NULL);
+        const struct work *work = &run->plan.work;
+        int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
+        int backward = workload_backward(&run->gpt, &run->stage, work, NULL);
         struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
         bool new = false;
         if (!kernels)
                 abort();
-        workload_forward(&run->gpt, &run->stage, B, T, false, kernels);
-        workload_backward(&run->gpt, &run->stage, B, T, kernels + forward);
+        workload_forward(&run->gpt, &run->stage, work, false, kernels);
+        workload_backward(&run->gpt, &run->stage, work, kernels + forward);
         for (int i = 0; i < forward + backward; i++)
                 new |= add_kernel(family, &kernels[i]);
         free(kernels);
@@ -84,7 +84,7 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
 static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket)
 {
         int64_t parameters = partition_parameters(gpt, stage);
-        struct family_optimizer optimizer = {.norm = workload_norm(gpt, stage)};
+        struct family_optimizer optimizer = {.norm = workload_norm(gpt, stage, false)};
         if (parameters >= bucket)
                 optimizer.updates[optimizer.update_count++] = bucket;
         if (parameters % bucket)
@@ -106,8 +106,9 @@ static int find_optimizers(struct family *family, const struct request *request,
                         add_stage_reductions(family, gpt, &stage, request->bucket_parameters);
                         bool new = add_kernel(family, &found.norm);
                         for (int j = 0; j < found.update_count; j++) {
-                                struct kernel update = workload_update(found.updates[j]);
-                                new |= add_kernel(family, &update);
+                                struct kernel update[WORKLOAD_UPDATE_KERNELS];
+                                workload_update(found.updates[j], false, update);
+                                new |= add_kernel(family, &update[0]);
                         }
                         if (!new)
                                 continue;
@@ -122,17 +123,18 @@ static int find_optimizers(struct family *family, const struct request *request,
 /* Flops of a forward and backward pass. */
 static double pass_flops(const struct family_run *run)
 {
-        return gpt_batch_flops(&run->gpt, run->plan.micro_batch_size, run->plan.seq_len, false);
+        return gpt_batch_flops(&run->gpt, run->plan.work.micro_batch_size, run->plan.work.seq_len, false);
 }
 
 /* Takes blocks away until the stage fits into memory and time. */
 static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_info *err)
 {
         for (;; run->gpt.n_layer--) {
-                int64_t bytes[MEMORY_CATEGORIES];
+                struct memory_bytes bytes;
                 char needs[REPORT_TEXT], has[REPORT_TEXT];
                 run->stage = partition_stage(&run->gpt, 1, 0);
-                int64_t needed = memory_stage(&run->gpt, &run->stage, &run->plan, bytes);
+                memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
+                int64_t needed = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
                 bool least = run->gpt.n_layer <= LEAST_LAYERS;
                 if (needed <= memory_bytes && (least || pass_flops(run) <= MOST_PASS_FLOPS))
                         return RV_OK;
@@ -141,7 +143,7 @@ static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_inf
                                        "%s with micro-batch size %d and %d tokens needs %s to be "
                                        "measured with %d "
                                        "blocks, and a rank may use %s here; ask for smaller ones",
-                                       run->gpt.name, run->plan.micro_batch_size, run->plan.seq_len,
+                                       run->gpt.name, run->plan.work.micro_batch_size, run->plan.work.seq_len,
                                        report_bytes(needs, (double)needed), run->gpt.n_layer,
                                        report_bytes(has, (double)memory_bytes));
         }
@@ -172,13 +174,14 @@ static int add_model(struct family *family, const struct request *request, int m
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         struct family_run run = {
                                 .gpt = *gpt,
-                                .plan = {.micro_batch_size = request->micro_batch_sizes.values[j],
-                                         .seq_len = request->seq_lens.count ? request->seq_lens.values[i]
-                                                                            : gpt->n_positions,
+                                .plan = {.work = {.micro_batch_size = request->micro_batch_sizes.values[j],
+                                                  .seq_len = request->seq_lens.count
+                                                                     ? request->seq_lens.values[i]
+                                                                     : gpt->n_positions,
+                                                  .element_bytes = ELEMENT_BYTES},
                                          .micro_batches = 1,
                                          .slots = 1,
-                                         .gradient_buffers = 1,
-                                         .element_bytes = ELEMENT_BYTES},
+                                         .gradient_buffers = 1},
                                 .optimizers = family->optimizers[model],
                                 .optimizer_count = optimizer_count,
                                 .every_optimizer = i == 0 && j == 0 && optimizer_count > 0,

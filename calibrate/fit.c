@@ -150,8 +150,7 @@ static struct solution fit_terms(const struct problem *p)
         return solution;
 }
 
-struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
-                              int element_bytes)
+struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind, bool half)
 {
         struct kernel_fit fit = {0};
         double *cost = malloc((size_t)(count + 1) * MOST_TERMS * sizeof *cost);
@@ -160,12 +159,12 @@ struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum
                 abort();
         int n = 0;
         for (int i = 0; i < count; i++) {
-                if (points[i].kernel.kind != kind)
+                if (points[i].kernel.kind != kind || points[i].kernel.half != half)
                         continue;
                 /* Flops first: a single point is best scaled by them. Bytes last: the first to go. */
                 cost[MOST_TERMS * n] = kernel_flops(&points[i].kernel);
                 cost[MOST_TERMS * n + 1] = 1;
-                cost[MOST_TERMS * n + 2] = kernel_bytes(&points[i].kernel, element_bytes);
+                cost[MOST_TERMS * n + 2] = kernel_bytes(&points[i].kernel);
                 seconds[n++] = points[i].seconds;
         }
         if (n > 0) {

@@ -27,7 +27,8 @@ int links_copies(struct net *net, int threads, int repetitions, struct samples *
         struct device *device = device_cpu_open(threads, err);
         if (!device)
                 return RV_ESYSTEM;
-        char *host = malloc((size_t)most), *there = device->ops->alloc(device, MEMORY_WORKSPACE, most);
+        char *host = malloc((size_t)most),
+             *there = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, most);
         int rc = RV_OK;
         if (!host || !there) {
                 rc = rv_fail(err, RV_ESYSTEM, "no memory to copy %lld MiB", (long long)(most >> 20));
@@ -41,7 +42,7 @@ int links_copies(struct net *net, int threads, int repetitions, struct samples *
                         device->ops->record(device, DEVICE_HOST_TO_DEVICE, TOKEN_COPY);
                         bench_poll_until(device, net, TOKEN_COPY);
                         if (i >= 0)
-                                samples_add_line(&samples->copies, bytes, device_seconds() - start);
+                                samples_add_line(samples, LINE_COPY, bytes, device_seconds() - start);
                 }
         }
 out:
@@ -111,7 +112,7 @@ static void exchange_messages(struct net *net, struct bench *bench, char *buffer
                 for (int64_t bytes = LEAST_MESSAGE; bytes <= MOST_MESSAGE; bytes *= 2) {
                         double seconds = exchange_message(net, bench, buffer, bytes, sender);
                         if (turn >= 0)
-                                samples_add_line(&samples->messages, bytes, seconds);
+                                samples_add_line(samples, LINE_MESSAGE, bytes, seconds);
                 }
                 if (sender)
                         bench_drain(bench);
@@ -150,7 +151,7 @@ static void allreduce(struct net *net, float *buffer, int64_t bytes, struct samp
                              TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
-                samples_add_line(&samples->allreduces, bytes, device_seconds() - start);
+                samples_add_line(samples, LINE_ALLREDUCE, bytes, device_seconds() - start);
 }
 
 int links_allreduces(struct net *net, const int64_t *bytes, int count, int repetitions,

@@ -219,7 +219,6 @@ static struct profile make_profile(struct session *s)
 {
         struct profile profile = {.device = "cpu",
                                   .measured = true,
-                                  .element_bytes = s->family.runs[0].plan.element_bytes,
                                   .device_memory_bytes = s->memory_bytes / s->net->ranks,
                                   .machine = machine_describe(s->request.threads),
                                   .load_count = s->load_count};
@@ -232,7 +231,7 @@ static struct profile make_profile(struct session *s)
         if (!profile.loads)
                 abort();
         for (int i = 0; i < s->load_count; i++)
-                profile.loads[i] = samples_load(&s->loads[i], profile.element_bytes);
+                profile.loads[i] = samples_load(&s->loads[i]);
         profile.peak_flops_per_second = peak_of(&profile.loads[0]);
         return profile;
 }
@@ -241,12 +240,16 @@ static void print_kernels(const struct profile_load *load)
 {
         printf("\n%d rank%s at work: %.1f Gflop/s each in sgemm %d\n", load->ranks,
                load->ranks == 1 ? "" : "s", peak_of(load) / 1e9, BENCH_PEAK_SIZE);
-        printf("  %-20s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
-        for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                const struct kernel_fit *fit = &load->fits[kind];
-                if (fit->present)
-                        printf("  %-20s %7d %8.1f %% %8.1f %%\n", kernel_name((enum kernel_kind)kind),
-                               fit->points, 100 * fit->median_error, 100 * fit->worst_error);
+        printf("  %-23s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
+        for (int half = 0; half < 2; half++) {
+                for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                        const struct kernel_fit *fit = &load->fits[half][kind];
+                        char name[PROFILE_NAME];
+                        profile_kernel_name(name, (enum kernel_kind)kind, half);
+                        if (fit->present)
+                                printf("  %-23s %7d %8.1f %% %8.1f %%\n", name, fit->points,
+                                       100 * fit->median_error, 100 * fit->worst_error);
+                }
         }
 }
 
@@ -256,7 +259,7 @@ static void print_line(const char *name, const struct line_fit *fit)
         if (!fit->present)
                 return;
         report_seconds(text, fit->latency_seconds);
-        printf("  %-20s %7d %8.1f %% %8.1f %%  %s + bytes / %.2f GB/s\n", name, fit->points,
+        printf("  %-23s %7d %8.1f %% %8.1f %%  %s + bytes / %.2f GB/s\n", name, fit->points,
                100 * fit->median_error, 100 * fit->worst_error, text, 1e-9 / fit->seconds_per_byte);
 }
 
@@ -265,15 +268,15 @@ static void print_line(const char *name, const struct line_fit *fit)
 static double closure(const struct profile *profile, const struct profile_load *load,
                       const struct family_run *run, struct series *passes)
 {
-        int B = run->plan.micro_batch_size, T = run->plan.seq_len;
-        int forward = workload_forward(&run->gpt, &run->stage, B, T, false, NULL);
-        int count = forward + workload_backward(&run->gpt, &run->stage, B, T, NULL);
+        const struct work *work = &run->plan.work;
+        int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
+        int count = forward + workload_backward(&run->gpt, &run->stage, work, NULL);
         struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
         double sum = 0, seconds;
         if (!kernels)
                 abort();
-        workload_forward(&run->gpt, &run->stage, B, T, false, kernels);
-        workload_backward(&run->gpt, &run->stage, B, T, kernels + forward);
+        workload_forward(&run->gpt, &run->stage, work, false, kernels);
+        workload_backward(&run->gpt, &run->stage, work, kernels + forward);
         for (int i = 0; i < count; i++)
                 if (profile_kernel_seconds(profile, load, &kernels[i], false, &seconds, NULL, NULL) == RV_OK)
                         sum += seconds;
@@ -290,10 +293,10 @@ static void print_closure(struct session *s, const struct profile *profile, int 
                 least = part < least ? part : least;
                 most = part > most ? part : most;
         }
-        printf("  %-20s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
+        printf("  %-23s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
                100 * least, 100 * most);
         if (least < 0.95)
-                printf("  %-20s something else was running on this machine; measure again when it is idle\n",
+                printf("  %-23s something else was running on this machine; measure again when it is idle\n",
                        "warning");
 }
 
@@ -303,10 +306,9 @@ static void print_profile(struct session *s, const struct profile *profile)
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
                 print_kernels(load);
-                print_line("copy", &load->copy);
-                print_line("message", &load->message);
-                print_line("allreduce", &load->allreduce);
-                printf("  %-20s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
+                for (int line = 0; line < PROFILE_LINES; line++)
+                        print_line(profile_line_name((enum profile_line)line), &load->lines[line].fit);
+                printf("  %-23s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
         }
 }

@@ -4,11 +4,51 @@
 #include "models/version.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char PRESETS[] = "calibrate/profiles";
+static const char HALF[] = "_half"; /* ends the name of a kernel whose tensors are fp16 */
+
+static const char *const line_names[PROFILE_LINES] = {
+        [LINE_COPY] = "copy",
+        [LINE_COPY_BACK] = "copy_back",
+        [LINE_MESSAGE] = "message",
+        [LINE_ALLREDUCE] = "allreduce",
+        [LINE_ALLREDUCE_HALF] = "allreduce_half",
+        [LINE_FETCH] = "fetch",
+        [LINE_OFFLOADED_UPDATE] = "offloaded_update",
+        [LINE_WRITE_BACK] = "write_back",
+};
+
+const char *profile_line_name(enum profile_line line)
+{
+        return line_names[line];
+}
+
+/* ---- names of kernels in the file ---- */
+
+static bool only_half(enum kernel_kind kind)
+{
+        return kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR;
+}
+
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, bool half)
+{
+        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), half ? HALF : "");
+}
+
+/* The kernel of that name, or -1. */
+static int kernel_of_name(const char *name, bool *half)
+{
+        char kind[PROFILE_NAME];
+        size_t length = strlen(name), suffix = strlen(HALF);
+        *half = length > suffix && strcmp(name + length - suffix, HALF) == 0;
+        snprintf(kind, sizeof kind, "%.*s", (int)(*half ? length - suffix : length), name);
+        return kernel_kind_of(kind);
+}
 
 /* ---- reading: every value is checked where it is read, and a complaint says which value of which file ----
  */
@@ -142,11 +182,10 @@ static int read_line_fit(struct reader *r, struct place where, const json_t *par
 }
 
 static int read_kernel_point(struct reader *r, struct place where, const json_t *object,
-                             enum kernel_kind kind, struct kernel_point *point)
+                             struct kernel_point *point)
 {
         struct kernel *kernel = &point->kernel;
         int64_t samples;
-        kernel->kind = kind;
         int rc = RV_OK;
         if ((rc = read_int(r, where, object, "m", 1, INT64_MAX, &kernel->m)) == RV_OK &&
             (rc = read_int(r, where, object, "n", 0, INT64_MAX, &kernel->n)) == RV_OK &&
@@ -163,13 +202,44 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
         return rc;
 }
 
+/* All of one kernel: its fit, and points that are added to the load's. */
+static int read_kernel(struct reader *r, struct place where, const char *name, const json_t *entry,
+                       struct profile_load *load)
+{
+        bool half;
+        json_t *array, *item;
+        size_t i;
+        int kind = kernel_of_name(name, &half), rc;
+        if (kind < 0)
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
+                               where.text);
+        if (!half && only_half((enum kernel_kind)kind))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: this kernel works on half precision only, its name is \"%s%s\"",
+                               r->path, where.text, name, HALF);
+        if (!json_is_object(entry))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
+                               r->path, where.text);
+        if ((rc = read_kernel_fit(r, where, entry, &load->fits[half][kind])) != RV_OK ||
+            (rc = read_array(r, where, entry, "points", &array)) != RV_OK)
+                return rc;
+        json_array_foreach(array, i, item)
+        {
+                struct kernel_point *point = &load->points[load->point_count++];
+                point->kernel = (struct kernel){.kind = (enum kernel_kind)kind, .half = half};
+                rc = read_kernel_point(r, place("%.120s.points[%zu]", where.text, i), item, point);
+                if (rc != RV_OK)
+                        return rc;
+        }
+        return RV_OK;
+}
+
 static int read_kernels(struct reader *r, struct place where, const json_t *kernels,
                         struct profile_load *load)
 {
         const char *name;
-        json_t *entry, *array, *item;
-        size_t i, total = 0;
-        int rc;
+        json_t *entry;
+        size_t total = 0;
         json_object_foreach((json_t *)kernels, name, entry) total +=
                 json_array_size(json_object_get(entry, "points"));
         load->points = calloc(total + 1, sizeof *load->points);
@@ -177,58 +247,77 @@ static int read_kernels(struct reader *r, struct place where, const json_t *kern
                 return rv_fail(r->err, RV_ESYSTEM, "%s: no memory for %zu kernel points", r->path, total);
         json_object_foreach((json_t *)kernels, name, entry)
         {
-                int kind = kernel_kind_of(name);
-                struct place here = place("%.60s.kernels.%.40s", where.text, name);
-                if (kind < 0)
-                        return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
-                                       here.text);
-                if (!json_is_object(entry))
-                        return rv_fail(r->err, RV_EINPUT,
-                                       "%s: %s: must be an object with \"fit\", \"points\"", r->path,
-                                       here.text);
-                if ((rc = read_kernel_fit(r, here, entry, &load->fits[kind])) != RV_OK ||
-                    (rc = read_array(r, here, entry, "points", &array)) != RV_OK)
+                int rc = read_kernel(r, place("%.60s.kernels.%.40s", where.text, name), name, entry, load);
+                if (rc != RV_OK)
                         return rc;
-                json_array_foreach(array, i, item)
-                {
-                        rc = read_kernel_point(r, place("%.120s.points[%zu]", here.text, i), item,
-                                               (enum kernel_kind)kind, &load->points[load->point_count]);
-                        if (rc != RV_OK)
-                                return rc;
-                        load->point_count++;
-                }
         }
         return RV_OK;
 }
 
-/* "copy", "message" or "allreduce" of a load; each may be left out. */
-static int read_line(struct reader *r, struct place where, const json_t *load, const char *key,
-                     struct line_fit *fit, struct line_point **points, int *count)
+static int by_bytes(const void *a, const void *b)
 {
-        json_t *entry = json_object_get(load, key), *array, *item;
+        int64_t x = ((const struct line_point *)a)->bytes, y = ((const struct line_point *)b)->bytes;
+        return (x > y) - (x < y);
+}
+
+static int read_line_points(struct reader *r, struct place where, const json_t *array,
+                            struct profile_curve *curve)
+{
+        json_t *item;
         size_t i;
-        if (!entry)
-                return RV_OK;
-        where = place("%.60s.%s", where.text, key);
-        if (!json_is_object(entry))
-                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
-                               r->path, where.text);
-        int rc = read_line_fit(r, where, entry, fit);
-        if (rc == RV_OK)
-                rc = read_array(r, where, entry, "points", &array);
-        if (rc != RV_OK)
-                return rc;
-        *points = calloc(json_array_size(array) + 1, sizeof **points);
-        if (!*points)
+        curve->points = calloc(json_array_size(array) + 1, sizeof *curve->points);
+        if (!curve->points)
                 return rv_fail(r->err, RV_ESYSTEM, "%s: no memory for the points of %s", r->path, where.text);
-        json_array_foreach(array, i, item)
+        json_array_foreach((json_t *)array, i, item)
         {
                 struct place here = place("%.120s.points[%zu]", where.text, i);
-                struct line_point *point = &(*points)[*count];
+                struct line_point *point = &curve->points[curve->count++];
+                int rc;
                 if ((rc = read_int(r, here, item, "bytes", 1, INT64_MAX, &point->bytes)) != RV_OK ||
                     (rc = read_real(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK)
                         return rc;
-                ++*count;
+        }
+        qsort(curve->points, (size_t)curve->count, sizeof *curve->points, by_bytes);
+        for (int j = 1; j < curve->count; j++)
+                if (curve->points[j].bytes == curve->points[j - 1].bytes)
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: two points are of %lld bytes", r->path,
+                                       where.text, (long long)curve->points[j].bytes);
+        return RV_OK;
+}
+
+static int read_line(struct reader *r, struct place where, const json_t *entry, struct profile_curve *curve)
+{
+        json_t *array;
+        if (!json_is_object(entry))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
+                               r->path, where.text);
+        int rc = read_line_fit(r, where, entry, &curve->fit);
+        if (rc == RV_OK && !curve->fit.present)
+                rc = rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"fit\", an object", r->path, where.text);
+        if (rc == RV_OK)
+                rc = read_array(r, where, entry, "points", &array);
+        return rc == RV_OK ? read_line_points(r, where, array, curve) : rc;
+}
+
+/* What takes time by its bytes; all of it may be left out. */
+static int read_lines(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
+{
+        const char *name;
+        json_t *lines = json_object_get(object, "lines"), *entry;
+        if (lines && !json_is_object(lines))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"lines\" must be an object", r->path, where.text);
+        json_object_foreach(lines, name, entry)
+        {
+                struct place here = place("%.60s.lines.%.40s", where.text, name);
+                int line = 0;
+                while (line < PROFILE_LINES && strcmp(name, line_names[line]) != 0)
+                        line++;
+                if (line == PROFILE_LINES)
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no line of that name", r->path,
+                                       here.text);
+                int rc = read_line(r, here, entry, &load->lines[line]);
+                if (rc != RV_OK)
+                        return rc;
         }
         return RV_OK;
 }
@@ -246,14 +335,8 @@ static int read_load(struct reader *r, struct place where, const json_t *object,
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: needs \"kernels\", an object with an entry a kernel", r->path,
                                where.text);
-        if ((rc = read_kernels(r, where, kernels, load)) == RV_OK &&
-            (rc = read_line(r, where, object, "copy", &load->copy, &load->copy_points, &load->copy_count)) ==
-                    RV_OK &&
-            (rc = read_line(r, where, object, "message", &load->message, &load->message_points,
-                            &load->message_count)) == RV_OK)
-                rc = read_line(r, where, object, "allreduce", &load->allreduce, &load->allreduce_points,
-                               &load->allreduce_count);
-        return rc;
+        rc = read_kernels(r, where, kernels, load);
+        return rc == RV_OK ? read_lines(r, where, object, load) : rc;
 }
 
 static int read_loads(struct reader *r, const json_t *document, struct profile *profile)
@@ -307,7 +390,6 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
 {
         struct place top = place("the profile");
         const char *kind = json_string_value(json_object_get(document, "kind"));
-        int64_t element_bytes;
         int rc;
         if (!json_is_string(json_object_get(document, "ranvier")) || !kind || strcmp(kind, "profile") != 0)
                 return rv_fail(
@@ -315,6 +397,12 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                         "%s: is not a profile of ranvier calibrate, which has \"ranvier\": a version and "
                         "\"kind\": \"profile\"%s%.64s%s",
                         r->path, kind ? "; this one's kind is \"" : "", kind ? kind : "", kind ? "\"" : "");
+        /* Written before there was a second precision: kernels of one, and lines of other names. */
+        if (json_object_get(document, "element_bytes"))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: is a profile in the format of before mixed precision, with one "
+                               "\"element_bytes\" for all kernels; measure it again with ranvier calibrate",
+                               r->path);
         if (!json_is_boolean(json_object_get(document, "measured")))
                 return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
         profile->measured = json_is_true(json_object_get(document, "measured"));
@@ -322,14 +410,14 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_text(r, document, "source", profile->source, sizeof profile->source)) == RV_OK &&
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
-            (rc = read_int(r, top, document, "element_bytes", 1, 16, &element_bytes)) == RV_OK &&
             (rc = read_real(r, top, document, "peak_flops_per_second", 0, &profile->peak_flops_per_second)) ==
                     RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
-                           &profile->device_memory_bytes)) == RV_OK) {
-                profile->element_bytes = (int)element_bytes;
+                           &profile->device_memory_bytes)) == RV_OK &&
+            (!json_object_get(document, "host_link_bytes_per_second") ||
+             (rc = read_real(r, top, document, "host_link_bytes_per_second", 0,
+                             &profile->host_link_bytes_per_second)) == RV_OK))
                 rc = read_loads(r, document, profile);
-        }
         return rc;
 }
 
@@ -378,9 +466,8 @@ void profile_free(struct profile *profile)
         for (int i = 0; i < profile->load_count; i++) {
                 struct profile_load *load = &profile->loads[i];
                 free(load->points);
-                free(load->copy_points);
-                free(load->message_points);
-                free(load->allreduce_points);
+                for (int line = 0; line < PROFILE_LINES; line++)
+                        free(load->lines[line].points);
         }
         free(profile->loads);
         json_decref(profile->machine);
@@ -408,65 +495,70 @@ static json_t *kernel_point_json(const struct kernel_point *point)
                          point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
 }
 
+/* A kernel's fit and points; NULL if it has neither. */
+static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, bool half)
+{
+        const struct kernel_fit *fit = &load->fits[half][kind];
+        json_t *points = json_array(), *entry = NULL;
+        for (int i = 0; i < load->point_count; i++)
+                if (load->points[i].kernel.kind == kind && load->points[i].kernel.half == half)
+                        json_array_append_new(points, kernel_point_json(&load->points[i]));
+        if (fit->present || json_array_size(points) > 0) {
+                entry = json_object();
+                if (fit->present)
+                        json_object_set_new(entry, "fit", kernel_fit_json(fit));
+                json_object_set(entry, "points", points);
+        }
+        json_decref(points);
+        return entry;
+}
+
 static json_t *kernels_json(const struct profile_load *load)
 {
         json_t *kernels = json_object();
-        for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                json_t *points = json_array();
-                for (int i = 0; i < load->point_count; i++)
-                        if (load->points[i].kernel.kind == (enum kernel_kind)kind)
-                                json_array_append_new(points, kernel_point_json(&load->points[i]));
-                if (!load->fits[kind].present && json_array_size(points) == 0) {
-                        json_decref(points);
-                        continue;
+        for (int half = 0; half < 2; half++) {
+                for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                        json_t *entry = kernel_json(load, (enum kernel_kind)kind, half);
+                        char name[PROFILE_NAME];
+                        profile_kernel_name(name, (enum kernel_kind)kind, half);
+                        if (entry)
+                                json_object_set_new(kernels, name, entry);
                 }
-                json_t *entry = json_object();
-                if (load->fits[kind].present)
-                        json_object_set_new(entry, "fit", kernel_fit_json(&load->fits[kind]));
-                json_object_set_new(entry, "points", points);
-                json_object_set_new(kernels, kernel_name((enum kernel_kind)kind), entry);
         }
         return kernels;
 }
 
-static void add_line(json_t *load, const char *key, const struct line_fit *fit,
-                     const struct line_point *points, int count)
+static json_t *line_json(const struct profile_curve *curve)
 {
-        if (!fit->present && count == 0)
-                return;
-        json_t *entry = json_object(), *array = json_array();
-        if (fit->present)
-                json_object_set_new(entry, "fit",
-                                    json_pack("{s:f, s:f, s:i, s:f, s:f}", "latency_seconds",
-                                              fit->latency_seconds, "seconds_per_byte", fit->seconds_per_byte,
-                                              "points", fit->points, "median_error", fit->median_error,
-                                              "worst_error", fit->worst_error));
-        for (int i = 0; i < count; i++)
-                json_array_append_new(array, json_pack("{s:I, s:f}", "bytes", (json_int_t)points[i].bytes,
-                                                       "seconds", points[i].seconds));
-        json_object_set_new(entry, "points", array);
-        json_object_set_new(load, key, entry);
+        const struct line_fit *fit = &curve->fit;
+        json_t *points = json_array();
+        for (int i = 0; i < curve->count; i++)
+                json_array_append_new(points,
+                                      json_pack("{s:I, s:f}", "bytes", (json_int_t)curve->points[i].bytes,
+                                                "seconds", curve->points[i].seconds));
+        return json_pack("{s:{s:f, s:f, s:i, s:f, s:f}, s:o}", "fit", "latency_seconds", fit->latency_seconds,
+                         "seconds_per_byte", fit->seconds_per_byte, "points", fit->points, "median_error",
+                         fit->median_error, "worst_error", fit->worst_error, "points", points);
 }
 
 static json_t *load_json(const struct profile_load *load)
 {
-        json_t *object = json_pack("{s:i, s:f}", "ranks", load->ranks, "op_overhead_seconds",
-                                   load->op_overhead_seconds);
-        json_object_set_new(object, "kernels", kernels_json(load));
-        add_line(object, "copy", &load->copy, load->copy_points, load->copy_count);
-        add_line(object, "message", &load->message, load->message_points, load->message_count);
-        add_line(object, "allreduce", &load->allreduce, load->allreduce_points, load->allreduce_count);
-        return object;
+        json_t *lines = json_object();
+        for (int line = 0; line < PROFILE_LINES; line++)
+                if (load->lines[line].fit.present)
+                        json_object_set_new(lines, line_names[line], line_json(&load->lines[line]));
+        return json_pack("{s:i, s:f, s:o, s:o}", "ranks", load->ranks, "op_overhead_seconds",
+                         load->op_overhead_seconds, "kernels", kernels_json(load), "lines", lines);
 }
 
 int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
         json_t *document =
-                json_pack("{s:s, s:s, s:s, s:b, s:s, s:i, s:f, s:I}", "ranvier", RANVIER_VERSION, "kind",
+                json_pack("{s:s, s:s, s:s, s:b, s:s, s:f, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
                           "profile", "device", profile->device, "measured", profile->measured, "source",
-                          profile->source, "element_bytes", profile->element_bytes, "peak_flops_per_second",
-                          profile->peak_flops_per_second, "device_memory_bytes",
-                          (json_int_t)profile->device_memory_bytes);
+                          profile->source, "peak_flops_per_second", profile->peak_flops_per_second,
+                          "device_memory_bytes", (json_int_t)profile->device_memory_bytes,
+                          "host_link_bytes_per_second", profile->host_link_bytes_per_second);
         if (!document)
                 return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
         if (profile->machine)
@@ -499,13 +591,56 @@ const struct profile_load *profile_load_for(const struct profile *profile, int r
         return best;
 }
 
+double profile_line_seconds(const struct profile_load *load, enum profile_line line, int64_t bytes,
+                            bool fits_only)
+{
+        const struct profile_curve *curve = &load->lines[line];
+        const struct line_point *p = curve->points;
+        if (!curve->fit.present)
+                return NAN;
+        int above = 0;
+        while (above < curve->count && p[above].bytes < bytes)
+                above++;
+        if (!fits_only && above < curve->count && p[above].bytes == bytes)
+                return p[above].seconds;
+        if (fits_only || above == 0 || above == curve->count)
+                return curve->fit.latency_seconds + (double)bytes * curve->fit.seconds_per_byte;
+        double part = (double)(bytes - p[above - 1].bytes) / (double)(p[above].bytes - p[above - 1].bytes);
+        return p[above - 1].seconds + part * (p[above].seconds - p[above - 1].seconds);
+}
+
+int profile_no_line(const struct profile *profile, const struct profile_load *load, enum profile_line line,
+                    struct rv_error_info *err)
+{
+        static const char *const options[PROFILE_LINES] = {
+                [LINE_COPY] = "",
+                [LINE_COPY_BACK] = "",
+                [LINE_MESSAGE] = " --ranks 2 (or more)",
+                [LINE_ALLREDUCE] = " --ranks 2 (or more)",
+                [LINE_ALLREDUCE_HALF] = " --ranks 2 (or more) --precision fp32,mixed",
+                [LINE_FETCH] = " --precision fp32,mixed --offload",
+                [LINE_OFFLOADED_UPDATE] = " --precision fp32,mixed --offload",
+                [LINE_WRITE_BACK] = " --precision fp32,mixed --offload",
+        };
+        char cure[160];
+        if (profile->measured)
+                snprintf(cure, sizeof cure, "\"ranvier calibrate%s\" measures it", options[line]);
+        else
+                snprintf(cure, sizeof cure, "add \"%s\" with a \"fit\" to the \"lines\" of its loads",
+                         line_names[line]);
+        return rv_fail(
+                err, RV_EINPUT,
+                "profile %.160s has no line \"%s\" under a load of %d rank%s, which this plan needs; %s",
+                profile->path, line_names[line], load->ranks, load->ranks == 1 ? "" : "s", cure);
+}
+
 /* A measured kind may lack its fit (one shape tells nothing of others), a written one has nothing but fits.
  */
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
-        const char *name = kernel_name(kernel->kind);
-        char cure[160];
+        char name[PROFILE_NAME], cure[192];
+        profile_kernel_name(name, kernel->kind, kernel->half);
         if (!profile->measured)
                 snprintf(cure, sizeof cure, "add a \"fit\" of \"%s\" to the \"kernels\" of its loads", name);
         else if (fits_only)
@@ -516,7 +651,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
         else
                 snprintf(cure, sizeof cure,
                          "measure it: run ranvier calibrate again with this plan's --model, "
-                         "--micro-batch-size, --seq-len and --pp");
+                         "--micro-batch-size, --seq-len, --pp and --precision");
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
                        "load of %d rank%s; %s",
@@ -537,11 +672,11 @@ int profile_kernel_seconds(const struct profile *profile, const struct profile_l
                         *source = PROFILE_POINT;
                 return RV_OK;
         }
-        const struct kernel_fit *fit = &load->fits[kernel->kind];
+        const struct kernel_fit *fit = &load->fits[kernel->half][kernel->kind];
         if (!fit->present)
                 return no_such_kernel(profile, load, kernel, fits_only, err);
         *seconds = fit->overhead_seconds + kernel_flops(kernel) * fit->seconds_per_flop +
-                   kernel_bytes(kernel, profile->element_bytes) * fit->seconds_per_byte;
+                   kernel_bytes(kernel) * fit->seconds_per_byte;
         if (source)
                 *source = PROFILE_FIT;
         return RV_OK;

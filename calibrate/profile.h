@@ -50,6 +50,10 @@ enum profile_line {
 };
 const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */
 
+/* A kernel's name in a profile: "matmul", or "matmul_half" where its tensors are fp16. */
+enum { PROFILE_NAME = 48 };
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, bool half);
+
 struct profile_curve {
         struct line_fit fit;
         struct line_point *points; /* by bytes, ascending */
@@ -74,8 +78,9 @@ struct profile {
         bool measured;
         json_t *machine; /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
         json_t *sources; /* datasheet: where each figure comes from, kept as it is; may be NULL */
-        double peak_flops_per_second; /* of one device; 0: not known */
-        int64_t device_memory_bytes;  /* 0: not known */
+        double peak_flops_per_second;      /* of one device; 0: not known */
+        int64_t device_memory_bytes;       /* 0: not known */
+        double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
         struct profile_load *loads;
         int load_count;
 };
@@ -94,6 +99,11 @@ const struct profile_load *profile_load_for(const struct profile *, int ranks_pe
  * everywhere if fits_only. NAN if the load has no such line. */
 double profile_line_seconds(const struct profile_load *, enum profile_line line, int64_t bytes,
                             bool fits_only);
+
+/* The error of a prediction that needs a line which this load has not: names the line, the profile and the
+ * cure. Returns RV_EINPUT. */
+int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
+                    struct rv_error_info *err);
 
 enum profile_source { PROFILE_POINT, PROFILE_FIT };
 

@@ -61,8 +61,9 @@ void samples_add_kernel(struct samples *samples, const struct kernel *kernel, do
         series_add(&samples->kernels[i].seconds, seconds);
 }
 
-void samples_add_line(struct line_set *set, int64_t bytes, double seconds)
+void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds)
 {
+        struct line_set *set = &samples->lines[line];
         int i = 0;
         while (i < set->count && set->lines[i].bytes != bytes)
                 i++;
@@ -89,9 +90,8 @@ void samples_free(struct samples *samples)
         free(samples->kernels);
         free(samples->passes);
         free(samples->gaps.values);
-        line_set_free(&samples->copies);
-        line_set_free(&samples->messages);
-        line_set_free(&samples->allreduces);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                line_set_free(&samples->lines[line]);
         memset(samples, 0, sizeof *samples);
 }
 
@@ -123,18 +123,28 @@ void samples_gather(struct samples *samples, struct net *net)
         for (int i = 0; i < samples->run_count; i++)
                 gather_series(&samples->passes[i], net);
         gather_series(&samples->gaps, net);
-        gather_lines(&samples->copies, net);
-        gather_lines(&samples->allreduces, net);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                if (line != LINE_MESSAGE)
+                        gather_lines(&samples->lines[line], net);
 }
 
-/* The points of a set of lines; the caller owns them. */
-static struct line_point *line_points(struct line_set *set)
+static int by_bytes(const void *a, const void *b)
 {
-        struct line_point *points = resized(NULL, (size_t)set->count + 1, sizeof *points);
+        int64_t x = ((const struct line_point *)a)->bytes, y = ((const struct line_point *)b)->bytes;
+        return (x > y) - (x < y);
+}
+
+/* Points and fit; the caller owns the points. */
+static struct profile_curve curve_of(struct line_set *set)
+{
+        struct profile_curve curve = {.count = set->count};
+        curve.points = resized(NULL, (size_t)set->count + 1, sizeof *curve.points);
         for (int i = 0; i < set->count; i++)
-                points[i] = (struct line_point){set->lines[i].bytes,
-                                                series_quantile(&set->lines[i].seconds, 0.5)};
-        return points;
+                curve.points[i] = (struct line_point){set->lines[i].bytes,
+                                                      series_quantile(&set->lines[i].seconds, 0.5)};
+        qsort(curve.points, (size_t)curve.count, sizeof *curve.points, by_bytes);
+        curve.fit = fit_line(curve.points, curve.count);
+        return curve;
 }
 
 static struct kernel_point kernel_point(struct kernel_series *series)
@@ -146,25 +156,19 @@ static struct kernel_point kernel_point(struct kernel_series *series)
                                      .samples = series->seconds.count};
 }
 
-struct profile_load samples_load(struct samples *samples, int element_bytes)
+struct profile_load samples_load(struct samples *samples)
 {
         struct profile_load load = {.ranks = samples->ranks,
                                     .op_overhead_seconds = series_quantile(&samples->gaps, 0.5),
-                                    .point_count = samples->kernel_count,
-                                    .copy_count = samples->copies.count,
-                                    .message_count = samples->messages.count,
-                                    .allreduce_count = samples->allreduces.count};
+                                    .point_count = samples->kernel_count};
         load.points = resized(NULL, (size_t)samples->kernel_count + 1, sizeof *load.points);
         for (int i = 0; i < samples->kernel_count; i++)
                 load.points[i] = kernel_point(&samples->kernels[i]);
-        load.copy_points = line_points(&samples->copies);
-        load.message_points = line_points(&samples->messages);
-        load.allreduce_points = line_points(&samples->allreduces);
-        for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                load.fits[kind] =
-                        fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, element_bytes);
-        load.copy = fit_line(load.copy_points, load.copy_count);
-        load.message = fit_line(load.message_points, load.message_count);
-        load.allreduce = fit_line(load.allreduce_points, load.allreduce_count);
+        for (int half = 0; half < 2; half++)
+                for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                        load.fits[half][kind] =
+                                fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, half);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                load.lines[line] = curve_of(&samples->lines[line]);
         return load;
 }

@@ -30,7 +30,7 @@ struct samples {
         struct kernel_series *kernels;
         int kernel_count;
         struct series gaps; /* from an operation's last kernel to the next operation's first */
-        struct line_set copies, messages, allreduces;
+        struct line_set lines[PROFILE_LINES];
         struct series
                 *passes; /* of each run of the family: the compute lane's seconds in forward and backward */
         int run_count;
@@ -42,7 +42,7 @@ double series_quantile(struct series *series, double q);
 
 void samples_init(struct samples *samples, int ranks, int run_count);
 void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds);
-void samples_add_line(struct line_set *set, int64_t bytes, double seconds);
+void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds);
 void samples_free(struct samples *samples);
 
 /* Appends all ranks' samples to the first rank's. Every rank has taken the same samples in the same order,
@@ -51,6 +51,6 @@ void samples_gather(struct samples *samples, struct net *net);
 
 /* Trimmed means (kernels) and medians (links) as a load of a profile, with fits; its arrays belong to the
  * load. */
-struct profile_load samples_load(struct samples *samples, int element_bytes);
+struct profile_load samples_load(struct samples *samples);
 
 #endif

@@ -57,13 +57,14 @@ for load in profile["loads"]:
     assert not missing, missing
     extra = set(points) - set(wanted) - {product(1024, 1024, 1024)}
     assert not extra, extra
-    assert load["op_overhead_seconds"] > 0 and load["copy"]["points"]
-    assert ("message" in load) == (load["ranks"] > 1) and ("allreduce" in load) == (load["ranks"] > 1)
-    for name in ("message", "allreduce"):
-        for p in load.get(name, {"points": []})["points"]:
-            assert p["seconds"] > 0, name
+    assert load["op_overhead_seconds"] > 0
+    lines = load["lines"]
+    assert set(lines) == {"copy"} | ({"message", "allreduce"} if load["ranks"] > 1 else set()), set(lines)
+    for name, line in lines.items():
+        assert line["points"] and "fit" in line, name
+        assert all(p["seconds"] > 0 for p in line["points"]), name
 if ranks[-1] > 1:
-    sizes = {p["bytes"] for p in profile["loads"][-1]["allreduce"]["points"]}
+    sizes = {p["bytes"] for p in profile["loads"][-1]["lines"]["allreduce"]["points"]}
     assert {8, 4 * V * C, 4 * whole, 4 * first, 4 * last} <= sizes, sizes
 PYTHON
 

@@ -34,7 +34,7 @@ static void make_products(struct kernel_point points[SHAPES])
                 int64_t m = 16 << (i % 6), n = 8 << (i / 6 % 4), k = 4 << (i / 24 * 5 + i % 3);
                 struct kernel kernel = {.kind = KERNEL_MATMUL, .batch = 1, .m = m, .n = n, .k = k};
                 double seconds =
-                        OVERHEAD + PER_FLOP * kernel_flops(&kernel) + PER_BYTE * kernel_bytes(&kernel, 4);
+                        OVERHEAD + PER_FLOP * kernel_flops(&kernel) + PER_BYTE * kernel_bytes(&kernel);
                 points[i] = (struct kernel_point){.kernel = kernel, .seconds = seconds, .samples = 1};
         }
 }
@@ -44,7 +44,7 @@ static void exact_data_give_exact_coefficients(void **state)
         (void)state;
         struct kernel_point points[SHAPES];
         make_products(points);
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, 4);
+        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
         assert_true(fit.present);
         assert_int_equal(fit.points, SHAPES);
         assert_close(fit.overhead_seconds, OVERHEAD, 1e-9);
@@ -62,7 +62,7 @@ noise_of_three_percent_and_outliers_of_a_factor_four_leave_coefficients_within_a
         make_products(points);
         for (int i = 0; i < SHAPES; i++)
                 points[i].seconds *= i % 12 == 5 ? 4 : 1 + 0.03 * noise(&seed);
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, 4);
+        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
         assert_close(fit.overhead_seconds, OVERHEAD, 0.1);
         assert_close(fit.seconds_per_flop, PER_FLOP, 0.1);
         assert_close(fit.seconds_per_byte, PER_BYTE, 0.1);
@@ -79,10 +79,10 @@ static void other_kinds_do_not_enter_a_fit(void **state)
                 points[i].kernel.kind = KERNEL_BIAS;
                 points[i].seconds *= 1000;
         }
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, 4);
+        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
         assert_int_equal(fit.points, SHAPES / 2);
         assert_close(fit.seconds_per_flop, PER_FLOP, 1e-6);
-        assert_false(fit_kernels(points, SHAPES, KERNEL_ADAMW, 4).present);
+        assert_false(fit_kernels(points, SHAPES, KERNEL_ADAMW, false).present);
 }
 
 /* seconds = bytes x slope - offset would want a negative latency. */
@@ -102,8 +102,8 @@ static void a_coefficient_that_wants_to_be_negative_is_dropped(void **state)
         make_products(kernels);
         for (int i = 0; i < SHAPES; i++)
                 kernels[i].seconds = 1e-6 + PER_FLOP * kernel_flops(&kernels[i].kernel) -
-                                     2e-12 * kernel_bytes(&kernels[i].kernel, 4);
-        struct kernel_fit three = fit_kernels(kernels, SHAPES, KERNEL_MATMUL, 4);
+                                     2e-12 * kernel_bytes(&kernels[i].kernel);
+        struct kernel_fit three = fit_kernels(kernels, SHAPES, KERNEL_MATMUL, false);
         assert_true(three.seconds_per_byte == 0);
         assert_true(three.overhead_seconds >= 0 && three.seconds_per_flop > 0);
         assert_true(three.median_error < 0.2);
@@ -130,13 +130,13 @@ static void few_points_determine_few_coefficients(void **state)
         (void)state;
         struct kernel_point points[SHAPES];
         make_products(points);
-        struct kernel_fit one = fit_kernels(&points[17], 1, KERNEL_MATMUL, 4);
+        struct kernel_fit one = fit_kernels(&points[17], 1, KERNEL_MATMUL, false);
         assert_true(one.present && one.overhead_seconds == 0 && one.seconds_per_byte == 0);
         assert_close(one.seconds_per_flop * kernel_flops(&points[17].kernel), points[17].seconds, 1e-9);
         assert_true(one.worst_error < 1e-9);
 
         struct kernel_point two[2] = {points[0], points[SHAPES - 1]};
-        struct kernel_fit pair = fit_kernels(two, 2, KERNEL_MATMUL, 4);
+        struct kernel_fit pair = fit_kernels(two, 2, KERNEL_MATMUL, false);
         assert_true(pair.seconds_per_byte == 0 && pair.overhead_seconds > 0 && pair.seconds_per_flop > 0);
         assert_true(pair.worst_error < 1e-9);
 
@@ -157,7 +157,7 @@ static void terms_that_repeat_each_other_are_not_both_fitted(void **state)
                 points[i] =
                         (struct kernel_point){.kernel = kernel, .seconds = 3e-6 + 1e-9 * (double)kernel.m};
         }
-        struct kernel_fit fit = fit_kernels(points, 6, KERNEL_ADAMW, 4);
+        struct kernel_fit fit = fit_kernels(points, 6, KERNEL_ADAMW, false);
         assert_true(fit.seconds_per_byte == 0);
         assert_close(fit.overhead_seconds, 3e-6, 1e-6);
         assert_true(fit.worst_error < 1e-6);

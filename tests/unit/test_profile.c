@@ -14,7 +14,7 @@
 /* One matmul shape and one copy, with everything a file may hold. */
 static const char SOUND[] =
         "{\"ranvier\": \"0.1.0\", \"kind\": \"profile\", \"device\": \"cpu\", \"measured\": true,\n"
-        " \"source\": \"by hand\", \"element_bytes\": 4, \"peak_flops_per_second\": 5e10,\n"
+        " \"source\": \"by hand\", \"peak_flops_per_second\": 5e10,\n"
         " \"device_memory_bytes\": 1073741824, \"machine\": {\"cpu\": \"abacus\"}, \"loads\": [{\n"
         "  \"ranks\": 2, \"op_overhead_seconds\": 1e-5, \"kernels\": {\"matmul\": {\n"
         "   \"fit\": {\"overhead_seconds\": 1e-6, \"seconds_per_flop\": 1e-10, \"seconds_per_byte\": 0,\n"
@@ -22,8 +22,8 @@ static const char SOUND[] =
         "   \"points\": [{\"m\": 8, \"n\": 4, \"k\": 2, \"batch\": 1, \"transpose_a\": false, "
         "\"transpose_b\": true,\n"
         "     \"accumulate\": false, \"seconds\": 3e-6, \"p10\": 2e-6, \"p90\": 4e-6, \"samples\": 9}]}},\n"
-        "  \"copy\": {\"fit\": {\"latency_seconds\": 1e-6, \"seconds_per_byte\": 1e-10},\n"
-        "   \"points\": [{\"bytes\": 4096, \"seconds\": 2e-6}]}}]}\n";
+        "  \"lines\": {\"copy\": {\"fit\": {\"latency_seconds\": 1e-6, \"seconds_per_byte\": 1e-10},\n"
+        "   \"points\": [{\"bytes\": 4096, \"seconds\": 2e-6}]}}}]}\n";
 
 static void write_text(const char *path, const char *text, size_t length)
 {
@@ -68,8 +68,9 @@ static void a_sound_file_is_read(void **state)
         assert_int_equal(load->point_count, 1);
         assert_int_equal(load->points[0].samples, 9);
         assert_true(load->points[0].kernel.transpose_b && !load->points[0].kernel.transpose_a);
-        assert_true(load->copy.present && !load->message.present);
-        assert_int_equal(load->copy_points[0].bytes, 4096);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                assert_int_equal(load->lines[line].fit.present, line == LINE_COPY);
+        assert_int_equal(load->lines[LINE_COPY].points[0].bytes, 4096);
         profile_free(&profile);
 }
 
@@ -97,14 +98,11 @@ static void saving_and_loading_changes_nothing(void **state)
                  .op_overhead_seconds = 2e-6,
                  .points = points,
                  .point_count = 3,
-                 .message_points = lines,
-                 .message_count = 2,
-                 .message = {1e-6, 1e-10, 2, 0.01, 0.02, true}}};
-        loads[1].fits[KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
+                 .lines[LINE_MESSAGE] = {{1e-6, 1e-10, 2, 0.01, 0.02, true}, lines, 2}}};
+        loads[1].fits[false][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
                                  .device_memory_bytes = 5,
-                                 .element_bytes = 4,
                                  .loads = loads,
                                  .load_count = 2};
         snprintf(before.device, sizeof before.device, "cpu");
@@ -134,10 +132,11 @@ static void saving_and_loading_changes_nothing(void **state)
                 assert_true(found->seconds == points[j].seconds && found->p10 == points[j].p10 &&
                             found->p90 == points[j].p90 && found->samples == points[j].samples);
         }
-        assert_memory_equal(&after.loads[1].fits[KERNEL_ADAMW].seconds_per_byte,
-                            &loads[1].fits[KERNEL_ADAMW].seconds_per_byte, sizeof(double));
-        assert_false(after.loads[1].fits[KERNEL_MATMUL].present);
-        assert_true(after.loads[1].message.present && after.loads[1].message_points[1].seconds == 1.0 / 7);
+        assert_memory_equal(&after.loads[1].fits[false][KERNEL_ADAMW].seconds_per_byte,
+                            &loads[1].fits[false][KERNEL_ADAMW].seconds_per_byte, sizeof(double));
+        assert_false(after.loads[1].fits[false][KERNEL_MATMUL].present);
+        assert_true(after.loads[1].lines[LINE_MESSAGE].fit.present &&
+                    after.loads[1].lines[LINE_MESSAGE].points[1].seconds == 1.0 / 7);
         json_decref(before.sources);
         profile_free(&after);
 }
@@ -153,7 +152,7 @@ static const struct damage DAMAGES[] = {
         {"\"measured\": true", "\"measured\": 1", "\"measured\""},
         {"\"device\": \"cpu\"", "\"device\": \"\"", "\"device\""},
         {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
-        {"\"element_bytes\": 4", "\"element_bytes\": 0", "\"element_bytes\" is 0"},
+        {"\"source\":", "\"element_bytes\": 4, \"source\":", "in the format of before mixed precision"},
         {"5e10", "-5e10", "\"peak_flops_per_second\" is -5e+10"},
         {"1073741824", "1.5", "\"device_memory_bytes\""},
         {"{\"cpu\": \"abacus\"}", "\"abacus\"", "\"machine\""},
@@ -169,9 +168,9 @@ static const struct damage DAMAGES[] = {
         {"\"seconds\": 3e-6, ", "", "points[0]: needs \"seconds\""},
         {"\"seconds\": 3e-6", "\"seconds\": 0", "points[0]: \"seconds\" is 0"},
         {"\"samples\": 9", "\"samples\": 0", "\"samples\" is 0"},
-        {"\"latency_seconds\": 1e-6", "\"latency_seconds\": null", "loads[0].copy.fit"},
-        {"\"bytes\": 4096", "\"bytes\": 4096.5", "loads[0].copy.points[0]"},
-        {"\"copy\": {", "\"copy\": 3, \"other\": {", "loads[0].copy"},
+        {"\"latency_seconds\": 1e-6", "\"latency_seconds\": null", "loads[0].lines.copy.fit"},
+        {"\"bytes\": 4096", "\"bytes\": 4096.5", "loads[0].lines.copy.points[0]"},
+        {"\"copy\": {", "\"copy\": 3, \"other\": {", "loads[0].lines.copy"},
 };
 
 /* SOUND with the first `from` replaced; the caller frees it. */

@@ -20,7 +20,9 @@ static void remember(struct driver_real *d, const struct op *op)
         d->ops[op->serial] = *op;
 }
 
-static void issue_load(struct driver_real *d, const struct op *op)
+/* ---- copies ---- */
+
+static void load(struct driver_real *d)
 {
         const struct device_ops *device = d->device->ops;
         if (d->nn->stage.first)
@@ -29,14 +31,58 @@ static void issue_load(struct driver_real *d, const struct op *op)
         if (d->nn->stage.last)
                 device->copy(d->device, DEVICE_HOST_TO_DEVICE, d->nn->targets, d->host_targets,
                              d->plan.load_bytes);
-        device->record(d->device, DEVICE_HOST_TO_DEVICE, op->serial);
+}
+
+static void issue_copy(struct driver_real *d, const struct op *op)
+{
+        enum device_lane lane = DEVICE_HOST_TO_DEVICE;
+        switch (op->kind) {
+        case OP_LOAD:
+                load(d);
+                break;
+        case OP_FETCH:
+                nn_fetch(d->nn, op->buffer, op->offset, op->count);
+                break;
+        case OP_FETCH_ACTIVATIONS:
+                nn_fetch_activations(d->nn, op->host_slot, op->slot);
+                break;
+        case OP_STORE_ACTIVATIONS:
+                nn_store_activations(d->nn, op->slot, op->host_slot);
+                lane = DEVICE_DEVICE_TO_HOST;
+                break;
+        default:
+                assert(op->kind == OP_WRITE_BACK);
+                nn_write_back(d->nn, op->buffer, op->offset, op->count);
+                lane = DEVICE_DEVICE_TO_HOST;
+        }
+        d->device->ops->record(d->device, lane, op->serial);
+}
+
+/* ---- kernels ---- */
+
+/* The check follows in finish(), when the copy has arrived. */
+static void inject_overflow(struct driver_real *d, int token)
+{
+        static const uint16_t infinity = 0x7c00; /* fp16 */
+        d->injecting = token;
+        d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
+                             nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), &infinity,
+                             sizeof infinity);
+        d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
+}
+
+static void check_overflow(struct driver_real *d, int token)
+{
+        optim_check_overflow(d->nn, optim_overflow_limit(d->plan.dp));
+        d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)
 {
         switch (op->kind) {
         case OP_FORWARD:
-                nn_forward(d->nn, op->micro_batch, op->input, op->slot, d->loss_scale, d->plan.forward_only);
+                nn_forward(d->nn, op->micro_batch, op->input, op->slot, d->mean * d->loss_scale,
+                           d->plan.forward_only);
                 break;
         case OP_BACKWARD:
                 assert(op->parts == (OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT)); /* no policy parts them yet */
@@ -45,26 +91,44 @@ static void issue_compute(struct driver_real *d, const struct op *op)
         case OP_NORM:
                 optim_norm(d->nn);
                 break;
+        case OP_CLEAR:
+                optim_clear(d->nn);
+                break;
         default:
                 assert(op->kind == OP_UPDATE);
-                optim_update(d->nn, d->optim, d->step, op->offset, op->count);
+                optim_update(d->nn, d->optim, d->step, op->offset, op->count, op->buffer);
         }
         d->device->ops->record(d->device, DEVICE_COMPUTE, op->serial);
 }
 
+/* ---- the network ---- */
+
+static enum net_type stored_type(const struct driver_real *d)
+{
+        if (d->plan.mixed)
+                return NET_HALF;
+        return sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
+}
+
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
-        const struct net_ops *net = d->net->ops;
-        if (op->kind == OP_REDUCE_SCALARS) {
-                if (plan_replica(&d->plan, d->net->rank) > 0)
-                        d->nn->scalars[1] = 0; /* all replicas hold the same gradients: one counts */
-                net->iallreduce(d->net, d->nn->scalars, 2, NET_DOUBLE, NET_WORLD, op->serial);
-                return;
-        }
         static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA};
-        enum net_type type = sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
-        net->iallreduce(d->net, d->nn->gradients + op->offset, op->count, type, groups[op->group],
-                        op->serial);
+        const struct net_ops *net = d->net->ops;
+        double *scalars = d->nn->scalars;
+        switch (op->kind) {
+        case OP_REDUCE_SCALARS:
+                if (plan_replica(&d->plan, d->net->rank) > 0)
+                        scalars[NN_SQUARED_NORM] = 0; /* all replicas hold the same gradients: one counts */
+                net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
+                break;
+        case OP_REDUCE_OVERFLOW:
+                net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
+                break;
+        default:
+                assert(op->kind == OP_ALLREDUCE);
+                net->iallreduce(d->net, nn_at(d->nn, d->nn->gradients, op->offset), op->count, stored_type(d),
+                                groups[op->group], op->serial);
+        }
 }
 
 static void real_issue(void *world, const struct op *op)
@@ -75,7 +139,11 @@ static void real_issue(void *world, const struct op *op)
         remember(d, op);
         switch (op->kind) {
         case OP_LOAD:
-                issue_load(d, op);
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+                issue_copy(d, op);
                 break;
         case OP_SEND_ACTIVATION:
                 net->isend(d->net, nn_output(d->nn, op->slot), op->bytes, rank + 1, NET_TAG_ACTIVATION,
@@ -95,7 +163,14 @@ static void real_issue(void *world, const struct op *op)
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:
+        case OP_REDUCE_OVERFLOW:
                 issue_collective(d, op);
+                break;
+        case OP_CHECK_OVERFLOW:
+                if (d->inject_overflow)
+                        inject_overflow(d, token);
+                else
+                        check_overflow(d, token);
                 break;
         default:
                 issue_compute(d, op);
@@ -112,21 +187,42 @@ void driver_real_free(struct driver_real *d)
         free(d->ops);
 }
 
+/* ---- completions ---- */
+
+/* Stored gradients are the loss scale times what they mean. */
+static void set_gradient_scale(struct driver_real *d)
+{
+        double *scalars = d->nn->scalars;
+        scalars[NN_SQUARED_NORM] /= d->loss_scale * d->loss_scale;
+        if (d->plan.clip) /* without clipping, updates may be reading it: it stays as the batch began */
+                scalars[NN_GRADIENT_SCALE] =
+                        optim_clip_factor(d->optim, scalars[NN_SQUARED_NORM]) / d->loss_scale;
+}
+
 static void finish(struct driver_real *d, struct engine *engine, int token, int micro_batch)
 {
+        if (token == d->injecting) {
+                d->injecting = -1;
+                check_overflow(d, token);
+                return;
+        }
         struct op done = d->ops[token];
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 done.micro_batch = micro_batch;
-        if (done.kind == OP_REDUCE_SCALARS &&
-            d->plan.clip) /* without clipping, updates may be reading it: it stays 1 */
-                d->nn->scalars[2] = optim_clip_factor(d->optim, d->nn->scalars[1]);
+        if (done.kind == OP_REDUCE_SCALARS)
+                set_gradient_scale(d);
+        if (done.kind == OP_REDUCE_OVERFLOW)
+                done.overflow = d->overflow = d->nn->scalars[NN_OVERFLOW] > 0;
         engine_complete(engine, &done);
 }
 
 void driver_real_run(struct driver_real *d, struct engine *engine)
 {
-        d->nn->scalars[0] = d->nn->scalars[1] = 0;
-        d->nn->scalars[2] = 1;
+        double *scalars = d->nn->scalars;
+        scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
+        scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
+        d->overflow = false;
+        d->injecting = -1;
         engine_start(engine);
         while (!engine_done(engine)) {
                 struct net_done message;

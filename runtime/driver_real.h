@@ -16,20 +16,25 @@ struct driver_real {
         struct plan plan;
         const int32_t *host_tokens,
                 *host_targets; /* of this replica's share of the batch: (micro_batches, B, T) */
-        double loss_scale;     /* 1 / tokens of the whole batch: gradients of the mean loss */
+        double mean;           /* 1 / tokens of the whole batch: gradients of the mean loss, */
+        double loss_scale;     /* times this: the dynamic scale in mixed precision, 1 else */
         int64_t step;          /* from 0 */
         double epoch;          /* seconds; now() counts from here (the same moment on every rank) */
+        bool inject_overflow;  /* mixed: a gradient of this rank becomes infinite before they are checked */
 
+        bool overflow;  /* of the last batch: it was skipped on every rank */
         struct op *ops; /* in flight, by serial: also the token of its event or request */
         int capacity;
+        int injecting; /* token of the copy of an infinity, or -1 */
 };
 
 struct driver driver_real(struct driver_real *);
 void driver_real_free(struct driver_real *);
 
 /* Runs one batch of `engine` to its end: polls the device's lanes and the network, giving way to the lanes
- * (sched_yield) when neither has news. Afterwards nn->scalars holds, on every rank, [0] the loss summed over
- * all tokens, [1] the squared gradient norm, [2] the factor that the gradients were clipped with. */
+ * (sched_yield) when neither has news. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss summed
+ * over all tokens and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] the gradients' (of a
+ * plan that clips; the loss scale taken out). */
 void driver_real_run(struct driver_real *, struct engine *);
 
 #endif

@@ -98,12 +98,9 @@ static int sampler_open(struct sampler *sampler, const struct gpt *gpt, int seq_
 {
         struct stage whole = partition_stage(gpt, 1, 0);
         struct memory_plan plan = {
-                .micro_batch_size = 1,
-                .seq_len = seq_len,
+                .work = {.micro_batch_size = 1, .seq_len = seq_len, .element_bytes = sizeof(real)},
                 .micro_batches = 1,
                 .slots = 1,
-                .gradient_buffers = 0,
-                .element_bytes = sizeof(real),
         };
         sampler->T = seq_len;
         sampler->window = calloc((size_t)sampler->T, sizeof *sampler->window);
@@ -116,9 +113,7 @@ static int sampler_open(struct sampler *sampler, const struct gpt *gpt, int seq_
         sampler->nn = nn_open(sampler->device, gpt, &whole, &plan, false, err);
         if (!sampler->nn)
                 return RV_ESYSTEM;
-        sampler->device->ops->copy(sampler->device, DEVICE_HOST_TO_DEVICE, sampler->nn->weights, weights,
-                                   sampler->nn->parameters * (int64_t)sizeof(real));
-        sampler->device->ops->synchronize(sampler->device);
+        nn_write_parameters(sampler->nn, 0, sampler->nn->parameters, weights);
         return RV_OK;
 }
 
@@ -150,7 +145,7 @@ static void sampler_logits(struct sampler *sampler, real *logits)
         nn_forward(sampler->nn, 0, -1, 0, 1.0, true);
         device->ops->synchronize(device);
         device->ops->copy(device, DEVICE_DEVICE_TO_HOST, logits,
-                          nn_logits(sampler->nn, 0) + (sampler->filled - 1) * (int64_t)BYTES,
+                          nn_at(sampler->nn, nn_logits(sampler->nn, 0), (sampler->filled - 1) * BYTES),
                           BYTES * (int64_t)sizeof *logits);
         device->ops->synchronize(device);
 }

@@ -87,19 +87,17 @@ static int append_stage(struct net *net, const struct gpt *gpt, const struct sta
         if (gpt->tied && stage->last && !stage->first)
                 count--;
         for (int i = 0; i < count; i++) {
-                float *weights = nn ? nn->weights + tensors[i].offset : NULL;
                 int64_t bytes = tensors[i].elements * (int64_t)sizeof(float);
-                if (stage->index > 0) {
-                        if (net->rank == 0)
-                                weights = malloc((size_t)bytes);
-                        if (!weights)
-                                abort();
-                        transfer(net, weights, bytes, stage->index, 0);
-                }
+                float *parameters = malloc((size_t)bytes);
+                if (!parameters)
+                        abort();
+                if (nn)
+                        nn_read_parameters(nn, tensors[i].offset, tensors[i].elements, parameters);
+                if (stage->index > 0)
+                        transfer(net, parameters, bytes, stage->index, 0);
                 if (net->rank == 0 && rc == 0 && writer)
-                        rc = checkpoint_append(writer, weights, tensors[i].elements, err);
-                if (net->rank == 0 && stage->index > 0)
-                        free(weights);
+                        rc = checkpoint_append(writer, parameters, tensors[i].elements, err);
+                free(parameters);
         }
         free(tensors);
         return rc;
@@ -110,7 +108,7 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
 {
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;
-        struct checkpoint_training training = {.step = step, .seq_len = nn->plan.seq_len};
+        struct checkpoint_training training = {.step = step, .seq_len = nn->plan.work.seq_len};
         int rc = 0, stage_of_mine = plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
         nn->device->ops->synchronize(nn->device);
         if (net->rank == 0) {

@@ -151,13 +151,14 @@ static int train(struct run *run, struct rv_error_info *err)
 
 /* What every rank tells rank 0 about its memory. */
 struct rank_memory {
-        int64_t bytes[MEMORY_CATEGORIES], live_peak, host_peak;
+        struct memory_bytes bytes;
+        int64_t live_peak, host_peak;
 };
 
 static struct rank_memory own_memory(const struct run *run)
 {
-        struct rank_memory memory = {.live_peak = run->trainer.ledger.total_peak};
-        memcpy(memory.bytes, run->trainer.device->bytes, sizeof memory.bytes);
+        struct rank_memory memory = {.bytes = run->trainer.device->bytes,
+                                     .live_peak = run->trainer.ledger.total_peak[MEMORY_DEVICE]};
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         memory.host_peak = usage.ru_maxrss * 1024;
@@ -200,12 +201,12 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
 {
         int ranks = run->net->ranks, rc = 0;
         double *seconds = malloc((size_t)batches * sizeof *seconds);
-        int64_t(*bytes)[MEMORY_CATEGORIES] = malloc((size_t)ranks * sizeof *bytes);
+        struct memory_bytes *bytes = malloc((size_t)ranks * sizeof *bytes);
         int64_t *live = malloc((size_t)ranks * sizeof *live), host = 0;
         if (!seconds || !bytes || !live)
                 abort();
         for (int i = 0; i < ranks; i++) {
-                memcpy(bytes[i], memory[i].bytes, sizeof bytes[i]);
+                bytes[i] = memory[i].bytes;
                 live[i] = memory[i].live_peak;
                 host = memory[i].host_peak > host ? memory[i].host_peak : host;
         }
@@ -223,7 +224,7 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
                 .ranks = ranks,
-                .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])bytes,
+                .rank_bytes = bytes,
                 .rank_live_peak = live,
                 .host_peak_bytes = host,
                 .loss = run->losses,

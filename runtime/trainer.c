@@ -27,14 +27,15 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .plan = options_plan(o, forward_only),
                 .host_tokens = t->inputs,
                 .host_targets = t->targets,
-                .loss_scale = 1.0 / ((double)o->batch_size * o->seq_len),
+                .mean = 1.0 / ((double)o->batch_size * o->seq_len),
+                .loss_scale = 1,
         };
         lane->core =
                 malloc(core_bytes(&lane->driver.plan, plan_stage(&t->plan, t->net->rank), t->nn->parameters));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
         struct core *core = core_init(lane->core, &lane->driver.plan, plan_stage(&t->plan, t->net->rank),
-                                      t->nn->parameters);
+                                      t->nn->parameters, t->nn->layout.slot);
         engine_init(&lane->engine, core, driver_real(&lane->driver), NULL, NULL, t->net->rank);
         return 0;
 }
@@ -57,12 +58,21 @@ static int open_buffers(struct trainer *t, struct rv_error_info *err)
 static void open_ledger(struct trainer *t)
 {
         ledger_init(&t->ledger);
-        for (int i = 0; i < MEMORY_CATEGORIES; i++)
-                if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
-                        ledger_add(&t->ledger, (enum memory_category)i, t->device->bytes[i]);
+        ledger_add_fixed(&t->ledger, &t->device->bytes);
         t->train.engine.ledger = &t->ledger;
         t->train.engine.slot_bytes = t->nn->layout.slot;
         t->train.engine.message_bytes = t->nn->layout.message;
+}
+
+/* What the user says a device and its host have; of one machine's memory each rank takes its share. */
+static void limit_memory(struct trainer *t)
+{
+        struct device *device = t->device;
+        device->shared_limit_bytes /= t->net->local_ranks;
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                int64_t given = t->settings->plan.memory[space];
+                device->limit_bytes[space] = given ? given : device->limit_bytes[space] / t->net->local_ranks;
+        }
 }
 
 int trainer_open(struct trainer *t, const struct train_settings *settings, struct net *net,
@@ -80,7 +90,7 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         t->device = device_cpu_open(settings->threads, err);
         if (!t->device)
                 return err->code;
-        t->device->memory_bytes /= net->local_ranks; /* of one machine's memory each takes its share */
+        limit_memory(t);
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;

@@ -1,10 +1,12 @@
 /* The network over Open MPI. Only the thread that opened it calls MPI (MPI_THREAD_FUNNELED): progress is made
  * by polling test(), since Open MPI moves large messages only inside its own calls. */
+#include "models/half.h"
 #include "runtime/net/net.h"
 
 #include <assert.h>
 #include <limits.h>
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +14,8 @@ struct net_mpi {
         struct net net;
         MPI_Comm channels[2]; /* activations and gradients: so that a receive can take any micro-batch */
         MPI_Comm groups[NET_GROUPS]; /* MPI_COMM_NULL: this rank is not in it */
-        MPI_Request *requests;       /* active ones, with their tokens */
+        MPI_Op add_half;
+        MPI_Request *requests; /* active ones, with their tokens */
         int *tokens;
         int active, capacity;
 };
@@ -51,13 +54,23 @@ static void mpi_ireceive(struct net *net, void *buffer, int64_t bytes, int peer,
                   new_request(mpi, token));
 }
 
+/* MPI knows no fp16: its elements travel as uint16_t. */
+static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
+{
+        (void)type;
+        half_add(sum, with, *count);
+}
+
 static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
+        const MPI_Datatype types[] = {
+                [NET_FLOAT] = MPI_FLOAT, [NET_DOUBLE] = MPI_DOUBLE, [NET_HALF] = MPI_UINT16_T};
         assert(mpi->groups[group] != MPI_COMM_NULL);
-        MPI_Iallreduce(MPI_IN_PLACE, buffer, count_of(elements), type == NET_FLOAT ? MPI_FLOAT : MPI_DOUBLE,
-                       MPI_SUM, mpi->groups[group], new_request(mpi, token));
+        MPI_Iallreduce(MPI_IN_PLACE, buffer, count_of(elements), types[type],
+                       type == NET_HALF ? mpi->add_half : MPI_SUM, mpi->groups[group],
+                       new_request(mpi, token));
 }
 
 static int mpi_test(struct net *net, struct net_done *done)
@@ -111,6 +124,7 @@ static void mpi_close(struct net *net)
                 free_communicator(&mpi->channels[i]);
         for (int i = 0; i < NET_GROUPS; i++)
                 free_communicator(&mpi->groups[i]);
+        MPI_Op_free(&mpi->add_half);
         free(mpi->requests);
         free(mpi->tokens);
         free(mpi);
@@ -169,6 +183,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
         mpi->groups[NET_EMBEDDING] = mpi->groups[NET_DATA] = MPI_COMM_NULL;
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD]);
+        MPI_Op_create(add_half, true, &mpi->add_half);
         return &mpi->net;
 }
 

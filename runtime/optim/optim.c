@@ -51,7 +51,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .beta2 = optim->beta2,
                                     .epsilon = optim->epsilon,
                                     .weight_decay = optim->weight_decay,
-                                    .step = step + 1};
+                                    .step = step + 1 - optim->skipped};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, offset);
         if (!work_half(&nn->plan.work)) {

@@ -10,7 +10,9 @@ struct optim {
         double lr, min_lr;     /* peak, and at the end of the cosine */
         int64_t warmup, steps; /* linear warm-up steps; total steps */
         double beta1, beta2, epsilon, weight_decay;
-        double clip; /* global norm; 0: off */
+        double clip;     /* global norm; 0: off */
+        int64_t skipped; /* steps so far that an overflow skipped: the moments' bias correction does not count
+                            them (as PyTorch's GradScaler does it), the learning rate's course does */
 };
 
 /* Learning rate of `step` (from 0): linear warm-up to lr, then a cosine to min_lr at `steps`. */

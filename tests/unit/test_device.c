@@ -219,12 +219,10 @@ static void more_memory_than_there_is_is_refused(void **state)
                                  .vocab_size = 50000,
                                  .n_positions = 1024,
                                  .tied = true};
-        const struct memory_plan plan = {.micro_batch_size = 1,
-                                         .seq_len = 1024,
+        const struct memory_plan plan = {.work = {1, 1024, .element_bytes = sizeof(real)},
                                          .micro_batches = 1,
                                          .slots = 1,
-                                         .gradient_buffers = 1,
-                                         .element_bytes = sizeof(real)};
+                                         .gradient_buffers = 1};
         const struct stage stage = partition_stage(&huge, 1, 0);
         assert_null(nn_open(device, &huge, &stage, &plan, true, &err));
         assert_non_null(strstr(err.sentence, "huge"));
@@ -253,20 +251,28 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                 const struct gpt gpt = random_gpt(&random);
                 const int stages = 1 + (int)random_below(&random, gpt.n_layer);
                 const struct stage stage = partition_stage(&gpt, stages, (int)random_below(&random, stages));
-                const struct memory_plan plan = {.micro_batch_size = 1 + (int)random_below(&random, 3),
-                                                 .seq_len = 1 + (int)random_below(&random, 16),
-                                                 .micro_batches = 1 + (int)random_below(&random, 5),
-                                                 .slots = 1 + (int)random_below(&random, 4),
-                                                 .input_buffers = stage.first ? 0 : 2,
-                                                 .gradient_buffers = 1 + (int)random_below(&random, 3),
-                                                 .element_bytes = sizeof(real)};
+                const bool offloads = random_below(&random, 2) == 1;
+                const bool half = random_below(&random, 2) == 1;
+                const struct memory_plan plan = {
+                        .work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
+                                 .seq_len = 1 + (int)random_below(&random, 16),
+                                 .element_bytes = half ? 2 : (int)sizeof(real),
+                                 .recompute = random_below(&random, 2) == 1},
+                        .micro_batches = 1 + (int)random_below(&random, 5),
+                        .slots = 1 + (int)random_below(&random, 4),
+                        .input_buffers = stage.first ? 0 : 2,
+                        .gradient_buffers = 1 + (int)random_below(&random, 3),
+                        .host_slots = (int)random_below(&random, 3),
+                        .offload = half && offloads,
+                        .update_parameters = half && offloads ? 1 + random_below(&random, 3000) : 0,
+                        .update_buffers = half && offloads ? 3 : 0};
                 struct device *device = open_cpu();
                 struct rv_error_info err = {0};
                 struct nn_stage *nn = nn_open(device, &gpt, &stage, &plan, true, &err);
                 assert_non_null(nn);
-                int64_t predicted[MEMORY_CATEGORIES];
-                memory_stage(&gpt, &stage, &plan, predicted);
-                assert_memory_equal(device->bytes, predicted, sizeof predicted);
+                struct memory_bytes predicted;
+                memory_stage(&gpt, &stage, &plan, &predicted);
+                assert_memory_equal(&device->bytes, &predicted, sizeof predicted);
                 nn_close(nn);
                 device->ops->close(device);
         }

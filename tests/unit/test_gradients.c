@@ -31,11 +31,12 @@ static void load_tokens(struct network *net, int vocab_size)
 /* Weights far larger than nn_initialize's, so that no gradient is negligible; those of LayerNorm around 1. */
 static void spread_weights(struct nn_stage *nn)
 {
+        real *weights = nn->weights;
         for (int t = 0; t < nn->tensor_count; t++) {
                 const struct tensor *tensor = &nn->tensors[t];
                 uint64_t random = seed + 7919 * (uint64_t)(tensor->id + 1);
                 for (int64_t i = 0; i < tensor->elements; i++)
-                        nn->weights[tensor->offset + i] =
+                        weights[tensor->offset + i] =
                                 0.4 * random_number(&random) + (tensor->init == INIT_ONE ? 1 : 0);
         }
 }
@@ -48,13 +49,11 @@ static struct network open_network(const struct gpt *gpt, int stages)
         assert_non_null(net.device);
         for (int s = 0; s < stages; s++) {
                 const struct stage stage = partition_stage(gpt, stages, s);
-                const struct memory_plan plan = {.micro_batch_size = B,
-                                                 .seq_len = T,
+                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8},
                                                  .micro_batches = MICRO_BATCHES,
                                                  .slots = MICRO_BATCHES,
                                                  .input_buffers = s > 0 ? MICRO_BATCHES : 0,
-                                                 .gradient_buffers = MICRO_BATCHES,
-                                                 .element_bytes = 8};
+                                                 .gradient_buffers = MICRO_BATCHES};
                 net.stages[s] = nn_open(net.device, gpt, &stage, &plan, false, &err);
                 assert_non_null(net.stages[s]);
                 spread_weights(net.stages[s]);
@@ -118,7 +117,7 @@ static void set_element(struct network *net, uint32_t id, int64_t element, doubl
         for (int s = 0; s < net->count; s++) {
                 const struct tensor *tensor = tensor_with_id(net->stages[s], id);
                 if (tensor)
-                        net->stages[s]->weights[tensor->offset + element] = value;
+                        ((real *)net->stages[s]->weights)[tensor->offset + element] = value;
         }
 }
 
@@ -129,7 +128,7 @@ static double gradient_of(const struct network *net, uint32_t id, int64_t elemen
         for (int s = 0; s < net->count; s++) {
                 const struct tensor *tensor = tensor_with_id(net->stages[s], id);
                 if (tensor)
-                        sum += net->stages[s]->gradients[tensor->offset + element];
+                        sum += ((real *)net->stages[s]->gradients)[tensor->offset + element];
         }
         return sum;
 }
@@ -157,7 +156,7 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
         for (int64_t i = 0; i < samples; i++) {
                 const int64_t element =
                         tensor->elements <= SAMPLES ? i : random_below(random, tensor->elements);
-                const double at = nn->weights[tensor->offset + element];
+                const double at = ((real *)nn->weights)[tensor->offset + element];
                 const double found = gradient_of(net, tensor->id, element);
                 const double expected = difference(net, tensor->id, element, at);
                 assert_within(found, expected, 1e-6 * fabs(expected) + 1e-9, tensor->name, element);

@@ -21,13 +21,11 @@ static struct gpt tiny(bool tied)
 static struct nn_stage *open_stage(struct device *device, const struct gpt *gpt, int stages, int index)
 {
         const struct stage stage = partition_stage(gpt, stages, index);
-        const struct memory_plan plan = {.micro_batch_size = 1,
-                                         .seq_len = 4,
+        const struct memory_plan plan = {.work = {1, 4, .element_bytes = sizeof(real)},
                                          .micro_batches = 1,
                                          .slots = 1,
                                          .input_buffers = index > 0,
-                                         .gradient_buffers = 1,
-                                         .element_bytes = sizeof(real)};
+                                         .gradient_buffers = 1};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, &stage, &plan, true, &err);
         assert_non_null(nn);
@@ -78,21 +76,22 @@ static void clipping_scales_only_what_is_too_long(void **state)
 /* Gradients that depend on the tensor's identity and the element only, as nn_initialize's weights do. */
 static void fill_gradients(struct nn_stage *nn)
 {
+        real *gradients = nn->gradients;
         for (int t = 0; t < nn->tensor_count; t++)
                 for (int64_t i = 0; i < nn->tensors[t].elements; i++) {
                         uint64_t random = seed + 1000003 * (uint64_t)nn->tensors[t].id + 17 * (uint64_t)i + 1;
                         random_bits(&random);
-                        nn->gradients[nn->tensors[t].offset + i] = (real)random_number(&random);
+                        gradients[nn->tensors[t].offset + i] = (real)random_number(&random);
                 }
 }
 
 static double stage_norm(struct device *device, struct nn_stage *nn)
 {
         fill_gradients(nn);
-        nn->scalars[1] = NAN; /* an earlier step's: to be overwritten */
+        nn->scalars[NN_SQUARED_NORM] = NAN; /* an earlier step's: to be overwritten */
         optim_norm(nn);
         device->ops->synchronize(device);
-        return nn->scalars[1];
+        return nn->scalars[NN_SQUARED_NORM];
 }
 
 static void the_norm_is_the_same_on_every_layout(void **state)
@@ -129,10 +128,11 @@ struct reference {
 static void reference_step(struct reference *r, const struct nn_stage *nn, const struct optim *o, int step)
 {
         const double lr = optim_lr(o, step);
+        const real *gradients = nn->gradients;
         for (int t = 0; t < nn->tensor_count; t++) {
                 const struct tensor *tensor = &nn->tensors[t];
                 for (int64_t i = tensor->offset; i < tensor->offset + tensor->elements; i++) {
-                        const double g = nn->scalars[2] * (double)nn->gradients[i];
+                        const double g = nn->scalars[NN_GRADIENT_SCALE] * (double)gradients[i];
                         r->m[i] = o->beta1 * r->m[i] + (1 - o->beta1) * g;
                         r->v[i] = o->beta2 * r->v[i] + (1 - o->beta2) * g * g;
                         const double m = r->m[i] / (1 - pow(o->beta1, step + 1));
@@ -160,27 +160,29 @@ static void several_steps_of_adamw_follow_the_paper(void **state)
                                 .clip = 1};
         struct nn_stage *nn = open_stage(device, &gpt, 2, 1);
         nn_initialize(nn, seed);
+        real *weights = nn->weights, *gradients = nn->gradients;
         const size_t count = (size_t)nn->parameters;
         struct reference r = {calloc(count, sizeof(double)), calloc(count, sizeof(double)),
                               calloc(count, sizeof(double))};
         assert_true(r.p && r.m && r.v);
         for (size_t i = 0; i < count; i++)
-                r.p[i] = (double)nn->weights[i];
+                r.p[i] = (double)weights[i];
         uint64_t random = seed;
         for (int step = 0; step < 12; step++) {
                 for (size_t i = 0; i < count; i++)
-                        nn->gradients[i] = (real)random_number(&random);
+                        gradients[i] = (real)random_number(&random);
                 optim_norm(nn);
                 device->ops->synchronize(device);
-                nn->scalars[2] = optim_clip_factor(&o, nn->scalars[1]);
+                nn->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&o, nn->scalars[NN_SQUARED_NORM]);
                 reference_step(&r, nn, &o, step);
                 for (int64_t at = 0; at < nn->parameters; at += 100) /* buckets end inside tensors */
-                        optim_update(nn, &o, step, at, nn->parameters - at < 100 ? nn->parameters - at : 100);
+                        optim_update(nn, &o, step, at, nn->parameters - at < 100 ? nn->parameters - at : 100,
+                                     -1);
                 device->ops->synchronize(device);
                 for (size_t i = 0; i < count; i++) {
                         const double bound = (step + 1) * u * (4 * fabs(r.p[i]) + 16 * o.lr * 4.5);
-                        assert_within(nn->weights[i], r.p[i], bound, "p", (int64_t)i);
-                        assert_true(nn->gradients[i] == 0);
+                        assert_within(weights[i], r.p[i], bound, "p", (int64_t)i);
+                        assert_true(gradients[i] == 0);
                 }
         }
         free(r.p);
@@ -204,7 +206,8 @@ static void initial_weights_are_the_same_on_every_layout(void **state)
                                 const struct tensor *a = &part->tensors[t], *b = whole->tensors;
                                 while (b->id != a->id)
                                         b++;
-                                assert_memory_equal(part->weights + a->offset, whole->weights + b->offset,
+                                assert_memory_equal(nn_at(part, part->weights, a->offset),
+                                                    nn_at(whole, whole->weights, b->offset),
                                                     (size_t)a->elements * sizeof(real));
                         }
                         nn_close(part);
@@ -230,7 +233,7 @@ static void initial_weights_have_gpt_2_s_spread(void **state)
                 const double n = (double)tensor->elements;
                 double mean = 0, square = 0;
                 for (int64_t i = 0; i < tensor->elements; i++) {
-                        const double x = (double)nn->weights[tensor->offset + i];
+                        const double x = (double)((real *)nn->weights)[tensor->offset + i];
                         mean += x / n;
                         square += x * x / n;
                 }

@@ -52,26 +52,24 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
 {
         const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
         const int64_t bucket = nn->parameters / 3 + 1;
-        struct kernel listed[4] = {workload_norm(&nn->gpt, &nn->stage)};
+        struct kernel listed[1 + 3 * WORKLOAD_UPDATE_KERNELS] = {workload_norm(&nn->gpt, &nn->stage, false)};
         int count = 1;
         optim_norm(nn);
         for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
                 const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
-                optim_update(nn, &optim, 0, offset, size);
-                listed[count++] = workload_update(size);
+                optim_update(nn, &optim, 0, offset, size, -1);
+                count += workload_update(size, false, &listed[count]);
         }
         assert_ran(device, listed, count);
 }
 
 static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage, int B, int T)
 {
-        const struct memory_plan plan = {.micro_batch_size = B,
-                                         .seq_len = T,
+        const struct memory_plan plan = {.work = {B, T, .element_bytes = sizeof(real)},
                                          .micro_batches = 2,
                                          .slots = 2,
                                          .input_buffers = stage->first ? 0 : 2,
-                                         .gradient_buffers = 1,
-                                         .element_bytes = sizeof(real)};
+                                         .gradient_buffers = 1};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
@@ -79,10 +77,10 @@ static void check_stage(struct device *device, const struct gpt *gpt, const stru
         struct kernel listed[256];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
                 nn_forward(nn, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
-                assert_ran(device, listed, workload_forward(gpt, stage, B, T, loss_only, listed));
+                assert_ran(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed));
         }
         nn_backward(nn, 1, stage->first ? -1 : 1, 1, 0);
-        assert_ran(device, listed, workload_backward(gpt, stage, B, T, listed));
+        assert_ran(device, listed, workload_backward(gpt, stage, &plan.work, listed));
         check_optimizer(device, nn);
         nn_close(nn);
 }
@@ -135,7 +133,7 @@ static void the_norms_of_a_pipeline_count_each_parameter_once(void **state)
                         int64_t counted = 0;
                         for (int s = 0; s < stages; s++) {
                                 const struct stage stage = partition_stage(&gpt, stages, s);
-                                counted += workload_norm(&gpt, &stage).m;
+                                counted += workload_norm(&gpt, &stage, false).m;
                         }
                         assert_int_equal(counted, gpt_parameters(&gpt));
                 }

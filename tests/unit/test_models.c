@@ -194,19 +194,25 @@ static void only_matrices_decay(void **state)
         }
 }
 
-/* Flops of the matrix products in a list, and whether each kernel says which part it belongs to. */
-static double matmul_flops(const struct kernel *kernels, int count, bool backward)
+/* Flops of the matrix products in a list. */
+static double matmul_flops(const struct kernel *kernels, int count)
 {
         double sum = 0;
-        for (int i = 0; i < count; i++) {
-                assert_int_equal(kernels[i].part != 0, backward);
-                assert_true(kernel_flops(&kernels[i]) > 0 && kernel_bytes(&kernels[i], 4) > 0);
-                if (kernels[i].part & PART_WEIGHT && kernels[i].kind != KERNEL_LAYERNORM_BACKWARD)
-                        assert_int_equal(kernels[i].accumulate, 1);
+        for (int i = 0; i < count; i++)
                 if (kernels[i].kind == KERNEL_MATMUL)
                         sum += kernel_flops(&kernels[i]);
-        }
         return sum;
+}
+
+/* Each kernel has a price, says which part it belongs to, and adds to the gradients of parameters. */
+static void check_list(const struct kernel *kernels, int count, bool backward)
+{
+        for (int i = 0; i < count; i++) {
+                assert_int_equal(kernels[i].part != 0, backward);
+                assert_true(kernel_flops(&kernels[i]) > 0 && kernel_bytes(&kernels[i]) > 0);
+                if (kernels[i].part & PART_WEIGHT && kernels[i].kind != KERNEL_LAYERNORM_BACKWARD)
+                        assert_int_equal(kernels[i].accumulate, 1);
+        }
 }
 
 /* Matrix products: 2 flops a weight and token; attention's two, 2 x 2 B H T^2 hs = 4 N T C a block
@@ -215,6 +221,11 @@ static double forward_closed_form(const struct gpt *gpt, double N, double T)
 {
         double C = gpt->n_embd, weights = gpt->n_layer * 12 * C * C + gpt->vocab_size * C;
         return 2 * weights * N + gpt->n_layer * 4 * N * T * C;
+}
+
+static struct work fp32_work(int B, int T)
+{
+        return (struct work){.micro_batch_size = B, .seq_len = T, .element_bytes = 4};
 }
 
 static void matmul_flops_are_the_closed_form_and_backward_is_twice_forward(void **state)
@@ -227,16 +238,19 @@ static void matmul_flops_are_the_closed_form_and_backward_is_twice_forward(void 
                 for (int stages = 1; stages <= 4; stages += 3) {
                         double forward = 0, backward = 0;
                         int B = 3, T = gpt.n_positions / 2;
+                        struct work work = fp32_work(B, T);
                         for (int s = 0; s < stages; s++) {
                                 struct stage stage = partition_stage(&gpt, stages, s);
-                                int count = workload_forward(&gpt, &stage, B, T, false, kernels);
-                                assert_int_equal(count, workload_forward(&gpt, &stage, B, T, true, NULL));
+                                int count = workload_forward(&gpt, &stage, &work, false, kernels);
+                                assert_int_equal(count, workload_forward(&gpt, &stage, &work, true, NULL));
                                 assert_int_equal(count, 13 * stage.layers + stage.first + 3 * stage.last);
-                                forward += matmul_flops(kernels, count, false);
-                                count = workload_backward(&gpt, &stage, B, T, kernels);
-                                assert_int_equal(count, workload_backward(&gpt, &stage, B, T, NULL));
+                                check_list(kernels, count, false);
+                                forward += matmul_flops(kernels, count);
+                                count = workload_backward(&gpt, &stage, &work, kernels);
+                                assert_int_equal(count, workload_backward(&gpt, &stage, &work, NULL));
                                 assert_int_equal(count, 20 * stage.layers + stage.first + 3 * stage.last);
-                                backward += matmul_flops(kernels, count, true);
+                                check_list(kernels, count, true);
+                                backward += matmul_flops(kernels, count);
                         }
                         double expected = forward_closed_form(&gpt, (double)B * T, T);
                         assert_close(forward, expected, 1e-12);
@@ -246,15 +260,202 @@ static void matmul_flops_are_the_closed_form_and_backward_is_twice_forward(void 
         free(kernels);
 }
 
-/* Narayanan et al. count exactly the matrix products; with recomputation one forward more of the blocks. */
+/* Narayanan et al. count exactly the matrix products; with recomputation their 96 is ours less a block's last
+ * product, 8 B s l h^2. */
 static void batch_flops_are_those_of_the_workload(void **state)
 {
         (void)state;
-        struct gpt gpt = preset("gpt-12b");
-        double N = 4 * 512.0, forward = forward_closed_form(&gpt, N, 512);
-        double blocks = forward - 2.0 * N * gpt.vocab_size * gpt.n_embd;
-        assert_close(gpt_batch_flops(&gpt, 4, 512, false), 3 * forward, 1e-12);
-        assert_close(gpt_batch_flops(&gpt, 4, 512, true), 3 * forward + blocks, 1e-12);
+        static const char *const models[] = {"tiny", "gpt2-350m", "gpt-12b"};
+        struct kernel *kernels = malloc(10000 * sizeof *kernels);
+        for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+                for (int recompute = 0; recompute < 2; recompute++) {
+                        struct gpt gpt = preset(models[i]);
+                        struct work work = fp32_work(2, gpt.n_positions);
+                        work.recompute = recompute;
+                        double listed = 0;
+                        for (int s = 0; s < 3; s++) {
+                                struct stage stage = partition_stage(&gpt, 3, s);
+                                int count = workload_forward(&gpt, &stage, &work, false, kernels);
+                                listed += matmul_flops(kernels, count);
+                                count = workload_backward(&gpt, &stage, &work, kernels);
+                                listed += matmul_flops(kernels, count);
+                        }
+                        double l = gpt.n_layer, h = gpt.n_embd, V = gpt.vocab_size, s = gpt.n_positions;
+                        double eq3 = recompute ? 96 * (1 + s / (6 * h) + V / (16 * l * h)) - 8
+                                               : 72 * (1 + s / (6 * h) + V / (12 * l * h));
+                        assert_close(gpt_batch_flops(&gpt, 2, gpt.n_positions, recompute), listed, 1e-12);
+                        assert_close(listed, eq3 * 2 * s * l * h * h, 1e-12);
+                }
+        free(kernels);
+}
+
+static void assert_listed(const struct kernel *found, const struct kernel *expected)
+{
+        if (!kernel_same(found, expected) || found->part != expected->part)
+                fail_msg("%s (part %d) stands where %s (part %d) was expected", kernel_name(found->kind),
+                         found->part, kernel_name(expected->kind), expected->part);
+}
+
+/* The backward list with recomputation is the one without, and before each block the first 11 of the 13
+ * kernels of its forward: all but its last product and what adds that to the residual. */
+static void recomputation_runs_a_block_again_but_for_its_last_product(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        struct kernel forward[128], plain[128], again[256], same[128];
+        for (int stages = 1; stages <= gpt.n_layer; stages++)
+                for (int s = 0; s < stages; s++) {
+                        struct stage stage = partition_stage(&gpt, stages, s);
+                        struct work work = fp32_work(3, 16);
+                        int forwards = workload_forward(&gpt, &stage, &work, false, forward);
+                        int backwards = workload_backward(&gpt, &stage, &work, plain), at = 0, from = 0;
+                        work.recompute = true;
+                        int count = workload_backward(&gpt, &stage, &work, again);
+                        assert_int_equal(count, workload_backward(&gpt, &stage, &work, NULL));
+                        assert_int_equal(count, backwards + 11 * stage.layers);
+                        for (; from < 3 * stage.last; at++, from++)
+                                assert_listed(&again[at], &plain[from]);
+                        for (int block = 0; block < stage.layers; block++) {
+                                const struct kernel *first = &forward[stage.first + 13 * block];
+                                assert_int_equal(first[11].kind, KERNEL_MATMUL);
+                                assert_int_equal(first[11].k, 4 * gpt.n_embd);
+                                assert_int_equal(first[12].kind, KERNEL_BIAS_RESIDUAL);
+                                for (int i = 0; i < 11; i++)
+                                        assert_listed(&again[at++], &first[i]);
+                                for (int i = 0; i < 20; i++)
+                                        assert_listed(&again[at++], &plain[from++]);
+                        }
+                        for (; from < backwards; at++, from++)
+                                assert_listed(&again[at], &plain[from]);
+                        assert_int_equal(at, count);
+                        assert_int_equal(workload_forward(&gpt, &stage, &work, false, same), forwards);
+                        for (int i = 0; i < forwards; i++)
+                                assert_listed(&same[i], &forward[i]);
+                }
+}
+
+/* The kernels of a micro-batch on a stage, forward or backward. */
+static int listed(const struct gpt *gpt, const struct work *work, bool backward, struct kernel *out)
+{
+        struct stage stage = partition_stage(gpt, 1, 0);
+        return backward ? workload_backward(gpt, &stage, work, out)
+                        : workload_forward(gpt, &stage, work, false, out);
+}
+
+/* Mixed precision changes what the tensors are stored as, and nothing else. */
+static void kernels_of_mixed_precision_are_the_same_in_half(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        struct kernel single[256], half[256];
+        for (int backward = 0; backward < 2; backward++) {
+                struct work work = fp32_work(2, 8);
+                work.recompute = true;
+                int count = listed(&gpt, &work, backward, single);
+                work.element_bytes = 2;
+                assert_int_equal(listed(&gpt, &work, backward, half), count);
+                for (int i = 0; i < count; i++) {
+                        assert_int_equal(single[i].half, 0);
+                        assert_int_equal(half[i].half, 1);
+                        assert_false(kernel_same(&single[i], &half[i]));
+                        assert_close(kernel_flops(&half[i]), kernel_flops(&single[i]), 0);
+                        double ratio = kernel_bytes(&half[i]) / kernel_bytes(&single[i]);
+                        bool statistics =
+                                half[i].kind == KERNEL_LAYERNORM || half[i].kind == KERNEL_LAYERNORM_BACKWARD;
+                        assert_true(statistics ? ratio > 0.5 && ratio < 0.6 : fabs(ratio - 0.5) < 1e-15);
+                        half[i].half = 0;
+                        assert_listed(&half[i], &single[i]);
+                }
+        }
+}
+
+static void an_update_in_half_precision_is_unscaled_first(void **state)
+{
+        (void)state;
+        struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
+        assert_int_equal(workload_update(77, false, kernels), 1);
+        assert_true(kernel_same(&kernels[0], &(struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = 77}));
+        assert_int_equal(workload_update(77, true, NULL), 2);
+        assert_int_equal(workload_update(77, true, kernels), 2);
+        for (int i = 0; i < 2; i++)
+                assert_true(kernel_same(
+                        &kernels[i],
+                        &(struct kernel){
+                                .kind = i ? KERNEL_ADAMW : KERNEL_UNSCALE, .half = 1, .batch = 1, .m = 77}));
+        struct kernel overflow = workload_overflow(5), clear = workload_clear(6);
+        assert_true(kernel_same(&overflow, &(struct kernel){KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 5}));
+        assert_true(kernel_same(&clear, &(struct kernel){KERNEL_CLEAR, .half = 1, .batch = 1, .m = 6}));
+}
+
+/* A tied embedding on two stages counts once in the norm, whatever the precision. */
+static void the_norm_counts_every_parameter_once(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        for (int tied = 0; tied < 2; tied++)
+                for (int stages = 1; stages <= gpt.n_layer; stages++) {
+                        int64_t counted = 0;
+                        gpt.tied = tied;
+                        for (int s = 0; s < stages; s++) {
+                                struct stage stage = partition_stage(&gpt, stages, s);
+                                struct kernel norm = workload_norm(&gpt, &stage, s % 2);
+                                assert_int_equal(norm.kind, KERNEL_SQUARED_NORM);
+                                assert_int_equal(norm.half, s % 2);
+                                counted += norm.m;
+                        }
+                        assert_int_equal(counted, gpt_parameters(&gpt));
+                }
+}
+
+/* Counted on paper: elements of 2 (half) or 4 bytes, and what is fp32 in both. */
+static void bytes_of_kernels_are_those_counted_by_hand(void **state)
+{
+        (void)state;
+        static const struct {
+                struct kernel kernel;
+                double half, single; /* 0: there is no such kernel in fp32 */
+        } cases[] = {
+                {{KERNEL_MATMUL, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 31, 4 * 31},
+                {{KERNEL_MATMUL, .accumulate = 1, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 37, 4 * 37},
+                {{KERNEL_MATMUL, .batch = 7, .m = 2, .n = 3, .k = 5}, 7 * 2 * 31, 7 * 4 * 31},
+                {{KERNEL_EMBEDDING, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
+                {{KERNEL_EMBEDDING_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
+                /* x, y (32); w, b (8); mean and rstd of 4 rows in fp32 */
+                {{KERNEL_LAYERNORM, .batch = 1, .m = 4, .n = 8}, 2 * 80 + 4 * 8, 4 * 88},
+                /* dy, x, dx (32); w, and dw, db twice (8); mean, rstd; added to: dx once more */
+                {{KERNEL_LAYERNORM_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 136 + 4 * 8, 4 * 144},
+                {{KERNEL_LAYERNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8},
+                 2 * 168 + 4 * 8,
+                 4 * 176},
+                {{KERNEL_BIAS, .batch = 1, .m = 4, .n = 8}, 2 * 72, 4 * 72},
+                {{KERNEL_BIAS_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 48, 4 * 48},
+                {{KERNEL_BIAS_GELU, .batch = 1, .m = 4, .n = 8}, 2 * 104, 4 * 104},
+                {{KERNEL_BIAS_RESIDUAL, .batch = 1, .m = 4, .n = 8}, 2 * 104, 4 * 104},
+                {{KERNEL_GELU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
+                /* 10 of 16 elements are on or below the diagonal */
+                {{KERNEL_SOFTMAX, .batch = 2, .m = 4, .n = 4}, 2 * 52, 4 * 52},
+                {{KERNEL_SOFTMAX_BACKWARD, .batch = 2, .m = 4, .n = 4}, 2 * 72, 4 * 72},
+                {{KERNEL_CROSS_ENTROPY, .batch = 1, .m = 4, .n = 8}, 2 * 64, 4 * 64},
+                {{KERNEL_CROSS_ENTROPY_LOSS, .batch = 1, .m = 4, .n = 8}, 2 * 32, 4 * 32},
+                {{KERNEL_SQUARED_NORM, .batch = 1, .m = 10}, 20, 40},
+                {{KERNEL_OVERFLOW, .batch = 1, .m = 10}, 20, 0},
+                {{KERNEL_CLEAR, .batch = 1, .m = 10}, 20, 0},
+                {{KERNEL_UNSCALE, .batch = 1, .m = 10}, 20 + 20 + 40, 0},
+                /* p, m, v read and written, g read, the weight written; fp32: g too is written, no weight */
+                {{KERNEL_ADAMW, .batch = 1, .m = 10}, 6 * 40 + 40 + 20, 8 * 40},
+        };
+        bool seen[KERNEL_KINDS] = {0};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct kernel kernel = cases[i].kernel;
+                seen[kernel.kind] = true;
+                if (cases[i].single > 0)
+                        assert_close(kernel_bytes(&kernel), cases[i].single, 0);
+                kernel.half = 1;
+                assert_close(kernel_bytes(&kernel), cases[i].half, 0);
+        }
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                if (!seen[kind])
+                        fail_msg("%s is not in the list", kernel_name((enum kernel_kind)kind));
 }
 
 static void the_kernels_of_a_small_last_stage_are_listed_in_order(void **state)
@@ -281,7 +482,8 @@ static void the_kernels_of_a_small_last_stage_are_listed_in_order(void **state)
         gpt.n_layer = 1;
         struct stage stage = partition_stage(&gpt, 1, 0);
         struct kernel kernels[32];
-        int count = workload_forward(&gpt, &stage, 2, 8, true, kernels);
+        struct work work = fp32_work(2, 8);
+        int count = workload_forward(&gpt, &stage, &work, true, kernels);
         assert_int_equal(count, sizeof names / sizeof names[0]);
         for (int i = 0; i < count; i++)
                 assert_string_equal(kernel_name(kernels[i].kind), names[i]);
@@ -304,38 +506,146 @@ static void kernel_names_lead_back_to_their_kinds(void **state)
         assert_int_equal(kernel_kind_of("no such kernel"), -1);
 }
 
-/* Bytes of one (B,T,C) activation counted by hand for shapes that need no rounding. */
+static int64_t rounded(int64_t bytes)
+{
+        return bytes % 64 ? bytes + 64 - bytes % 64 : bytes;
+}
+
+/* The bytes of a stage of `demo` (C 256, 8 heads, vocabulary 256) at B 4, T 128, worked out by hand for
+ * activations that need no rounding. */
+static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *stage,
+                                   const struct memory_plan *plan)
+{
+        int64_t N = 4 * 128, C = 256, V = 256, T2 = 4 * 8 * 128 * 128, e = plan->work.element_bytes;
+        int64_t parameters = partition_parameters(gpt, stage), row = e * N * C;
+        int64_t block = 16 * row + e * T2 + 4 * 4 * N; /* of it 16 bytes a token: mean, rstd of two */
+        int64_t kept = plan->work.recompute ? row : block;
+        int64_t slot =
+                stage->first * row + stage->layers * kept + stage->last * (row + 4 * 2 * N + e * N * V);
+        int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
+        struct memory_bytes bytes = {0};
+        int64_t *device = bytes.in[MEMORY_DEVICE], *host = bytes.in[MEMORY_HOST];
+        device[MEMORY_WEIGHTS] = device[MEMORY_GRADIENTS] = rounded(e * parameters);
+        if (e == 4) {
+                device[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+        } else if (plan->offload) {
+                host[MEMORY_MASTER] = rounded(4 * parameters);
+                host[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+                device[MEMORY_BUCKETS] = plan->update_buffers * 4 * rounded(4 * update);
+        } else {
+                device[MEMORY_MASTER] = device[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+        }
+        device[MEMORY_ACTIVATIONS] = plan->slots * slot;
+        host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
+        device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
+        device[MEMORY_WORKSPACE] = 8 * row + e * T2 + 64 + (plan->work.recompute ? block - row : 0);
+        device[MEMORY_TOKENS] = (stage->first + stage->last) * 5 * N * 4;
+        return bytes;
+}
+
+static void check_memory(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
+{
+        struct memory_bytes found, expected = by_hand(gpt, stage, plan);
+        memset(&found, 0xff, sizeof found);
+        memory_stage(gpt, stage, plan, &found);
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                int64_t sum = 0;
+                for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                        int64_t is = found.in[space][c], should = expected.in[space][c];
+                        if (is != should)
+                                fail_msg("%s %s, stage %d of %d, %d bytes an element, offload %d, recompute "
+                                         "%d: %lld, not %lld",
+                                         memory_space_name((enum memory_space)space),
+                                         memory_category_name((enum memory_category)c), stage->index,
+                                         stage->stages, plan->work.element_bytes, plan->offload,
+                                         plan->work.recompute, (long long)is, (long long)should);
+                        sum += should;
+                }
+                assert_int_equal(memory_total(&found, (enum memory_space)space), sum);
+        }
+        assert_true(memory_countable(gpt, plan));
+}
+
+/* Every combination of what a plan can ask for, on every stage of three pipelines. */
 static void memory_is_the_sum_of_what_is_stored(void **state)
 {
         (void)state;
         struct gpt gpt = preset("demo");
-        for (int stages = 1; stages <= 3; stages++)
-                for (int s = 0; s < stages; s++) {
-                        struct stage stage = partition_stage(&gpt, stages, s);
-                        struct memory_plan plan = {.micro_batch_size = 4,
-                                                   .seq_len = 128,
-                                                   .micro_batches = 5,
-                                                   .slots = 3,
-                                                   .input_buffers = stage.first ? 0 : 2,
-                                                   .gradient_buffers = 1,
-                                                   .element_bytes = 4};
-                        int64_t bytes[MEMORY_CATEGORIES], sum = 0, N = 4 * 128, C = 256;
-                        int64_t total = memory_stage(&gpt, &stage, &plan, bytes);
-                        for (int category = 0; category < MEMORY_CATEGORIES; category++)
-                                sum += bytes[category];
-                        assert_int_equal(total, sum);
-                        int64_t parameters = partition_parameters(&gpt, &stage), T2 = 4 * 8 * 128 * 128;
-                        int64_t block = 4 * (16 * N * C + T2 + 4 * N);
-                        int64_t slot = stage.first * 4 * N * C + stage.layers * block +
-                                       stage.last * 4 * (N * C + 2 * N + N * 256);
-                        assert_int_equal(bytes[MEMORY_WEIGHTS], 4 * parameters);
-                        assert_int_equal(bytes[MEMORY_GRADIENTS], 4 * parameters);
-                        assert_int_equal(bytes[MEMORY_OPTIMIZER], 8 * parameters);
-                        assert_int_equal(bytes[MEMORY_ACTIVATIONS], 3 * slot);
-                        assert_int_equal(bytes[MEMORY_MESSAGES], (plan.input_buffers + 1) * 4 * N * C);
-                        assert_int_equal(bytes[MEMORY_WORKSPACE], 4 * (8 * N * C + T2) + 64);
-                        assert_int_equal(bytes[MEMORY_TOKENS], (stage.first + stage.last) * 5 * N * 4);
+        for (int choice = 0; choice < 16; choice++)
+                for (int stages = 1; stages <= 3; stages++)
+                        for (int s = 0; s < stages; s++) {
+                                bool mixed = choice & 1, offload = choice & 2, host = choice & 8;
+                                if (offload && !mixed)
+                                        continue;
+                                struct stage stage = partition_stage(&gpt, stages, s);
+                                struct work work = fp32_work(4, 128);
+                                work.element_bytes = mixed ? 2 : 4;
+                                work.recompute = choice & 4;
+                                struct memory_plan plan = {
+                                        .work = work,
+                                        .micro_batches = 5,
+                                        .slots = 3,
+                                        .host_slots = host ? 7 : 0,
+                                        .input_buffers = stage.first ? 0 : 2,
+                                        .gradient_buffers = 1,
+                                        .offload = offload,
+                                        .update_parameters = offload ? (s ? 1001 : INT64_C(1) << 40) : 0,
+                                        .update_buffers = offload ? 3 : 0};
+                                check_memory(&gpt, &stage, &plan);
+                        }
+}
+
+/* Singh & Bhatele 2022: 20 bytes a parameter; offloaded 4, and 16 of a bucket. Ours without: 16 in fp32. */
+static void bytes_a_parameter_are_those_of_axonn(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("gpt-12b");
+        const int64_t bucket = 16000000, third = (bucket + 2) / 3;
+        for (int s = 0; s < 24; s += 23) {
+                struct stage stage = partition_stage(&gpt, 24, s);
+                int64_t parameters = partition_parameters(&gpt, &stage);
+                struct memory_plan plan = {
+                        .work = {.micro_batch_size = 1, .seq_len = 512, .element_bytes = 4},
+                        .micro_batches = 1};
+                for (int variant = 0; variant < 3; variant++) {
+                        struct memory_bytes bytes;
+                        plan.work.element_bytes = variant ? 2 : 4;
+                        plan.offload = variant == 2;
+                        plan.update_parameters = variant == 2 ? third : 0;
+                        plan.update_buffers = variant == 2 ? 3 : 0;
+                        memory_stage(&gpt, &stage, &plan, &bytes);
+                        const int64_t *device = bytes.in[MEMORY_DEVICE], *host = bytes.in[MEMORY_HOST];
+                        int64_t state_bytes = device[MEMORY_WEIGHTS] + device[MEMORY_GRADIENTS] +
+                                              device[MEMORY_MASTER] + device[MEMORY_OPTIMIZER] +
+                                              device[MEMORY_BUCKETS];
+                        double expected = variant == 0   ? 16.0 * (double)parameters
+                                          : variant == 1 ? 20.0 * (double)parameters
+                                                         : 4.0 * (double)parameters + 16.0 * (double)bucket;
+                        assert_close((double)state_bytes, expected, 1e-6);
+                        assert_close((double)(host[MEMORY_MASTER] + host[MEMORY_OPTIMIZER]),
+                                     variant == 2 ? 12.0 * (double)parameters : 0, 1e-6);
                 }
+        }
+}
+
+/* A plan beyond 2^60 bytes is told before anything overflows, whichever count makes it so. */
+static void what_cannot_be_counted_is_told(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("gpt-100b");
+        struct memory_plan sound = {.work = {.micro_batch_size = 4, .seq_len = 512, .element_bytes = 2},
+                                    .micro_batches = 64,
+                                    .slots = 64};
+        assert_true(memory_countable(&gpt, &sound));
+        struct memory_plan plan = sound;
+        plan.slots = 1 << 30;
+        assert_false(memory_countable(&gpt, &plan));
+        plan = sound;
+        plan.host_slots = 1 << 30;
+        assert_false(memory_countable(&gpt, &plan));
+        plan = sound;
+        plan.work.micro_batch_size = 1 << 30;
+        assert_false(memory_countable(&gpt, &plan));
 }
 
 static void every_buffer_is_rounded_up_on_its_own(void **state)
@@ -348,12 +658,27 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         struct gpt gpt = {
                 .n_layer = 1, .n_embd = 3, .n_head = 1, .vocab_size = 5, .n_positions = 3, .tied = true};
         struct stage stage = partition_stage(&gpt, 1, 0);
-        struct memory_plan plan = {
-                .micro_batch_size = 1, .seq_len = 1, .micro_batches = 1, .slots = 1, .element_bytes = 4};
+        struct memory_plan plan = {.work = fp32_work(1, 1), .micro_batches = 1, .slots = 1};
         struct memory_layout layout = memory_layout(&gpt, &stage, &plan);
         /* one row: 12 bytes; qkv 36; attention 4; fc, gelu 48; stats 16 and 8; logits 20 */
         assert_int_equal(layout.slot, (1 + 10 + 3) * 64);
         assert_int_equal(layout.slot % MEMORY_ALIGNMENT, 0);
+        assert_int_equal(layout.block, 10 * 64);
+        assert_int_equal(layout.work_block, 0);
+        plan.work.recompute = true;
+        layout = memory_layout(&gpt, &stage, &plan);
+        assert_int_equal(layout.slot, (1 + 1 + 3) * 64);
+        assert_int_equal(layout.block, 64);
+        assert_int_equal(layout.work_block, 9 * 64);
+        /* in half the statistics (16 and 8 bytes) are as before */
+        plan.work.element_bytes = 2;
+        plan.work.recompute = false;
+        gpt.n_embd = 16; /* one row: 32 bytes; qkv 96; fc, gelu 128 */
+        layout = memory_layout(&gpt, &stage, &plan);
+        assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 3) * 64);
+        assert_int_equal(layout.block_stats, 64);
+        assert_int_equal(layout.master, rounded(4 * partition_parameters(&gpt, &stage)));
+        assert_int_equal(layout.bucket, 0);
 }
 
 /* What gpt_load says about a file with this text. */
@@ -621,9 +946,16 @@ int main(void)
                 cmocka_unit_test(only_matrices_decay),
                 cmocka_unit_test(matmul_flops_are_the_closed_form_and_backward_is_twice_forward),
                 cmocka_unit_test(batch_flops_are_those_of_the_workload),
+                cmocka_unit_test(recomputation_runs_a_block_again_but_for_its_last_product),
+                cmocka_unit_test(kernels_of_mixed_precision_are_the_same_in_half),
+                cmocka_unit_test(an_update_in_half_precision_is_unscaled_first),
+                cmocka_unit_test(the_norm_counts_every_parameter_once),
+                cmocka_unit_test(bytes_of_kernels_are_those_counted_by_hand),
                 cmocka_unit_test(the_kernels_of_a_small_last_stage_are_listed_in_order),
                 cmocka_unit_test(kernel_names_lead_back_to_their_kinds),
                 cmocka_unit_test(memory_is_the_sum_of_what_is_stored),
+                cmocka_unit_test(bytes_a_parameter_are_those_of_axonn),
+                cmocka_unit_test(what_cannot_be_counted_is_told),
                 cmocka_unit_test(every_buffer_is_rounded_up_on_its_own),
                 cmocka_unit_test(wrong_model_files_are_refused_with_the_line),
                 cmocka_unit_test(a_real_hugging_face_config_is_read),

@@ -71,13 +71,11 @@ static const struct argp_option plan_options[] = {
         {"clip", KEY_CLIP, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 1},
         {"precision", KEY_PRECISION, "NAME", 0,
          "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
-         "parameters "
-         "and Adam's moments in fp32, dynamic loss scaling",
+         "parameters and Adam's moments in fp32, dynamic loss scaling",
          1},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Keep master parameters and moments in host memory; they are fetched, updated and written back "
-         "bucket "
-         "by bucket (needs --precision mixed)",
+         "bucket by bucket (needs --precision mixed)",
          1},
         {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, 0, 0,
          "Keep stored activations in host memory between forward and backward", 1},
@@ -89,8 +87,9 @@ static const struct argp_option plan_options[] = {
          1},
         {"host-memory", KEY_HOST_MEMORY, "SIZE", 0, "What the host has for a rank's offloaded data", 1},
         {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
-         "Parameters of one optimizer update (default 16000000, or all of a smaller model); offloaded, it is "
-         "worked through in thirds",
+         "Parameters of one optimizer update (default 16000000, or all of a stage that has fewer); "
+         "offloaded, "
+         "it is worked through in thirds",
          1},
         {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
         {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
@@ -392,7 +391,8 @@ static int check_sizes(const struct options *o, struct rv_error_info *err)
                                "a rank of this plan needs more than an exbibyte (2^60 bytes): %s with "
                                "--seq-len %d, --micro-batch-size %d and %d of them stored is too large",
                                o->gpt.name, o->seq_len, o->micro_batch_size, memory.slots);
-        int64_t updates = gpt_parameters(&o->gpt) / o->bucket_parameters;
+        struct plan plan = options_plan(o, false);
+        int64_t updates = gpt_parameters(&o->gpt) / plan_update_parameters(&plan);
         if (updates > MOST_UPDATES)
                 return rv_fail(err, RV_EPLAN,
                                "--bucket-params %lld makes %lld optimizer updates of %s, at most %d are "
@@ -402,19 +402,52 @@ static int check_sizes(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+int64_t options_default_bucket(const struct gpt *gpt, int pp)
+{
+        int64_t most = 0;
+        for (int i = 0; i < pp; i++) {
+                struct stage stage = partition_stage(gpt, pp, i);
+                int64_t parameters = partition_parameters(gpt, &stage);
+                most = parameters > most ? parameters : most;
+        }
+        return most < DEFAULT_BUCKET_PARAMETERS ? most : DEFAULT_BUCKET_PARAMETERS;
+}
+
 /* A bucket is a part of the parameters: one that is asked for may not be more than all of them. */
 static int resolve_bucket(struct options *o, struct rv_error_info *err)
 {
         int64_t all = gpt_parameters(&o->gpt);
-        if (o->bucket_parameters > all)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--bucket-params %lld is more than the %lld parameters of %s: a bucket is a part "
-                        "of them",
-                        (long long)o->bucket_parameters, (long long)all, o->gpt.name);
         if (!o->bucket_parameters)
-                o->bucket_parameters = all < DEFAULT_BUCKET_PARAMETERS ? all : DEFAULT_BUCKET_PARAMETERS;
+                o->bucket_is_default = true;
+        if (o->bucket_is_default)
+                o->bucket_parameters = options_default_bucket(&o->gpt, o->pp);
+        else if (o->bucket_parameters > all)
+                return rv_fail(err, RV_EPLAN,
+                               "--bucket-params %lld is more than the %lld parameters of %s: a bucket is a "
+                               "part of them",
+                               (long long)o->bucket_parameters, (long long)all, o->gpt.name);
         return 0;
+}
+
+int options_check(struct options *o, int ranks, struct rv_error_info *err)
+{
+        int64_t grid = (int64_t)o->pp * o->dp, step = (int64_t)o->dp * o->micro_batch_size;
+        if (grid != ranks)
+                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld rank%s, but there %s %d", o->pp,
+                               o->dp, (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are",
+                               ranks);
+        if (o->pp > o->gpt.n_layer)
+                return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
+                               o->pp, o->gpt.name, o->gpt.n_layer);
+        if (o->seq_len > o->gpt.n_positions)
+                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
+                               o->seq_len, o->gpt.n_positions, o->gpt.name);
+        if (o->batch_size % step)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
+                               (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
+        int rc = resolve_bucket(o, err);
+        return rc ? rc : check_sizes(o, err);
 }
 
 int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
@@ -440,28 +473,11 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                         "--offload needs --precision mixed: in fp32 the parameters on the device are the "
                         "master parameters");
         int rc = gpt_load(&o->gpt, o->model, err);
-        if (rc == 0)
-                rc = resolve_bucket(o, err);
         if (rc)
                 return rc;
         if (!o->seq_len)
                 o->seq_len = o->gpt.n_positions;
-        int64_t grid = (int64_t)o->pp * o->dp, step = (int64_t)o->dp * o->micro_batch_size;
-        if (grid != ranks)
-                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld rank%s, but there %s %d", o->pp,
-                               o->dp, (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are",
-                               ranks);
-        if (o->pp > o->gpt.n_layer)
-                return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
-                               o->pp, o->gpt.name, o->gpt.n_layer);
-        if (o->seq_len > o->gpt.n_positions)
-                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
-                               o->seq_len, o->gpt.n_positions, o->gpt.name);
-        if (o->batch_size % step)
-                return rv_fail(err, RV_EPLAN,
-                               "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
-                               (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
-        return check_sizes(o, err);
+        return options_check(o, ranks, err);
 }
 
 struct work options_work(const struct options *o)

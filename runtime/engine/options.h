@@ -22,7 +22,9 @@ struct options {
         bool recompute; /* --recompute full */
         bool offload_activations;
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
-        int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
+        int64_t bucket_parameters;     /* 0: not given; resolved: the default, or the largest stage's if that
+                                          has fewer */
+        bool bucket_is_default;        /* resolved: not given, so another grid may have another */
         int allreduce_buckets;
         const char *report, *trace;
         struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
@@ -31,10 +33,9 @@ struct options {
 void options_init(struct options *options);
 
 /* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
- * --help,
- * --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong fills
- * options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can be
- * wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
+ * --help, --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong
+ * fills options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can
+ * be wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
  * sentence here. Help is printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with
  * "ranvier-x" read as "ranvier x". Returns 0, OPTIONS_DONE (help was asked for: exit 0), RV_EINPUT,
  * RV_ENOTBUILT (exit 2), or RV_ESYSTEM (help could not be printed). */
@@ -47,14 +48,21 @@ struct rv_error_info *options_error(const struct argp_state *state);
 
 /* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the
  * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). Flags that later versions bring are known
- * and refused by name
- * ("--offload is not built yet"). What is wrong stands in options->error and, under options_parse, in its
- * err. */
+ * and refused by name ("--sequence-parallel is not built yet"). What is wrong stands in options->error and,
+ * under options_parse, in its err. */
 extern const struct argp options_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. `ranks`: how many
  * there are (MPI ranks or GPUs), must equal pp x dp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
+
+/* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
+ * sizes: no file is read. Sets the default bucket of the new grid. */
+int options_check(struct options *options, int ranks, struct rv_error_info *err);
+
+/* Parameters of a bucket where --bucket-params is not given: AxoNN's 16,000,000, or what the largest of `pp`
+ * stages has, because a larger bucket would only cost memory. */
+int64_t options_default_bucket(const struct gpt *gpt, int pp);
 
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);

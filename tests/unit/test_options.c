@@ -83,26 +83,54 @@ static const struct {
          "--schedule zero-bubble is not built yet; there are axonn, gpipe, 1f1b"},
         {GOOD "--schedule interleaved", 1, RV_ENOTBUILT,
          "--schedule interleaved is not built yet; there are axonn, gpipe, 1f1b"},
-        {GOOD "--offload", 1, RV_ENOTBUILT, "--offload is not built yet"},
         {GOOD "--sequence-parallel", 1, RV_ENOTBUILT, "--sequence-parallel is not built yet"},
-        {GOOD "--device-memory 16GB", 1, RV_ENOTBUILT, "--device-memory is not built yet"},
         {GOOD "--tp 2", 1, RV_ENOTBUILT, "--tp 2 is not built yet; --tp 1 is"},
         {GOOD "--virtual-stages 2", 1, RV_ENOTBUILT,
          "--virtual-stages 2 is not built yet; --virtual-stages 1 is"},
         {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet; --zero 0 is"},
         {GOOD "--p2p blocking", 1, RV_ENOTBUILT, "--p2p blocking is not built yet; --p2p async is"},
-        {GOOD "--precision mixed", 1, RV_ENOTBUILT,
-         "--precision mixed is not built yet; --precision fp32 is"},
-        {GOOD "--precision fp8", 1, RV_EINPUT,
-         "--precision: 'fp8' is not known; there is fp32 (and, not built yet, mixed)"},
-        {GOOD "--recompute full", 1, RV_ENOTBUILT, "--recompute full is not built yet; --recompute none is"},
+        {GOOD "--precision fp8", 1, RV_EINPUT, "--precision: 'fp8' is not known; there are fp32 and mixed"},
+        {GOOD "--precision=", 1, RV_EINPUT, "--precision: '' is not known; there are fp32 and mixed"},
+        {GOOD "--offload", 1, RV_EPLAN,
+         "--offload needs --precision mixed: in fp32 the parameters on the device are the master parameters"},
+        {GOOD "--offload --precision fp32", 1, RV_EPLAN,
+         "--offload needs --precision mixed: in fp32 the parameters on the device are the master parameters"},
+        {GOOD "--offload-activations=2", 1, RV_EINPUT, "option '--offload-activations' takes no argument"},
+        {GOOD "--off", 1, RV_EINPUT, "option '--off' is ambiguous: it begins several; --help lists them"},
+        {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
         {GOOD "--recompute selective", 1, RV_ENOTBUILT,
-         "--recompute selective is not built yet; --recompute none is"},
+         "--recompute selective is not built yet; there are none and full"},
+        {GOOD "--recompute all", 1, RV_EINPUT, "--recompute: 'all' is not known; there are none and full"},
+        {GOOD "--device-memory lots", 1, RV_EINPUT,
+         "--device-memory: 'lots' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--device-memory 0", 1, RV_EINPUT,
+         "--device-memory: '0' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--device-memory -2GiB", 1, RV_EINPUT,
+         "--device-memory: '-2GiB' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--device-memory 0.1B", 1, RV_EINPUT,
+         "--device-memory: '0.1B' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--host-memory 2gb", 1, RV_EINPUT,
+         "--host-memory: '2gb' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--host-memory 0KiB", 1, RV_EINPUT,
+         "--host-memory: '0KiB' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--bucket-params 0", 1, RV_EINPUT,
+         "--bucket-params: '0' is not a whole number from 1 to 1099511627776"},
+        {GOOD "--bucket-params 16M", 1, RV_EINPUT,
+         "--bucket-params: '16M' is not a whole number from 1 to 1099511627776"},
+        {GOOD "--bucket-params 61121", 1, RV_EPLAN,
+         "--bucket-params 61121 is more than the 61120 parameters of tiny: a bucket is a part of them"},
+        {GOOD "--bucket-params 16000000 --precision mixed --offload", 1, RV_EPLAN,
+         "--bucket-params 16000000 is more than the 61120 parameters of tiny: a bucket is a part of them"},
+        {GOOD "--allreduce-buckets 0", 1, RV_EINPUT,
+         "--allreduce-buckets: '0' is not a whole number from 1 to 1048576"},
         {GOOD "--report=", 1, RV_EINPUT, "--report: the name of a file was expected, this one is empty"},
         {"gpt-12b --micro-batch-size 2 --batch-size 24 --bucket-params 7", 1, RV_EPLAN,
          "--bucket-params 7 makes 1708920000 optimizer updates of gpt-12b, at most 16777216 are scheduled: "
-         "larger "
-         "buckets make fewer"},
+         "larger buckets make fewer"},
+        {"gpt-12b --micro-batch-size 2 --batch-size 24 --bucket-params 1500 --precision mixed --offload", 1,
+         RV_EPLAN,
+         "--bucket-params 1500 makes 23924880 optimizer updates of gpt-12b, at most 16777216 are scheduled: "
+         "larger buckets make fewer"},
         {"gpt-100b --micro-batch-size 1048576 --batch-size 1073741824 --schedule gpipe", 1, RV_EPLAN,
          "a rank of this plan needs more than an exbibyte (2^60 bytes): gpt-100b with --seq-len 512, "
          "--micro-batch-size 1048576 and 1024 of them stored is too large"},
@@ -188,11 +216,74 @@ static void defaults_are_one_rank_the_longest_sequence_and_axonn(void **state)
         assert_int_equal(command.plan.seq_len, 64);
         assert_int_equal(plan.pp * plan.dp, 1);
         assert_int_equal(plan.policy, POLICY_AXONN);
-        assert_int_equal(plan.bucket_parameters, 16000000);
+        assert_int_equal(plan.bucket_parameters, gpt_parameters(&command.plan.gpt));
         assert_int_equal(plan.allreduce_buckets, 4);
+        assert_int_equal(plan.element_bytes, 4);
+        assert_false(plan.mixed || plan.offload || plan.offload_activations);
+        assert_false(options_work(&command.plan).recompute);
+        assert_int_equal(command.plan.memory[MEMORY_DEVICE], 0);
+        assert_int_equal(command.plan.memory[MEMORY_HOST], 0);
         assert_true(plan.clip);
         assert_false(plan.tied); /* one stage: the embedding is there once */
         assert_int_equal(plan.embedding_parameters, 0);
+}
+
+static void mixed_precision_and_offloading_reach_the_core_and_the_workload(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        int rc = run(GOOD "--pp 2 --seq-len 16 --precision mixed --offload --offload-activations --recompute "
+                          "full --device-memory 2GiB --host-memory 1.5GB --bucket-params 1000",
+                     2, &command, &err);
+        if (rc)
+                fail_msg("%s", err.sentence);
+        struct plan plan = options_plan(&command.plan, false);
+        assert_true(plan.mixed && plan.offload && plan.offload_activations);
+        assert_int_equal(plan.element_bytes, 2);
+        assert_int_equal(plan.message_bytes, 2 * 16 * 32 * 2);
+        assert_int_equal(plan.bucket_parameters, 1000);
+        struct work work = options_work(&command.plan);
+        assert_true(work.recompute && work_half(&work));
+        assert_int_equal(command.plan.memory[MEMORY_DEVICE], INT64_C(2147483648));
+        assert_int_equal(command.plan.memory[MEMORY_HOST], 1500000000);
+        struct memory_plan memory = options_memory(&command.plan, 0);
+        assert_true(memory.offload);
+        assert_int_equal(memory.update_parameters, 334); /* a third, rounded up */
+        assert_int_equal(memory.update_buffers, 3);
+}
+
+/* A bucket that nobody asked for is AxoNN's, and never more than the largest stage has: offloaded it costs 16
+ * bytes a parameter, so a stage would need more memory than without. One that is asked for is taken. */
+static void the_default_bucket_is_no_larger_than_a_stage(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        for (int pp = 1; pp <= 4; pp++) {
+                char line[256];
+                snprintf(line, sizeof line, GOOD "--precision mixed --offload --pp %d", pp);
+                assert_int_equal(run(line, pp, &command, &err), 0);
+                int64_t most = 0;
+                for (int s = 0; s < pp; s++) {
+                        struct stage stage = partition_stage(&command.plan.gpt, pp, s);
+                        int64_t parameters = partition_parameters(&command.plan.gpt, &stage);
+                        most = parameters > most ? parameters : most;
+                }
+                assert_int_equal(command.plan.bucket_parameters, most);
+                assert_true(command.plan.bucket_is_default);
+        }
+        /* The grid changes, and the default with it; what was asked for stays. */
+        command.plan.pp = 1;
+        command.plan.dp = 4;
+        assert_int_equal(options_check(&command.plan, 4, &err), 0);
+        assert_int_equal(command.plan.bucket_parameters, gpt_parameters(&command.plan.gpt));
+        assert_int_equal(run(GOOD "--pp 4 --bucket-params 61120", 4, &command, &err), 0);
+        assert_false(command.plan.bucket_is_default);
+        assert_int_equal(options_check(&command.plan, 4, &err), 0);
+        assert_int_equal(command.plan.bucket_parameters, 61120);
+        assert_int_equal(run("gpt-12b --micro-batch-size 2 --batch-size 24 --pp 4", 4, &command, &err), 0);
+        assert_int_equal(command.plan.bucket_parameters, 16000000);
 }
 
 static void memory_is_planned_for_the_buffers_that_the_core_uses(void **state)
@@ -209,9 +300,11 @@ static void memory_is_planned_for_the_buffers_that_the_core_uses(void **state)
                 assert_int_equal(memory.input_buffers, limits.inputs);
                 assert_int_equal(memory.gradient_buffers, limits.gradients);
                 assert_int_equal(memory.micro_batches, 12);
-                assert_int_equal(memory.micro_batch_size, 2);
-                assert_int_equal(memory.seq_len, 8);
-                assert_int_equal(memory.element_bytes, 4);
+                assert_int_equal(memory.host_slots, limits.host_slots);
+                assert_int_equal(memory.work.micro_batch_size, 2);
+                assert_int_equal(memory.work.seq_len, 8);
+                assert_int_equal(memory.work.element_bytes, 4);
+                assert_false(memory.offload || memory.work.recompute);
         }
 }
 
@@ -259,6 +352,8 @@ int main(void)
                 cmocka_unit_test(every_wrong_command_line_gets_its_sentence),
                 cmocka_unit_test(a_full_command_line_means_what_it_says),
                 cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
+                cmocka_unit_test(mixed_precision_and_offloading_reach_the_core_and_the_workload),
+                cmocka_unit_test(the_default_bucket_is_no_larger_than_a_stage),
                 cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),
                 cmocka_unit_test(help_ends_parsing_without_an_error),
                 cmocka_unit_test(sizes_are_read_with_their_units),

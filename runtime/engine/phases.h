@@ -9,7 +9,12 @@ struct batch_times {
         double started, pipeline_end, allreduce_end, ended, busy_seconds;
 };
 
-/* One batch over all ranks: from the first that began it to the last that ended each phase. */
+/* One batch over all ranks: from the first that began it to the last that ended each phase. The phases follow
+ * each other without a gap, so their sum is the batch; where work overlaps, the time counts for the
+ * earlier phase. Without clipping, updates (offloaded: fetches and write backs too) begin while later chunks
+ * are still all-reduced: the all-reduce is then what passes until the last gradient has been summed, and the
+ * optimizer only what remains to be done after it. How long either would take alone is in the trace, not
+ * here. */
 struct phases {
         double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
         double bubble_fraction; /* of the pipeline phase: share in which a compute lane, on average, was idle

@@ -70,6 +70,7 @@ struct figures {
         double tokens_per_second, flops_per_gpu_per_second, percent_of_peak, training_days;
         int largest; /* the rank with the most bytes */
         int64_t device_peak_bytes, device_total_bytes, live_peak_bytes;
+        int64_t host_bytes, host_total_bytes; /* offloaded: by the largest rank, and by all */
 };
 
 static void weigh_ranks(const struct report *r, struct figures *f)
@@ -78,6 +79,7 @@ static void weigh_ranks(const struct report *r, struct figures *f)
         for (int rank = 0; rank < r->ranks; rank++) {
                 int64_t sum = memory_total(&r->rank_bytes[rank], MEMORY_DEVICE);
                 f->device_total_bytes += sum;
+                f->host_total_bytes += memory_total(&r->rank_bytes[rank], MEMORY_HOST);
                 if (sum > f->device_peak_bytes) {
                         f->device_peak_bytes = sum;
                         f->largest = rank;
@@ -85,6 +87,7 @@ static void weigh_ranks(const struct report *r, struct figures *f)
                 if (r->rank_live_peak && r->rank_live_peak[rank] > f->live_peak_bytes)
                         f->live_peak_bytes = r->rank_live_peak[rank];
         }
+        f->host_bytes = memory_total(&r->rank_bytes[f->largest], MEMORY_HOST);
 }
 
 static int work_out(const struct report *r, struct figures *f)
@@ -112,13 +115,15 @@ static int work_out(const struct report *r, struct figures *f)
 static json_t *plan_json(const struct options *o)
 {
         struct plan plan = options_plan(o, false);
-        return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b}", "pp",
-                         o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size, "batch_size",
-                         (json_int_t)o->batch_size, "micro_batches", plan.micro_batches, "seq_len",
-                         o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
+        return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b}",
+                         "pp", o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size,
+                         "batch_size", (json_int_t)o->batch_size, "micro_batches", plan.micro_batches,
+                         "seq_len", o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
                          o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
                          "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
-                         o->allreduce_buckets, "precision", "fp32", "recompute", "none", "offload", 0);
+                         o->allreduce_buckets, "precision", o->mixed ? "mixed" : "fp32", "recompute",
+                         o->recompute ? "full" : "none", "offload", o->offload, "offload_activations",
+                         o->offload_activations);
 }
 
 static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
@@ -137,23 +142,26 @@ static json_t *ranks_json(const struct report *r)
         for (int rank = 0; rank < r->ranks; rank++)
                 json_array_append_new(
                         list,
-                        json_pack("{s:i, s:i, s:i, s:o, s:I, s:o}", "rank", rank, "stage",
+                        json_pack("{s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "rank", rank, "stage",
                                   plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "bytes",
                                   categories_json(r->rank_bytes[rank].in[MEMORY_DEVICE]), "total_bytes",
-                                  (json_int_t)memory_total(&r->rank_bytes[rank], MEMORY_DEVICE),
-                                  "live_peak_bytes",
+                                  (json_int_t)memory_total(&r->rank_bytes[rank], MEMORY_DEVICE), "host_bytes",
+                                  categories_json(r->rank_bytes[rank].in[MEMORY_HOST]), "live_peak_bytes",
                                   r->rank_live_peak ? json_integer(r->rank_live_peak[rank]) : json_null()));
         return list;
 }
 
 static json_t *memory_json(const struct report *r, const struct figures *f)
 {
-        return json_pack(
-                "{s:I, s:o, s:o, s:I, s:i, s:o}", "device_peak_bytes", (json_int_t)f->device_peak_bytes,
-                "live_peak_bytes", r->rank_live_peak ? json_integer(f->live_peak_bytes) : json_null(),
-                "host_peak_bytes", r->host_peak_bytes > 0 ? json_integer(r->host_peak_bytes) : json_null(),
-                "device_total_bytes", (json_int_t)f->device_total_bytes, "largest_rank", f->largest,
-                "by_category", categories_json(r->rank_bytes[f->largest].in[MEMORY_DEVICE]));
+        return json_pack("{s:I, s:o, s:o, s:I, s:i, s:o, s:I, s:o}", "device_peak_bytes",
+                         (json_int_t)f->device_peak_bytes, "live_peak_bytes",
+                         r->rank_live_peak ? json_integer(f->live_peak_bytes) : json_null(),
+                         "host_peak_bytes",
+                         r->host_peak_bytes > 0 ? json_integer(r->host_peak_bytes) : json_null(),
+                         "device_total_bytes", (json_int_t)f->device_total_bytes, "largest_rank", f->largest,
+                         "by_category", categories_json(r->rank_bytes[f->largest].in[MEMORY_DEVICE]),
+                         "host_offloaded_bytes", (json_int_t)f->host_bytes, "host_by_category",
+                         categories_json(r->rank_bytes[f->largest].in[MEMORY_HOST]));
 }
 
 json_t *report_json(const struct report *r)
@@ -217,23 +225,54 @@ static void print_phases(const struct report *r, FILE *out)
         fprintf(out, "  optimizer           %14s\n", report_seconds(a, r->optimizer_seconds));
 }
 
-static void print_memory(const struct report *r, const struct figures *f, FILE *out)
+static void print_categories(const int64_t bytes[MEMORY_CATEGORIES], FILE *out)
 {
         char a[REPORT_TEXT];
+        for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                if (bytes[c])
+                        fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),
+                                report_bytes(a, (double)bytes[c]));
+}
+
+static void print_memory(const struct report *r, const struct figures *f, FILE *out)
+{
+        char a[REPORT_TEXT], b[REPORT_TEXT];
         fprintf(out, "  device memory       %14s", report_bytes(a, (double)f->device_peak_bytes));
-        if (r->ranks > 1) {
-                char b[REPORT_TEXT];
+        if (r->ranks > 1)
                 fprintf(out, "   rank %d, the largest of %d; %s in all", f->largest, r->ranks,
                         report_bytes(b, (double)f->device_total_bytes));
-        }
         fprintf(out, "\n");
-        for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                if (r->rank_bytes[f->largest].in[MEMORY_DEVICE][c])
-                        fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),
-                                report_bytes(a, (double)r->rank_bytes[f->largest].in[MEMORY_DEVICE][c]));
+        print_categories(r->rank_bytes[f->largest].in[MEMORY_DEVICE], out);
+        if (f->host_total_bytes > 0) {
+                fprintf(out, "  offloaded to host   %14s", report_bytes(a, (double)f->host_bytes));
+                if (r->ranks > 1)
+                        fprintf(out, "   rank %d; %s in all", f->largest,
+                                report_bytes(b, (double)f->host_total_bytes));
+                fprintf(out, "\n");
+                print_categories(r->rank_bytes[f->largest].in[MEMORY_HOST], out);
+        }
         if (r->host_peak_bytes > 0)
-                fprintf(out, "  host memory         %14s   largest rank\n",
+                fprintf(out, "  host memory         %14s   all of a process, the largest rank's\n",
                         report_bytes(a, (double)r->host_peak_bytes));
+}
+
+/* What of the plan is not as it is by default, so that the line that every table begins with stays short. */
+static void print_choices(const struct options *o, FILE *out)
+{
+        const char *const choices[] = {
+                o->mixed ? "mixed precision" : NULL,
+                o->offload ? "optimizer offloaded" : NULL,
+                o->offload_activations ? "activations offloaded" : NULL,
+                o->recompute ? "activations recomputed" : NULL,
+        };
+        const char *before = "  ";
+        for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+                if (choices[i]) {
+                        fprintf(out, "%s%s", before, choices[i]);
+                        before = ", ";
+                }
+        if (before[0] == ',')
+                fprintf(out, "\n");
 }
 
 void report_print(const struct report *r, FILE *out)
@@ -246,6 +285,7 @@ void report_print(const struct report *r, FILE *out)
                 o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp,
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated");
+        print_choices(o, out);
         print_speed(r, &f, out);
         print_phases(r, out);
         print_memory(r, &f, out);

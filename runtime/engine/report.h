@@ -35,8 +35,10 @@ char *report_seconds(char text[REPORT_TEXT], double seconds);
 char *report_count(char text[REPORT_TEXT], double count);
 
 /* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the
- * JSON, memory.by_category is the rank with the most bytes, which is device_peak_bytes; "ranks" has every
- * rank. What is not known is null. Members of `extra` come last and never replace one of the report's own. */
+ * JSON, memory.by_category is the rank with the most device bytes, which are device_peak_bytes;
+ * host_by_category, whose sum is host_offloaded_bytes, is what the same rank has in host memory that its
+ * device copies from and to. "ranks" has every rank. What is not known is null. Members of `extra` come last
+ * and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
 

@@ -54,7 +54,14 @@ static const char *colour(enum op_kind kind)
                 return "rail_animation";
         case OP_UPDATE:
         case OP_NORM:
+        case OP_CHECK_OVERFLOW:
+        case OP_CLEAR:
                 return "good";
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+                return "yellow";
         default:
                 return "grey";
         }
@@ -116,13 +123,27 @@ static void write_record(const struct trace_record *r, FILE *out)
                 (unsigned long long)r->order);
 }
 
-/* A counter: the viewers draw it as areas on top of each other. */
-static void write_memory(const struct trace_memory *m, FILE *out)
+/* Counters: the viewers draw each as areas on top of each other. The host has one where something is
+ * offloaded. */
+static void write_memory(const struct trace_memory *m, bool host, FILE *out)
 {
         fprintf(out,
                 "{\"ph\":\"C\",\"name\":\"device bytes in use\",\"pid\":%d,\"ts\":%.3f,"
                 "\"args\":{\"activations\":%lld,\"messages\":%lld}},\n",
                 m->rank, m->seconds * 1e6, (long long)m->activations, (long long)m->messages);
+        if (host)
+                fprintf(out,
+                        "{\"ph\":\"C\",\"name\":\"host bytes in use\",\"pid\":%d,\"ts\":%.3f,"
+                        "\"args\":{\"activations\":%lld}},\n",
+                        m->rank, m->seconds * 1e6, (long long)m->host_activations);
+}
+
+static bool any_on_host(const struct trace *trace)
+{
+        for (int64_t i = 0; i < trace->memory_count; i++)
+                if (trace->memory[i].host_activations)
+                        return true;
+        return false;
 }
 
 int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
@@ -142,8 +163,9 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
                 file_writer_abandon(&writer);
                 return rc;
         }
+        bool host = any_on_host(trace);
         for (int64_t i = 0; i < trace->memory_count; i++)
-                write_memory(&trace->memory[i], out);
+                write_memory(&trace->memory[i], host, out);
         for (int64_t i = 0; i < trace->count; i++) {
                 write_record(&trace->records[i], out);
                 fputs(i + 1 < trace->count ? ",\n" : "\n", out);

@@ -1,5 +1,6 @@
 /* The report's figures against closed forms, its JSON, and the table as a user sees it
  * (tests/golden/report.txt, which `make golden` rewrites). */
+#include "runtime/engine/phases.h"
 #include "runtime/engine/report.h"
 
 #include <math.h>
@@ -62,12 +63,43 @@ static void numbers_are_written_for_readers(void **state)
         assert_string_equal(report_count(text, -123456), "-123,456");
 }
 
+/* Two stages whose updates overlap their all-reduces: what lies before the last all-reduce's end is that
+ * phase's, and the three phases make up the batch. */
+static void phases_follow_each_other_even_where_their_work_overlaps(void **state)
+{
+        (void)state;
+        struct batch_times times[] = {
+                {.started = 10, .pipeline_end = 14, .allreduce_end = 16, .ended = 17, .busy_seconds = 3},
+                {.started = 10.5, .pipeline_end = 12, .allreduce_end = 15, .ended = 16.5, .busy_seconds = 1},
+                {.started = 30, .pipeline_end = 34, .allreduce_end = 30, .ended = 35, .busy_seconds = 4},
+                {.started = 30, .pipeline_end = 32, .allreduce_end = 33, .ended = 34, .busy_seconds = 4},
+                {.started = 50, .pipeline_end = 51, .allreduce_end = 52, .ended = 59, .busy_seconds = 1},
+                {.started = 50, .pipeline_end = 51, .allreduce_end = 52, .ended = 59, .busy_seconds = 1},
+        };
+        struct phases phases = phases_of(times, 2);
+        assert_close(phases.batch_seconds, 7, 1e-15);
+        assert_close(phases.pipeline_seconds, 4, 1e-15);
+        assert_close(phases.allreduce_seconds, 2, 1e-15);
+        assert_close(phases.optimizer_seconds, 1, 1e-15);
+        assert_close(phases.bubble_fraction, 0.5, 1e-15);
+        /* An all-reduce that ends while another stage still computes takes no time of its own. */
+        phases = phases_of(times + 2, 2);
+        assert_close(phases.allreduce_seconds, 0, 0);
+        assert_close(phases.optimizer_seconds, 1, 1e-15);
+        assert_close(phases.bubble_fraction, 0, 0);
+        double seconds[3];
+        phases = phases_median(times, 3, 2, seconds);
+        assert_close(phases.batch_seconds, 7, 1e-15);
+        assert_close(seconds[0] + 10 * seconds[1] + 100 * seconds[2], 7 + 50 + 900, 1e-15);
+}
+
 /* A report of two ranks in a pipeline, with numbers that can be followed by hand. */
 struct fixture {
         struct options options;
         struct report report;
         double seconds[5], loss[2];
-        int64_t bytes[2][MEMORY_CATEGORIES], live[2];
+        struct memory_bytes bytes[2];
+        int64_t live[2];
 };
 
 static int set_up(void **state)
@@ -85,8 +117,8 @@ static int set_up(void **state)
         memcpy(f->seconds, (double[]){0.5, 0.25, 0.125, 0.375, 0.625}, sizeof f->seconds);
         memcpy(f->loss, (double[]){5.5, 4.25}, sizeof f->loss);
         for (int c = 0; c < MEMORY_CATEGORIES; c++) {
-                f->bytes[0][c] = 1000 * (c + 1);
-                f->bytes[1][c] = 1048576 * (c + 1);
+                f->bytes[0].in[MEMORY_DEVICE][c] = 1000 * (c + 1);
+                f->bytes[1].in[MEMORY_DEVICE][c] = 1048576 * (c + 1);
         }
         f->live[0] = 20000;
         f->live[1] = 10000;
@@ -102,7 +134,7 @@ static int set_up(void **state)
                                     .peak_flops_per_gpu_per_second = 1e9,
                                     .tokens = 300000000000,
                                     .ranks = 2,
-                                    .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])f->bytes,
+                                    .rank_bytes = f->bytes,
                                     .rank_live_peak = f->live,
                                     .host_peak_bytes = 3000000,
                                     .loss = f->loss,
@@ -142,19 +174,75 @@ static void the_json_holds_what_the_closed_forms_give(void **state)
         assert_close(number(json, NULL, "percent_of_peak"), 100 * flops / 0.375 / 2 / 1e9, 1e-14);
         assert_close(number(json, NULL, "training_days"), 3e11 / (16 * 32 / 0.375) / 86400, 1e-14);
         assert_close(number(json, "phases", "bubble_fraction"), 0.2, 0);
-        assert_close(number(json, "memory", "device_peak_bytes"), 28 * 1048576, 0);
-        assert_close(number(json, "memory", "device_total_bytes"), 28 * 1048576 + 28000, 0);
+        assert_close(number(json, "memory", "device_peak_bytes"), 45 * 1048576, 0);
+        assert_close(number(json, "memory", "device_total_bytes"), 45 * 1048576 + 45000, 0);
         assert_close(number(json, "memory", "live_peak_bytes"), 20000, 0);
         assert_close(number(json_object_get(json, "memory"), "by_category", "gradients"), 2 * 1048576, 0);
+        assert_close(number(json, "memory", "host_offloaded_bytes"), 0, 0);
         assert_close(number(json, "plan", "pp"), 2, 0);
         assert_close(number(json, "plan", "micro_batches"), 8, 0);
         assert_close(number(json, "plan", "pipeline_limit"), 2, 0);
         json_t *ranks = json_object_get(json, "ranks");
         assert_int_equal(json_array_size(ranks), 2);
         assert_close(number(json_array_get(ranks, 0), "bytes", "weights"), 1000, 0);
-        assert_close(number(json_array_get(ranks, 1), NULL, "total_bytes"), 28 * 1048576, 0);
+        assert_close(number(json_array_get(ranks, 1), NULL, "total_bytes"), 45 * 1048576, 0);
         assert_int_equal(json_array_size(json_object_get(json, "loss")), 2);
         assert_string_equal(json_string_value(json_object_get(json, "world")), "real");
+        json_decref(json);
+}
+
+/* The same two ranks in mixed precision, offloaded: rank 0 has more on the host, rank 1 more on its device.
+ */
+static void offload(struct fixture *f)
+{
+        f->options.mixed = f->options.offload = f->options.recompute = f->options.offload_activations = true;
+        f->bytes[0].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 30;
+        f->bytes[1].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 20;
+        f->bytes[1].in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 << 20;
+        f->bytes[1].in[MEMORY_HOST][MEMORY_ACTIVATIONS] = 5 << 20;
+        f->bytes[1].in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = 0;
+}
+
+static const char *word(const json_t *json, const char *room, const char *key)
+{
+        const char *text = json_string_value(json_object_get(json_object_get(json, room), key));
+        return text ? text : "(none)";
+}
+
+static void the_json_names_precision_and_offloading_and_has_both_memories(void **state)
+{
+        struct fixture *f = *state;
+        json_t *json = report_json(&f->report);
+        assert_string_equal(word(json, "plan", "precision"), "fp32");
+        assert_string_equal(word(json, "plan", "recompute"), "none");
+        json_t *plan = json_object_get(json, "plan");
+        assert_true(json_is_false(json_object_get(plan, "offload")));
+        assert_true(json_is_false(json_object_get(plan, "offload_activations")));
+        double flops = number(json, NULL, "flops_per_gpu_per_second");
+        json_decref(json);
+
+        offload(f);
+        json = report_json(&f->report);
+        assert_string_equal(word(json, "plan", "precision"), "mixed");
+        assert_string_equal(word(json, "plan", "recompute"), "full");
+        plan = json_object_get(json, "plan");
+        assert_true(json_is_true(json_object_get(plan, "offload")));
+        assert_true(json_is_true(json_object_get(plan, "offload_activations")));
+        assert_close(number(json, "plan", "bucket_params"), (double)f->options.bucket_parameters, 0);
+        assert_close(number(json, "plan", "allreduce_buckets"), 4, 0);
+        const json_t *memory = json_object_get(json, "memory");
+        assert_close(number(json, "memory", "largest_rank"), 1, 0);
+        assert_close(number(json, "memory", "host_offloaded_bytes"), 8 << 20, 0);
+        assert_close(number(memory, "host_by_category", "activations"), 5 << 20, 0);
+        assert_close(number(memory, "by_category", "activations"), 6 << 20, 0);
+        const json_t *ranks = json_object_get(json, "ranks");
+        assert_close(number(json_array_get(ranks, 0), "host_bytes", "master"), 1 << 30, 0);
+        assert_close(number(json_array_get(ranks, 1), "host_bytes", "optimizer"), 2 << 20, 0);
+        assert_close(number(json_array_get(ranks, 1), "bytes", "optimizer"), 0, 0);
+        /* tiny: the blocks' forward again, without its last product of a third of the 24 l h^2 */
+        double l = 4, h = 32, s = 32, V = 256, blocks = 24 * l * h * h * (1 + s / (6 * h));
+        double again = (blocks - 8 * l * h * h) / (3 * (blocks + 2 * h * V));
+        assert_close(number(json, NULL, "flops_per_gpu_per_second") / flops, 1 + again, 1e-14);
         json_decref(json);
 }
 
@@ -177,11 +265,15 @@ static void what_is_not_known_is_null_and_extra_members_replace_nothing(void **s
         json_decref(json);
 }
 
+/* Two tables one after the other: a plan of defaults, and one that offloads. */
 static void the_table_is_what_the_golden_file_shows(void **state)
 {
         struct fixture *f = *state;
-        static char expected[4096], found[4096];
+        static char expected[8192], found[8192];
         FILE *stream = fmemopen(found, sizeof found, "w");
+        report_print(&f->report, stream);
+        fputs("\n", stream);
+        offload(f);
         report_print(&f->report, stream);
         fclose(stream);
         const char *path = "tests/golden/report.txt";
@@ -205,7 +297,10 @@ int main(void)
                 cmocka_unit_test(quantiles_interpolate_between_the_sorted_values),
                 cmocka_unit_test(a_median_is_the_middle_or_between_the_two_middle_values),
                 cmocka_unit_test(numbers_are_written_for_readers),
+                cmocka_unit_test(phases_follow_each_other_even_where_their_work_overlaps),
                 cmocka_unit_test_setup_teardown(the_json_holds_what_the_closed_forms_give, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(the_json_names_precision_and_offloading_and_has_both_memories,
+                                                set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_is_not_known_is_null_and_extra_members_replace_nothing,
                                                 set_up, tear_down),
                 cmocka_unit_test_setup_teardown(the_table_is_what_the_golden_file_shows, set_up, tear_down),

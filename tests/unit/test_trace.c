@@ -37,7 +37,7 @@ static int set_up(void **state)
                 trace_add(&f->trace, &(struct trace_record){.rank = i % RANKS,
                                                             .batch = i / 100,
                                                             .kind = (enum op_kind)(i % OP_KINDS),
-                                                            .lane = (enum op_lane)(i % LANES),
+                                                            .lane = (enum op_lane)(i / RANKS % LANES),
                                                             .micro_batch = i % 5 - 1,
                                                             .bucket = i % 3 - 1,
                                                             .bytes = INT64_C(5000000000) * (i % 2),
@@ -98,12 +98,13 @@ static void a_trace_is_what_chrome_reads(void **state)
 {
         struct fixture *f = *state;
         for (int i = 0; i < 2; i++)
-                trace_add_memory(&f->trace, &(struct trace_memory){i, 0.25, INT64_C(1) << 40, 7});
+                trace_add_memory(&f->trace,
+                                 &(struct trace_memory){i, 0.25, INT64_C(1) << 40, 7, INT64_C(3) << 33});
         write_whole(f);
         json_t *json = json_load_file(f->path, 0, NULL);
         assert_non_null(json);
         json_t *events = json_object_get(json, "traceEvents"), *event;
-        size_t index, complete = 0, processes = 0, threads = 0, counters = 0;
+        size_t index, complete = 0, processes = 0, threads = 0, counters = 0, host_counters = 0;
         json_array_foreach(events, index, event)
         {
                 const char *phase = json_string_value(json_object_get(event, "ph"));
@@ -116,7 +117,13 @@ static void a_trace_is_what_chrome_reads(void **state)
                         double dur = json_number_value(json_object_get(event, "dur"));
                         assert_true(fabs(ts - r->start * 1e6) <= 1e-3);
                         assert_true(fabs(ts + dur - r->end * 1e6) <= 1.001e-3);
+                } else if (strcmp(phase, "C") == 0 && strcmp(name, "host bytes in use") == 0) {
+                        json_t *args = json_object_get(event, "args");
+                        assert_true(json_integer_value(json_object_get(args, "activations")) ==
+                                    INT64_C(3) << 33);
+                        host_counters++;
                 } else if (strcmp(phase, "C") == 0) {
+                        assert_string_equal(name, "device bytes in use");
                         json_int_t activations, messages;
                         assert_int_equal(json_unpack(event, "{s:{s:I, s:I}}", "args", "activations",
                                                      &activations, "messages", &messages),
@@ -135,9 +142,44 @@ static void a_trace_is_what_chrome_reads(void **state)
         }
         assert_int_equal(complete, RECORDS);
         assert_int_equal(counters, 2);
+        assert_int_equal(host_counters, 2);
         assert_int_equal(processes, RANKS);
         assert_int_equal(threads, RANKS * LANES);
         json_decref(json);
+}
+
+/* Where nothing is offloaded a viewer shows no empty counter of the host. */
+static void the_host_has_a_counter_only_if_something_is_offloaded(void **state)
+{
+        struct fixture *f = *state;
+        static char text[4096];
+        f->trace.count = 1;
+        for (int host = 0; host < 2; host++) {
+                trace_add_memory(&f->trace, &(struct trace_memory){0, 0.25, 100, 7, 9 * host});
+                write_whole(f);
+                FILE *stream = fopen(f->path, "r");
+                assert_non_null(stream);
+                text[fread(text, 1, sizeof text - 1, stream)] = 0;
+                fclose(stream);
+                assert_non_null(strstr(text, "\"device bytes in use\""));
+                assert_int_equal(strstr(text, "\"host bytes in use\"") != NULL, host);
+        }
+}
+
+/* Every kind and lane has a name, and no two the same one: a trace is read back by them. */
+static void operations_and_lanes_have_names_of_their_own(void **state)
+{
+        (void)state;
+        for (int i = 0; i < OP_KINDS; i++) {
+                assert_non_null(op_name((enum op_kind)i));
+                for (int j = 0; j < i; j++)
+                        assert_string_not_equal(op_name((enum op_kind)i), op_name((enum op_kind)j));
+        }
+        for (int i = 0; i < LANES; i++) {
+                assert_non_null(op_lane_name((enum op_lane)i));
+                for (int j = 0; j < i; j++)
+                        assert_string_not_equal(op_lane_name((enum op_lane)i), op_lane_name((enum op_lane)j));
+        }
 }
 
 static void an_empty_trace_comes_back_empty(void **state)
@@ -192,7 +234,7 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
                 {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
-                {HEAD EVENT("7", "forward", "1.0") "]}\n", "tid below 7"},
+                {HEAD EVENT("9", "forward", "1.0") "]}\n", "tid below 9"},
                 {HEAD EVENT("0", "forward", "-1.0") "]}\n", "must not be negative"},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -232,16 +274,42 @@ static void the_ledger_keeps_the_peak_of_each_category_and_of_the_sum(void **sta
         (void)state;
         struct ledger ledger;
         ledger_init(&ledger);
-        ledger_add(&ledger, MEMORY_WEIGHTS, 100);
-        ledger_add(&ledger, MEMORY_ACTIVATIONS, 70);
-        ledger_add(&ledger, MEMORY_ACTIVATIONS, -50);
-        ledger_add(&ledger, MEMORY_MESSAGES, 40);
+        ledger_add(&ledger, MEMORY_DEVICE, MEMORY_WEIGHTS, 100);
+        ledger_add(&ledger, MEMORY_DEVICE, MEMORY_ACTIVATIONS, 70);
+        ledger_add(&ledger, MEMORY_HOST, MEMORY_ACTIVATIONS, 1000);
+        ledger_add(&ledger, MEMORY_DEVICE, MEMORY_ACTIVATIONS, -50);
+        ledger_add(&ledger, MEMORY_DEVICE, MEMORY_MESSAGES, 40);
+        ledger_add(&ledger, MEMORY_HOST, MEMORY_ACTIVATIONS, -400);
+        ledger_add(&ledger, MEMORY_HOST, MEMORY_MASTER, 300);
         for (int i = 0; i < 1000; i++)
-                ledger_add(&ledger, MEMORY_TOKENS, i % 2 ? -1 : 1);
-        assert_int_equal(ledger.bytes[MEMORY_ACTIVATIONS], 20);
-        assert_int_equal(ledger.peak[MEMORY_ACTIVATIONS], 70);
-        assert_int_equal(ledger.peak[MEMORY_MESSAGES], 40);
-        assert_int_equal(ledger.total_peak, 170);
+                ledger_add(&ledger, MEMORY_DEVICE, MEMORY_TOKENS, i % 2 ? -1 : 1);
+        assert_int_equal(ledger.bytes.in[MEMORY_DEVICE][MEMORY_ACTIVATIONS], 20);
+        assert_int_equal(ledger.peak.in[MEMORY_DEVICE][MEMORY_ACTIVATIONS], 70);
+        assert_int_equal(ledger.peak.in[MEMORY_DEVICE][MEMORY_MESSAGES], 40);
+        assert_int_equal(ledger.total_peak[MEMORY_DEVICE], 170);
+        assert_int_equal(ledger.bytes.in[MEMORY_HOST][MEMORY_ACTIVATIONS], 600);
+        assert_int_equal(ledger.peak.in[MEMORY_HOST][MEMORY_ACTIVATIONS], 1000);
+        assert_int_equal(ledger.total_peak[MEMORY_HOST], 1000);
+}
+
+/* What the driver and the core count while a batch runs is left to them. */
+static void the_fixed_part_of_a_ledger_is_all_but_activations_and_messages(void **state)
+{
+        (void)state;
+        struct ledger ledger;
+        struct memory_bytes bytes;
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                bytes.in[MEMORY_DEVICE][c] = 1 << c;
+                bytes.in[MEMORY_HOST][c] = 1000 << c;
+        }
+        ledger_init(&ledger);
+        ledger_add_fixed(&ledger, &bytes);
+        const int64_t fixed =
+                (1 << MEMORY_CATEGORIES) - 1 - (1 << MEMORY_ACTIVATIONS) - (1 << MEMORY_MESSAGES);
+        assert_int_equal(memory_total(&ledger.bytes, MEMORY_DEVICE), fixed);
+        assert_int_equal(memory_total(&ledger.bytes, MEMORY_HOST), 1000 * fixed);
+        assert_int_equal(ledger.bytes.in[MEMORY_DEVICE][MEMORY_ACTIVATIONS], 0);
+        assert_int_equal(ledger.bytes.in[MEMORY_HOST][MEMORY_MESSAGES], 0);
 }
 
 int main(void)
@@ -249,6 +317,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(a_trace_comes_back_to_the_nanosecond, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(a_trace_is_what_chrome_reads, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(the_host_has_a_counter_only_if_something_is_offloaded, set_up,
+                                                tear_down),
+                cmocka_unit_test(operations_and_lanes_have_names_of_their_own),
                 cmocka_unit_test_setup_teardown(an_empty_trace_comes_back_empty, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_is_not_a_trace_is_refused_with_its_line, set_up,
                                                 tear_down),
@@ -256,6 +327,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(a_trace_that_cannot_be_written_leaves_nothing, set_up,
                                                 tear_down),
                 cmocka_unit_test(the_ledger_keeps_the_peak_of_each_category_and_of_the_sum),
+                cmocka_unit_test(the_fixed_part_of_a_ledger_is_all_but_activations_and_messages),
         };
         return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }

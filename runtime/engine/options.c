@@ -190,6 +190,22 @@ int options_parse_bytes(const char *text, int64_t *bytes)
         return -1;
 }
 
+int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
+                       struct rv_error_info *err)
+{
+        char size[32];
+        int64_t bytes = 0;
+        size_t length = strlen(text);
+        if (length > 2 && length < sizeof size && strcmp(text + length - 2, "/s") == 0) {
+                snprintf(size, sizeof size, "%.*s", (int)length - 2, text);
+                if (options_parse_bytes(size, &bytes) == 0 && bytes > 0) {
+                        *bytes_per_second = (double)bytes;
+                        return 0;
+                }
+        }
+        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not a rate such as 10GB/s or 500MB/s", option, text);
+}
+
 int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
                        struct rv_error_info *err)
 {

@@ -76,6 +76,11 @@ struct work options_work(const struct options *options);
 /* Parses "2GiB", "500MB", "4096" into bytes; 0 or -1. */
 int options_parse_bytes(const char *text, int64_t *bytes);
 
+/* Parses "1GB/s", "500MB/s", "2.5GiB/s" into bytes a second, more than 0. On failure says `option`, what was
+ * found and what is right. */
+int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
+                       struct rv_error_info *err);
+
 /* The name of a file, not empty. */
 int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);
 

@@ -346,6 +346,29 @@ static void sizes_are_read_with_their_units(void **state)
         }
 }
 
+static void rates_are_sizes_a_second(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *text;
+                double bytes_per_second;
+        } right[] = {{"1GB/s", 1e9}, {"500MB/s", 5e8}, {"0.5KiB/s", 512}, {"4096/s", 4096}};
+        struct rv_error_info err = {0};
+        double rate;
+        for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+                assert_int_equal(options_parse_rate("--host-link", right[i].text, &rate, &err), 0);
+                assert_true(rate == right[i].bytes_per_second);
+        }
+        static const char *const bad[] = {"",     "/s",    "1GB",   "GB/s",   "0GB/s",
+                                          "-1/s", "1GB/m", "nan/s", "1e30/s", "1GB/s/s"};
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+                if (options_parse_rate("--host-link", bad[i], &rate, &err) != RV_EINPUT)
+                        fail_msg("'%s' was taken for a rate", bad[i]);
+                assert_non_null(strstr(err.sentence, "--host-link: '"));
+                assert_non_null(strstr(err.sentence, "is not a rate such as 10GB/s"));
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -357,6 +380,7 @@ int main(void)
                 cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),
                 cmocka_unit_test(help_ends_parsing_without_an_error),
                 cmocka_unit_test(sizes_are_read_with_their_units),
+                cmocka_unit_test(rates_are_sizes_a_second),
         };
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

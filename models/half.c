@@ -41,7 +41,7 @@ uint16_t half_from_float(float value)
             0x38800000) /* below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 at the end */
                 return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5F) - 0x3f000000));
         uint32_t odd = magnitude >> 13 & 1;
-        return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
+        return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
 }
 
 float half_to_float(uint16_t half)
@@ -51,7 +51,7 @@ float half_to_float(uint16_t half)
                 return float_of(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 |
                                 (magnitude > 0x7c00 ? 0x400000 : 0));
         if (magnitude >= 0x400)
-                return float_of(sign | (magnitude << 13) + 0x38000000);
+                return float_of(sign | ((magnitude << 13) + 0x38000000));
         return float_of(sign | bits_of((float)magnitude * 0x1p-24F));
 }
 #endif

@@ -1,9 +1,11 @@
 /* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
+#include "runtime/device/cpu_half.h"
 #include "runtime/device/cpu_kernels.h"
 #include "runtime/device/device.h"
 
 #include <assert.h>
 #include <cblas.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -27,6 +29,7 @@ struct command {
                         void *to;
                         const void *from;
                         int64_t bytes;
+                        double queued_seconds;
                 } copy;
                 int token;
         };
@@ -42,12 +45,14 @@ struct lane {
         bool busy;     /* a command that is no longer in the ring is running */
         bool sleeping; /* the worker waits for `work` */
         bool closing;
+        double link_free_seconds; /* the worker's own: when its link has carried the copies so far */
 };
 
 struct cpu_device {
         struct device base;
         struct lane lanes[DEVICE_LANES];
         int lanes_started;
+        real *scratch; /* of half-precision kernels, CPU_HALF_SCRATCH elements */
         void **blocks; /* what alloc gave, to free */
         size_t block_count, block_capacity;
         pthread_mutex_t reached_mutex; /* of the ring of tokens */
@@ -136,16 +141,63 @@ double device_seconds(void)
         return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void run_kernel(const struct device *device, const struct kernel *kernel,
+static void run_kernel(const struct cpu_device *cpu, const struct kernel *kernel,
                        const struct kernel_args *args)
 {
-        if (!device->recorder) {
+        if (kernel->half)
+                cpu_half(kernel, args, cpu->scratch);
+        else
                 kernels[kernel->kind](kernel, args);
+}
+
+static void run_recorded(const struct cpu_device *cpu, const struct kernel *kernel,
+                         const struct kernel_args *args)
+{
+        const struct device *device = &cpu->base;
+        if (!device->recorder) {
+                run_kernel(cpu, kernel, args);
                 return;
         }
         const double start = device_seconds();
-        kernels[kernel->kind](kernel, args);
+        run_kernel(cpu, kernel, args);
         device->recorder(device->recorder_context, kernel, device_seconds() - start);
+}
+
+static void sleep_until(double seconds)
+{
+        const struct timespec until = {.tv_sec = (time_t)seconds,
+                                       .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+                ;
+}
+
+/* Takes as long as a link of bytes_per_second would, which carries one copy after the other: from when the
+ * copy was queued or the link became free. Slices leave the processor to others between them, as a copy
+ * engine would; a slice that is late does not move those that follow. */
+static void copy_over_link(struct lane *lane, const struct command *command, double bytes_per_second)
+{
+        const int64_t bytes = command->copy.bytes, slice = 1 << 20;
+        char *to = command->copy.to;
+        const char *from = command->copy.from;
+        double free_seconds = lane->link_free_seconds;
+        if (free_seconds < command->copy.queued_seconds)
+                free_seconds = command->copy.queued_seconds;
+        for (int64_t at = 0; at < bytes; at += slice) {
+                const int64_t count = bytes - at < slice ? bytes - at : slice;
+                memcpy(to + at, from + at, (size_t)count);
+                free_seconds += (double)count / bytes_per_second;
+                sleep_until(free_seconds);
+        }
+        lane->link_free_seconds = free_seconds;
+}
+
+static void run_copy(struct lane *lane, const struct command *command)
+{
+        const double bytes_per_second = lane->cpu->base.host_link_bytes_per_second;
+        if (bytes_per_second > 0)
+                copy_over_link(lane, command, bytes_per_second);
+        else
+                memcpy(command->copy.to, command->copy.from, (size_t)command->copy.bytes);
 }
 
 static void reach(struct cpu_device *cpu, int token)
@@ -177,10 +229,10 @@ static void *lane_main(void *argument)
         for (struct command command; dequeue(lane, &command);) {
                 switch (command.kind) {
                 case COMMAND_KERNEL:
-                        run_kernel(&lane->cpu->base, &command.run.kernel, &command.run.args);
+                        run_recorded(lane->cpu, &command.run.kernel, &command.run.args);
                         break;
                 case COMMAND_COPY:
-                        memcpy(command.copy.to, command.copy.from, (size_t)command.copy.bytes);
+                        run_copy(lane, &command);
                         break;
                 case COMMAND_EVENT:
                         reach(lane->cpu, command.token);
@@ -197,10 +249,11 @@ static struct cpu_device *cpu_of(struct device *device)
 
 static bool fits_memory(const struct device *device, enum memory_space space, int64_t bytes)
 {
-        int64_t used = memory_total(&device->bytes, space);
-        int64_t other = memory_total(&device->bytes, space == MEMORY_HOST ? MEMORY_DEVICE : MEMORY_HOST);
-        return used + bytes <= device->limit_bytes[space] &&
-               used + other + bytes <= device->shared_limit_bytes;
+        const int64_t used = memory_total(&device->bytes, space);
+        const int64_t other =
+                memory_total(&device->bytes, space == MEMORY_HOST ? MEMORY_DEVICE : MEMORY_HOST);
+        const int64_t shared = device->shared_limit_bytes;
+        return bytes <= device->limit_bytes[space] - used && (shared == 0 || bytes <= shared - used - other);
 }
 
 /* An allocation that the machine could not back with memory is refused here; later it would end in a kill. */
@@ -208,6 +261,8 @@ static void *cpu_alloc(struct device *device, enum memory_space space, enum memo
                        int64_t bytes)
 {
         struct cpu_device *cpu = cpu_of(device);
+        if (bytes > INT64_MAX - MEMORY_ALIGNMENT)
+                return NULL;
         const int64_t rounded = memory_aligned(bytes > 0 ? bytes : 1);
         if (!fits_memory(device, space, rounded))
                 return NULL;
@@ -230,7 +285,6 @@ static void *cpu_alloc(struct device *device, enum memory_space space, enum memo
 
 static void cpu_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
 {
-        assert(!kernel->half); /* TODO contracts: half kernels */
         const struct command command = {.kind = COMMAND_KERNEL, .run = {*kernel, *args}};
         enqueue(&cpu_of(device)->lanes[DEVICE_COMPUTE], &command);
 }
@@ -238,7 +292,7 @@ static void cpu_launch(struct device *device, const struct kernel *kernel, const
 static void cpu_copy(struct device *device, enum device_lane lane, void *to, const void *from, int64_t bytes)
 {
         assert(lane == DEVICE_HOST_TO_DEVICE || lane == DEVICE_DEVICE_TO_HOST);
-        const struct command command = {.kind = COMMAND_COPY, .copy = {to, from, bytes}};
+        const struct command command = {.kind = COMMAND_COPY, .copy = {to, from, bytes, device_seconds()}};
         enqueue(&cpu_of(device)->lanes[lane], &command);
 }
 
@@ -297,6 +351,7 @@ static void cpu_close(struct device *device)
                 free(cpu->blocks[i]);
         free(cpu->blocks);
         free(cpu->reached);
+        free(cpu->scratch);
         pthread_mutex_destroy(&cpu->reached_mutex);
         free(cpu);
 }
@@ -333,10 +388,16 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 return NULL;
         }
         cpu->base.ops = &ops;
+        pthread_mutex_init(&cpu->reached_mutex, NULL);
+        cpu->scratch = aligned_alloc(MEMORY_ALIGNMENT, CPU_HALF_SCRATCH * sizeof *cpu->scratch);
+        if (!cpu->scratch) {
+                rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for half-precision kernels to work in");
+                cpu_close(&cpu->base);
+                return NULL;
+        }
         const int64_t memory_bytes = device_cpu_memory_bytes();
         cpu->base.limit_bytes[MEMORY_DEVICE] = cpu->base.limit_bytes[MEMORY_HOST] = memory_bytes;
         cpu->base.shared_limit_bytes = memory_bytes;
-        pthread_mutex_init(&cpu->reached_mutex, NULL);
         openblas_set_num_threads(threads);
         for (int i = 0; i < DEVICE_LANES; i++) {
                 const int error = lane_start(&cpu->lanes[i], cpu);

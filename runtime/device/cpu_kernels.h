@@ -16,4 +16,8 @@ cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
 cpu_kernel_fn cpu_squared_norm, cpu_adamw;
 
+/* c (m,n) = op(a) op(b), or added to c, by BLAS; `of` says m, n, k, the transposes and accumulate. */
+void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,
+              int64_t ldc);
+
 #endif

@@ -21,12 +21,12 @@ void cpu_layernorm(const struct kernel *kernel, const struct kernel_args *args)
 {
         real *restrict y = args->p[0], *restrict stats = args->p[1];
         const real *restrict x = args->p[2], *restrict w = args->p[3], *restrict b = args->p[4];
-        const int64_t N = kernel->m, C = kernel->n;
+        const int64_t N = kernel->m, C = kernel->n, rstds = args->ld[0];
         for (int64_t n = 0; n < N; n++, x += C, y += C) {
                 const real mean = row_sum(x, C) / (real)C;
                 const real rstd = (real)(1.0 / sqrt((double)variance(x, C, mean) + epsilon));
                 stats[n] = mean;
-                stats[N + n] = rstd;
+                stats[rstds + n] = rstd;
                 for (int64_t c = 0; c < C; c++)
                         y[c] = (x[c] - mean) * rstd * w[c] + b[c];
         }
@@ -66,9 +66,9 @@ void cpu_layernorm_backward(const struct kernel *kernel, const struct kernel_arg
         real *restrict dx = args->p[0], *restrict dw = args->p[1], *restrict db = args->p[2];
         const real *restrict dy = args->p[3], *restrict x = args->p[4], *restrict stats = args->p[5];
         const real *restrict w = args->p[6];
-        const int64_t N = kernel->m, C = kernel->n;
+        const int64_t N = kernel->m, C = kernel->n, rstds = args->ld[0];
         for (int64_t n = 0; n < N; n++, dx += C, dy += C, x += C) {
-                const real mean = stats[n], rstd = stats[N + n];
+                const real mean = stats[n], rstd = stats[rstds + n];
                 real mean_g, mean_gh;
                 row_gradients(dw, db, dy, x, w, C, mean, rstd, &mean_g, &mean_gh);
                 mean_g /= (real)C;

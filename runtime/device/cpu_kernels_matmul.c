@@ -11,18 +11,19 @@ static blasint blas_int(int64_t value)
         return (blasint)value;
 }
 
-static void product(const struct kernel *kernel, const struct kernel_args *args, const real *a, const real *b,
-                    real *c)
+void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,
+              int64_t ldc)
 {
-        const CBLAS_TRANSPOSE ta = kernel->transpose_a ? CblasTrans : CblasNoTrans;
-        const CBLAS_TRANSPOSE tb = kernel->transpose_b ? CblasTrans : CblasNoTrans;
-        const blasint m = blas_int(kernel->m), n = blas_int(kernel->n), k = blas_int(kernel->k);
-        const blasint lda = blas_int(args->ld[0]), ldb = blas_int(args->ld[1]), ldc = blas_int(args->ld[2]);
-        const real beta = kernel->accumulate ? 1 : 0;
+        const CBLAS_TRANSPOSE ta = of->transpose_a ? CblasTrans : CblasNoTrans;
+        const CBLAS_TRANSPOSE tb = of->transpose_b ? CblasTrans : CblasNoTrans;
+        const blasint m = blas_int(of->m), n = blas_int(of->n), k = blas_int(of->k);
+        const real beta = of->accumulate ? 1 : 0;
 #ifdef RANVIER_DOUBLE
-        cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+        cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, blas_int(lda), b, blas_int(ldb), beta, c,
+                    blas_int(ldc));
 #else
-        cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+        cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, blas_int(lda), b, blas_int(ldb), beta, c,
+                    blas_int(ldc));
 #endif
 }
 
@@ -35,9 +36,9 @@ void cpu_matmul(const struct kernel *kernel, const struct kernel_args *args)
                 for (int64_t j = 0; j < inner; j++) {
                         const real *a = args->p[0], *b = args->p[1];
                         real *c = args->p[2];
-                        product(kernel, args, a + i * args->stride[0][0] + j * args->stride[0][1],
-                                b + i * args->stride[1][0] + j * args->stride[1][1],
-                                c + i * args->stride[2][0] + j * args->stride[2][1]);
+                        cpu_gemm(kernel, a + i * args->stride[0][0] + j * args->stride[0][1], args->ld[0],
+                                 b + i * args->stride[1][0] + j * args->stride[1][1], args->ld[1],
+                                 c + i * args->stride[2][0] + j * args->stride[2][1], args->ld[2]);
                 }
         }
 }

@@ -1,5 +1,5 @@
 /* The optimizer's two kernels: squared norm of the gradients, and AdamW. */
-#include "runtime/device/cpu_kernels.h"
+#include "runtime/device/cpu_half.h"
 #include "runtime/device/cpu_math.h"
 #include "runtime/device/kernels.h"
 
@@ -35,7 +35,8 @@ static struct step step_of(const struct kernel_args *args)
 {
         const double lr = args->scalar[0], beta1 = args->scalar[1], beta2 = args->scalar[2];
         const double step = args->scalar[5];
-        return (struct step){.gradient_scale = (real) * (const double *)args->p[5],
+        const double *gradient_scale = args->p[5];
+        return (struct step){.gradient_scale = gradient_scale ? (real)*gradient_scale : 1,
                              .beta1 = (real)beta1,
                              .beta2 = (real)beta2,
                              .rest1 = (real)(1 - beta1),
@@ -46,8 +47,9 @@ static struct step step_of(const struct kernel_args *args)
                              .shrink = (real)(1 - lr * args->scalar[4])};
 }
 
-static void update(real *restrict p, real *restrict g, real *restrict m, real *restrict v, int64_t n,
-                   const struct step *s, real shrink)
+/* `clear`: leaves the gradients zero. */
+static inline void update(real *restrict p, real *restrict g, real *restrict m, real *restrict v, int64_t n,
+                          const struct step *s, real shrink, bool clear)
 {
         const struct step k = *s; /* a local copy: the stores below cannot touch it */
         for (int64_t i = 0; i < n; i++) {
@@ -62,13 +64,39 @@ static void update(real *restrict p, real *restrict g, real *restrict m, real *r
                 const real root = sqrtf(second);
 #endif
                 p[i] = p[i] * shrink - k.rate * first / (root * k.root_correction + k.epsilon);
-                g[i] = 0;
+                if (clear)
+                        g[i] = 0;
         }
 }
 
-void cpu_adamw(const struct kernel *kernel, const struct kernel_args *args)
+static void update_real(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+                        real shrink)
 {
-        real *p = args->p[0], *g = args->p[1], *m = args->p[2], *v = args->p[3];
+        (void)weights;
+        update(array[0] + at, array[1] + at, array[2] + at, array[3] + at, n, step, shrink, true);
+}
+
+/* In pieces, whose new parameters are still in the first-level cache when they are rounded. */
+static void update_half(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+                        real shrink)
+{
+        enum { PIECE = 1024 };
+        uint16_t *half = weights;
+        for (const int64_t end = at + n; at < end; at += PIECE) {
+                const int64_t count = end - at < PIECE ? end - at : PIECE;
+                update(array[0] + at, array[1] + at, array[2] + at, array[3] + at, count, step, shrink,
+                       false);
+                reals_to_half(half + at, array[0] + at, count);
+        }
+}
+
+typedef void update_fn(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+                       real shrink);
+
+/* Calls `update_range` for each range's part of [offset, offset + m). */
+static void for_ranges(const struct kernel *kernel, const struct kernel_args *args, update_fn *update_range)
+{
+        real *const array[4] = {args->p[0], args->p[1], args->p[2], args->p[3]};
         const struct adamw_range *range = args->p[4];
         const int64_t offset = args->ld[0], end = offset + kernel->m;
         const struct step step = step_of(args);
@@ -76,8 +104,18 @@ void cpu_adamw(const struct kernel *kernel, const struct kernel_args *args)
                 const int64_t stop = range->end < end ? range->end : end;
                 if (stop <= at)
                         continue;
-                const int64_t i = at - offset;
-                update(p + i, g + i, m + i, v + i, stop - at, &step, range->decay ? step.shrink : 1);
+                update_range(array, args->p[6], at - offset, stop - at, &step,
+                             range->decay ? step.shrink : 1);
                 at = stop;
         }
+}
+
+void cpu_adamw(const struct kernel *kernel, const struct kernel_args *args)
+{
+        for_ranges(kernel, args, update_real);
+}
+
+void cpu_half_adamw(const struct kernel *kernel, const struct kernel_args *args)
+{
+        for_ranges(kernel, args, update_half);
 }

@@ -14,9 +14,9 @@ void cpu_softmax(const struct kernel *kernel, const struct kernel_args *args)
 {
         real *restrict s = args->p[0];
         const real scale = (real)args->scalar[0];
-        const int64_t T = kernel->n, rows = kernel->batch * kernel->m;
+        const int64_t T = kernel->n, rows = kernel->batch * kernel->m, first = args->ld[1];
         for (int64_t i = 0; i < rows; i++, s += T) {
-                const int64_t t = i % T, width = whole_lanes(t + 1, T);
+                const int64_t t = (first + i) % T, width = whole_lanes(t + 1, T);
                 for (int64_t j = t + 1; j < width; j++)
                         s[j] = -INFINITY;
                 const real most = row_max(s, width) * scale;
@@ -36,9 +36,9 @@ void cpu_softmax_backward(const struct kernel *kernel, const struct kernel_args 
         real *restrict dp = args->p[0];
         const real *restrict p = args->p[1];
         const real scale = (real)args->scalar[0];
-        const int64_t T = kernel->n, rows = kernel->batch * kernel->m;
+        const int64_t T = kernel->n, rows = kernel->batch * kernel->m, first = args->ld[1];
         for (int64_t i = 0; i < rows; i++, dp += T, p += T) {
-                const int64_t t = i % T;
+                const int64_t t = (first + i) % T;
                 const real sum = row_dot(dp, p, t + 1);
                 for (int64_t j = 0; j <= t; j++)
                         dp[j] = scale * p[j] * (dp[j] - sum);

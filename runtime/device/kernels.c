@@ -62,7 +62,7 @@ void kernels_layernorm(struct device *device, void *y, real *stats, const void *
                        const void *b, int64_t N, int64_t C)
 {
         launch(device, (struct kernel){.kind = KERNEL_LAYERNORM, .m = N, .n = C},
-               &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}});
+               &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}, .ld = {N}});
 }
 
 void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void *db, const void *dy,
@@ -75,7 +75,8 @@ void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void 
                                .part = PART_BOTH,
                                .m = N,
                                .n = C},
-               &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w}});
+               &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w},
+                                     .ld = {N}});
 }
 
 void kernels_bias(struct device *device, void *y, const void *b, int64_t m, int64_t n)

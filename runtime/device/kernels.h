@@ -4,9 +4,11 @@
  *
  * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
  * of the function's parameters, shapes are in struct kernel. Besides: matmul has ld and stride of a, b, c (ld
- * never 0) and inner; the embedding kernels have T in ld[0]; softmax and cross-entropy have their scale in
- * scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in scalar[0..5],
- * and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in scalar[0].
+ * never 0) and inner; the embedding kernels have T in ld[0], LayerNorm the elements from a row's mean to its
+ * rstd; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and cross-entropy have their scale
+ * in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in
+ * scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in
+ * scalar[0].
  *
  * A tensor is a `void *`: elements are fp16 if the device says so (device->half), else `real`. Sums are made
  * in fp32 (double for the norm and the loss) in either case. */

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool same_bytes(const struct run *p, const struct run *m)
+{
+        return memcmp(&p->bytes, &m->bytes, sizeof p->bytes) == 0;
+}
+
 int compare_summarize(const struct run *runs, int count, struct compare_summary *summary,
                       struct rv_error_info *err)
 {
@@ -22,7 +27,7 @@ int compare_summarize(const struct run *runs, int count, struct compare_summary 
                         summary->worst_percent = errors[i];
                         summary->worst = i;
                 }
-                summary->exact += memcmp(p->by_category, m->by_category, sizeof p->by_category) == 0;
+                summary->exact += same_bytes(p, m);
         }
         summary->median_percent = report_quantile(errors, pairs, 0.5);
         free(errors);
@@ -54,22 +59,36 @@ static void print_seconds(FILE *out, const char *name, double predicted, double 
 
 static void print_bytes(FILE *out, const char *name, int64_t predicted, int64_t measured)
 {
-        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT] = "exact";
-        if (predicted != measured)
+        char a[REPORT_TEXT], b[REPORT_TEXT], c[2 * REPORT_TEXT] = "exact", percent[REPORT_TEXT];
+        if (predicted != measured && measured != 0)
+                snprintf(c, sizeof c, "%+lld B, %s", (long long)(predicted - measured),
+                         error_text(percent, (double)predicted, (double)measured));
+        else if (predicted != measured)
                 snprintf(c, sizeof c, "%+lld B", (long long)(predicted - measured));
         print_row(out, name, report_bytes(a, (double)predicted), report_bytes(b, (double)measured), c);
 }
 
-static void print_memory(const struct run *p, const struct run *m, FILE *out)
+/* Categories that both have no bytes in are left out. */
+static void print_categories(const struct run *p, const struct run *m, enum memory_space space, FILE *out)
 {
-        print_bytes(out, "device memory", p->device_peak_bytes, m->device_peak_bytes);
         for (int c = 0; c < MEMORY_CATEGORIES; c++) {
                 char name[REPORT_TEXT];
                 snprintf(name, sizeof name, "  %s", memory_category_name((enum memory_category)c));
-                if (p->by_category[c] || m->by_category[c])
-                        print_bytes(out, name, p->by_category[c], m->by_category[c]);
+                if (p->bytes.in[space][c] || m->bytes.in[space][c])
+                        print_bytes(out, name, p->bytes.in[space][c], m->bytes.in[space][c]);
         }
+}
+
+static void print_memory(const struct run *p, const struct run *m, FILE *out)
+{
+        int64_t host_predicted = memory_total(&p->bytes, MEMORY_HOST),
+                host_measured = memory_total(&m->bytes, MEMORY_HOST);
+        print_bytes(out, "peak device bytes", p->device_peak_bytes, m->device_peak_bytes);
+        print_categories(p, m, MEMORY_DEVICE, out);
         print_bytes(out, "all devices", p->device_total_bytes, m->device_total_bytes);
+        if (host_predicted || host_measured)
+                print_bytes(out, "host bytes", host_predicted, host_measured);
+        print_categories(p, m, MEMORY_HOST, out);
 }
 
 void compare_print_pair(const struct run *p, const struct run *m, FILE *out)
@@ -116,7 +135,7 @@ void compare_print_all(const struct run *runs, int count, const struct compare_s
                 char grid[REPORT_TEXT], a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT], d[REPORT_TEXT];
                 char memory[REPORT_TEXT] = "exact";
                 snprintf(grid, sizeof grid, "%d x %d", m->pp, m->dp);
-                if (memcmp(p->by_category, m->by_category, sizeof p->by_category) != 0)
+                if (!same_bytes(p, m))
                         snprintf(memory, sizeof memory, "%+lld B",
                                  (long long)(p->device_peak_bytes - m->device_peak_bytes));
                 fprintf(out, "%-*s  %7s  %5d  %5lld  %-8s  %10s  %10s  %+6.2f %%  %13s  %13s  %10s\n", width,
@@ -139,8 +158,10 @@ static void write_csv_row(const struct run *p, const struct run *m, FILE *out)
                 p->median, m->median, m->p10, m->p90, runs_error_percent(p->median, m->median),
                 p->tokens_per_second, m->tokens_per_second, (long long)p->device_peak_bytes,
                 (long long)m->device_peak_bytes);
-        for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                fprintf(out, ",%lld,%lld", (long long)p->by_category[c], (long long)m->by_category[c]);
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                        fprintf(out, ",%lld,%lld", (long long)p->bytes.in[space][c],
+                                (long long)m->bytes.in[space][c]);
         fputc('\n', out);
 }
 
@@ -154,10 +175,13 @@ int compare_write_csv(const struct run *runs, int count, const char *path, struc
                 "model,pp,dp,micro_batch_size,batch_size,seq_len,schedule,predicted_seconds,measured_seconds,"
                 "measured_p10_seconds,measured_p90_seconds,error_percent,predicted_tokens_per_second,"
                 "measured_tokens_per_second,predicted_device_peak_bytes,measured_device_peak_bytes");
-        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
-                const char *name = memory_category_name((enum memory_category)c);
-                fprintf(writer.stream, ",predicted_%s_bytes,measured_%s_bytes", name, name);
-        }
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                        const char *where = space == MEMORY_HOST ? "host_" : "";
+                        const char *name = memory_category_name((enum memory_category)c);
+                        fprintf(writer.stream, ",predicted_%s%s_bytes,measured_%s%s_bytes", where, name,
+                                where, name);
+                }
         fputc('\n', writer.stream);
         for (int i = 0; i < count; i += 2)
                 write_csv_row(&runs[i], &runs[i + 1], writer.stream);

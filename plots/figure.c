@@ -77,6 +77,23 @@ void figure_number(struct figure *figure, const char *variable, double value)
         fprintf(figure->settings_stream, "%s=%.17g;", variable, value);
 }
 
+double figure_tokens_unit(struct figure *figure, double most)
+{
+        double unit = most >= 2e6 ? 1e6 : most >= 2e3 ? 1e3 : 1;
+        figure_text(figure, "unit",
+                    unit == 1e6   ? "million tokens a second"
+                    : unit == 1e3 ? "thousand tokens a second"
+                                  : "tokens a second");
+        return unit;
+}
+
+double figure_bytes_unit(struct figure *figure, int64_t most)
+{
+        bool gibibytes = most >= INT64_C(1) << 30;
+        figure_text(figure, "unit", gibibytes ? "GiB" : "MiB");
+        return gibibytes ? 1073741824.0 : 1048576.0;
+}
+
 void figure_abandon(struct figure *figure)
 {
         if (figure->data)

@@ -1,13 +1,53 @@
 #include "plots/figure.h"
 #include "plots/figures.h"
 
+#include "runtime/engine/report.h"
+
+#include <string.h>
+
 static void name_bar(struct figure *figure, const struct run *run, int bar)
 {
         char variable[32], value[160];
         snprintf(variable, sizeof variable, "bar_%d", bar);
-        snprintf(value, sizeof value, "%s, pp %d × dp %d|%s, micro-batch %d, %s", run->gpt.name, run->pp,
-                 run->dp, run->schedule, run->micro_batch_size, run->simulated ? "simulated" : "measured");
+        snprintf(value, sizeof value, "%s, pp %d × dp %d|%s, micro-batch %d, %s%s", run->gpt.name, run->pp,
+                 run->dp, run->schedule, run->micro_batch_size, run->offload ? "offload, " : "",
+                 run->simulated ? "simulated" : "measured");
         figure_text(figure, variable, value);
+}
+
+/* A row a report: the bytes of every category in `unit`, their sum, its text (none if there are none). */
+static void write_bars(const struct run *runs, int count, enum memory_space space, bool name_space,
+                       double unit, FILE *data)
+{
+        for (int i = 0; i < count; i++) {
+                char text[REPORT_TEXT];
+                int64_t sum = space == MEMORY_DEVICE ? runs[i].device_peak_bytes
+                                                     : memory_total(&runs[i].bytes, space);
+                for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                        fprintf(data, "%.9g ", (double)runs[i].bytes.in[space][c] / unit);
+                fprintf(data, "%.9g \"%s%s%s\"\n", (double)sum / unit,
+                        sum ? report_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
+                        sum && name_space ? memory_space_name(space) : "");
+        }
+        fprintf(data, "\n\n");
+}
+
+/* The variables categories (how many columns), used (the numbers, from 1, of those that any report has bytes
+ * in) and category_1 ... (names). */
+static void name_categories(struct figure *figure, const struct run *runs, int count)
+{
+        char used[4 * MEMORY_CATEGORIES] = "", variable[32];
+        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
+                int64_t bytes = 0;
+                for (int i = 0; i < count; i++)
+                        bytes |= runs[i].bytes.in[MEMORY_DEVICE][c] | runs[i].bytes.in[MEMORY_HOST][c];
+                if (bytes)
+                        sprintf(used + strlen(used), "%d ", c + 1);
+                snprintf(variable, sizeof variable, "category_%d", c + 1);
+                figure_text(figure, variable, memory_category_name((enum memory_category)c));
+        }
+        figure_text(figure, "used", used);
+        figure_number(figure, "categories", MEMORY_CATEGORIES);
 }
 
 int figures_memory(const char *out, const struct run *runs, int count, struct rv_error_info *err)
@@ -16,27 +56,20 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
         int rc = figure_open(&figure, "memory", out, err);
         if (rc)
                 return rc;
-        int64_t most = 1, used[MEMORY_CATEGORIES] = {0};
-        for (int i = 0; i < count; i++)
-                most = runs[i].device_peak_bytes > most ? runs[i].device_peak_bytes : most;
-        bool gibibytes = most >= INT64_C(1) << 30;
-        double unit = gibibytes ? 1073741824.0 : 1048576.0;
+        int64_t most = 1, most_host = 0;
         for (int i = 0; i < count; i++) {
+                int64_t host = memory_total(&runs[i].bytes, MEMORY_HOST);
+                most = runs[i].device_peak_bytes > most ? runs[i].device_peak_bytes : most;
+                most_host = host > most_host ? host : most_host;
                 name_bar(&figure, &runs[i], i + 1);
-                for (int c = 0; c < MEMORY_CATEGORIES; c++) {
-                        used[c] += runs[i].by_category[c];
-                        fprintf(figure.data, "%.9g ", (double)runs[i].by_category[c] / unit);
-                }
-                fprintf(figure.data, "%.9g\n", (double)runs[i].device_peak_bytes / unit);
         }
-        for (int c = 0; c < MEMORY_CATEGORIES; c++) {
-                char variable[32];
-                snprintf(variable, sizeof variable, "category_%d", c + 1);
-                figure_text(&figure, variable, used[c] ? memory_category_name((enum memory_category)c) : "");
-        }
-        figure_number(&figure, "categories", MEMORY_CATEGORIES);
+        most = most_host > most ? most_host : most;
+        double unit = figure_bytes_unit(&figure, most);
+        write_bars(runs, count, MEMORY_DEVICE, most_host > 0, unit, figure.data);
+        write_bars(runs, count, MEMORY_HOST, true, unit, figure.data);
+        name_categories(&figure, runs, count);
         figure_number(&figure, "bars", count);
+        figure_number(&figure, "host", most_host > 0);
         figure_number(&figure, "most", (double)most / unit);
-        figure_text(&figure, "unit", gibibytes ? "GiB" : "MiB");
         return figure_draw(&figure, err);
 }

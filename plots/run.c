@@ -47,29 +47,52 @@ static int read_plan(struct run *run, struct rv_error_info *err)
                         return rc;
                 *counts[i].value = (int)number;
         }
+        run->offload = json_is_true(json_object_get(plan, "offload"));
         run->schedule = need_text(run, plan, "schedule", err);
         if (!run->schedule)
                 return RV_EINPUT;
         return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
 }
 
-static int read_memory(struct run *run, struct rv_error_info *err)
+enum { MOST_BYTES_LOG2 = 60 };
+
+/* Categories that reports of version 0.1.0 did not have yet may be missing, and are then 0. */
+static int read_categories(struct run *run, const json_t *categories, enum memory_space space,
+                           struct rv_error_info *err)
 {
-        const int64_t most = INT64_C(1) << 60;
-        const json_t *memory = need_object(run, run->document, "memory", err);
-        const json_t *categories = memory ? need_object(run, memory, "by_category", err) : NULL;
-        if (!categories)
-                return RV_EINPUT;
         for (int c = 0; c < MEMORY_CATEGORIES; c++) {
                 const char *name = memory_category_name((enum memory_category)c);
-                int rc = file_need_int(run->path, categories, name, 0, most, &run->by_category[c], err);
+                if ((c == MEMORY_MASTER || c == MEMORY_BUCKETS) && !json_object_get(categories, name))
+                        continue;
+                int rc = file_need_int(run->path, categories, name, 0, INT64_C(1) << MOST_BYTES_LOG2,
+                                       &run->bytes.in[space][c], err);
                 if (rc)
                         return rc;
         }
-        int rc = file_need_int(run->path, memory, "device_peak_bytes", 0, most, &run->device_peak_bytes, err);
-        if (rc)
-                return rc;
-        return file_need_int(run->path, memory, "device_total_bytes", 0, most, &run->device_total_bytes, err);
+        return 0;
+}
+
+/* So may host memory. */
+static int read_memory(struct run *run, struct rv_error_info *err)
+{
+        const int64_t most = INT64_C(1) << MOST_BYTES_LOG2;
+        const json_t *memory = need_object(run, run->document, "memory", err);
+        const json_t *device = memory ? need_object(run, memory, "by_category", err) : NULL;
+        if (!device)
+                return RV_EINPUT;
+        int rc = read_categories(run, device, MEMORY_DEVICE, err);
+        const json_t *known = json_object_get(memory, "host_by_category");
+        if (rc == 0 && known && !json_is_null(known)) {
+                const json_t *host = need_object(run, memory, "host_by_category", err);
+                rc = host ? read_categories(run, host, MEMORY_HOST, err) : RV_EINPUT;
+        }
+        if (rc == 0)
+                rc = file_need_int(run->path, memory, "device_peak_bytes", 0, most, &run->device_peak_bytes,
+                                   err);
+        if (rc == 0)
+                rc = file_need_int(run->path, memory, "device_total_bytes", 0, most, &run->device_total_bytes,
+                                   err);
+        return rc;
 }
 
 static int read_times(struct run *run, struct rv_error_info *err)

@@ -12,11 +12,13 @@ struct run {
         int pp, dp, tp, micro_batch_size, seq_len;
         int64_t batch_size;
         const char *schedule;
+        bool offload;            /* false in reports that do not say */
         double median, p10, p90; /* seconds a batch */
         double tokens_per_second;
         double percent_of_peak; /* NAN: not known */
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
-        int64_t device_peak_bytes, device_total_bytes, by_category[MEMORY_CATEGORIES];
+        int64_t device_peak_bytes, device_total_bytes;
+        struct memory_bytes bytes; /* of the rank with most device bytes */
 };
 
 /* Reads `count` reports into a new array, or returns NULL with a sentence. `paths` must outlive it. */

@@ -23,8 +23,8 @@ big = points(16); small = points(11); tiny = points(8.5)
 blue = 0x0072B2; orange = 0xE69F00; green = 0x009E73; red = 0xD55E00
 sky = 0x56B4E9; purple = 0xCC79A7; yellow = 0xF0E442; grey = 0x8A8F98
 ink = 0x2B2F36; pale = 0xE4E7EB
-array palette_colours[8] = [blue, orange, green, red, purple, sky, yellow, grey]
-colour(i) = palette_colours[(int(i) - 1) % 8 + 1]
+array palette_colours[9] = [blue, orange, green, red, purple, sky, yellow, grey, ink]
+colour(i) = palette_colours[(int(i) - 1) % 9 + 1]
 array point_shapes[6] = [7, 5, 9, 11, 13, 15]
 shape(i) = point_shapes[(int(i) - 1) % 6 + 1]
 
@@ -35,3 +35,8 @@ set key textcolor rgb ink spacing 1.25 samplen 2
 set title textcolor rgb ink offset 0,0.4 font big
 set xlabel textcolor rgb ink
 set ylabel textcolor rgb ink
+
+# Operations of a trace, in the order of enum look (plots/traced.h).
+array look_colours[10] = [blue, orange, green, purple, 0x6C7A89, yellow, sky, red, ink, 0xC9CED6]
+array look_names[10] = ["forward", "backward", "optimizer", "all-reduce", "message", "load", "fetch", "write back", \
+                         "activations", "waiting"]

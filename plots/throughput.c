@@ -51,19 +51,6 @@ static void write_series(struct figure *figure, const struct run *runs, int coun
         fprintf(figure->data, "\n\n");
 }
 
-static double choose_unit(struct figure *figure, const struct run *runs, int count)
-{
-        double most = 0;
-        for (int i = 0; i < count; i++)
-                most = fmax(most, runs[i].tokens_per_second);
-        double unit = most >= 2e6 ? 1e6 : most >= 2e3 ? 1e3 : 1;
-        figure_text(figure, "unit",
-                    unit == 1e6   ? "million tokens a second"
-                    : unit == 1e3 ? "thousand tokens a second"
-                                  : "tokens a second");
-        return unit;
-}
-
 static int write_all(struct figure *figure, const struct run *runs, int count, struct rv_error_info *err)
 {
         const struct run **sorted = malloc((size_t)count * sizeof(*sorted));
@@ -71,7 +58,10 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                 return rv_fail(err, RV_ESYSTEM, "out of memory for %d reports", count);
         int series = 0, fewest = gpus(&runs[0]), most = fewest;
         bool peak_known = false;
-        double unit = choose_unit(figure, runs, count);
+        double most_tokens = 0;
+        for (int i = 0; i < count; i++)
+                most_tokens = fmax(most_tokens, runs[i].tokens_per_second);
+        double unit = figure_tokens_unit(figure, most_tokens);
         for (int i = 0; i < count; i++) {
                 bool seen = false;
                 for (int j = 0; j < i; j++)

@@ -14,7 +14,7 @@
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
 /* Keys of options, which have no short forms. */
-enum { KEY_PLOT = 0x100, KEY_CSV, KEY_MAX_MEDIAN, KEY_MAX_WORST, KEY_BATCH };
+enum { KEY_PLOT = 0x100, KEY_CSV, KEY_MAX_MEDIAN, KEY_MAX_WORST, KEY_BATCH, KEY_RANK };
 
 static int complain(const char *command, const struct rv_error_info *err)
 {
@@ -169,27 +169,30 @@ static int command_compare(int argc, char **argv)
 }
 
 struct plot_options {
-        struct words words; /* FIGURE OUT INPUT... */
-        int64_t batch;      /* -1: not given */
+        struct words words;  /* FIGURE OUT INPUT... */
+        int64_t batch, rank; /* -1: not given */
 };
 
 static error_t plot_parser(int key, char *text, struct argp_state *state)
 {
         struct plot_options *o = state->input;
+        struct rv_error_info *err = options_error(state);
         switch (key) {
         case ARGP_KEY_ARG:
                 return add_word(&o->words, text);
         case KEY_BATCH:
-                return options_parse_int("--batch", text, 0, 1 << 30, &o->batch, options_error(state))
-                               ? EINVAL
-                               : 0;
+                return options_parse_int("--batch", text, 0, 1 << 30, &o->batch, err) ? EINVAL : 0;
+        case KEY_RANK:
+                return options_parse_int("--rank", text, 0, 1 << 30, &o->rank, err) ? EINVAL : 0;
         default:
                 return ARGP_ERR_UNKNOWN;
         }
 }
 
 static const struct argp_option plot_options_list[] = {
-        {"batch", KEY_BATCH, "K", 0, "timeline: which batch (default: the one in the middle)", 0},
+        {"batch", KEY_BATCH, "K", 0, "timeline, optimizer: which batch (default: the one in the middle)", 0},
+        {"rank", KEY_RANK, "R", 0, "optimizer: which rank (default: where the optimizer phase is longest)",
+         0},
         {0},
 };
 
@@ -202,15 +205,47 @@ static const struct argp plot_argp = {
                "                      batch with the diagonal and a band of 5 %\n"
                "  throughput          reports: tokens a second and percent of peak by\n"
                "                      number of GPUs, a line a model and world\n"
-               "  memory              reports: device memory by category, a bar each\n"
+               "  memory              reports: device and host memory by category, a bar\n"
+               "                      each\n"
                "  timeline            one trace (--trace of train or simulate): who did\n"
                "                      what when in one batch\n"
+               "  optimizer           one trace: the end of one batch on one rank, with\n"
+               "                      all-reduce, fetch, update and write back\n"
                "  loss                CSV files of train: train and validation loss\n"
+               "  sweep-throughput    the CSV of sweep: tokens a second and percent of\n"
+               "                      peak of the best plans, with and without offloading\n"
+               "  sweep-memory        the CSV of sweep: device memory of the best plans\n"
                "\nExamples:\n"
+               "  ranvier plot predicted-measured errors.png p1.json m1.json p2.json m2.json\n"
+               "  ranvier plot throughput throughput.png 48.json 96.json 192.json\n"
+               "  ranvier plot memory memory.png predicted.json measured.json\n"
                "  ranvier plot timeline batch.svg trace.json --batch 3\n"
-               "  ranvier plot memory memory.png predicted.json measured.json\n"};
+               "  ranvier plot optimizer optimizer.png trace.json --batch 3 --rank 0\n"
+               "  ranvier plot loss loss.svg loss.csv\n"
+               "  ranvier plot sweep-throughput sweep.png sweep.csv\n"
+               "  ranvier plot sweep-memory sweep-memory.svg sweep.csv\n"};
 
-static int plot_pairs(const char *out, const struct run *runs, int count, struct rv_error_info *err)
+/* What a figure is drawn from. */
+struct inputs {
+        char *const *paths;
+        int count;
+        int batch, rank; /* -1: not given */
+};
+
+static int draw_reports(const char *out, const struct inputs *in,
+                        int (*draw)(const char *out, const struct run *runs, int count,
+                                    struct rv_error_info *err),
+                        struct rv_error_info *err)
+{
+        struct run *runs = runs_read(in->paths, in->count, err);
+        if (!runs)
+                return err->code;
+        int rc = draw(out, runs, in->count, err);
+        runs_free(runs, in->count);
+        return rc;
+}
+
+static int draw_pairs(const char *out, const struct run *runs, int count, struct rv_error_info *err)
 {
         for (int i = 0; i < count; i += 2)
                 if (runs_check_pair(&runs[i], &runs[i + 1], err))
@@ -218,73 +253,118 @@ static int plot_pairs(const char *out, const struct run *runs, int count, struct
         return figures_predicted_measured(out, runs, count, err);
 }
 
-/* Figures that are drawn from reports. */
-static const struct report_figure {
-        const char *name;
-        int (*draw)(const char *out, const struct run *runs, int count, struct rv_error_info *err);
-        bool pairs;
-} report_figures[] = {
-        {"predicted-measured", plot_pairs, true},
-        {"throughput", figures_throughput, false},
-        {"memory", figures_memory, false},
-};
-
-static int plot_reports(const struct report_figure *figure, const char *out, char **inputs, int count,
-                        struct rv_error_info *err)
+static int plot_predicted_measured(const char *out, const struct inputs *in, struct rv_error_info *err)
 {
-        if (figure->pairs && count % 2)
-                return rv_fail(err, RV_EINPUT, "%s takes pairs of reports, PREDICTED MEASURED; there %s %d",
-                               figure->name, count == 1 ? "is" : "are", count);
-        struct run *runs = runs_read(inputs, count, err);
-        if (!runs)
-                return err->code;
-        int rc = figure->draw(out, runs, count, err);
-        runs_free(runs, count);
-        return rc;
+        if (in->count % 2)
+                return rv_fail(err, RV_EINPUT,
+                               "predicted-measured takes pairs of reports, PREDICTED MEASURED; there %s %d",
+                               in->count == 1 ? "is" : "are", in->count);
+        return draw_reports(out, in, draw_pairs, err);
+}
+
+static int plot_throughput(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return draw_reports(out, in, figures_throughput, err);
+}
+
+static int plot_memory(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return draw_reports(out, in, figures_memory, err);
+}
+
+static int plot_timeline(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_timeline(out, in->paths[0], in->batch, err);
+}
+
+static int plot_optimizer(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_optimizer(out, in->paths[0], in->batch, in->rank, err);
+}
+
+static int plot_loss(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_loss(out, in->paths, in->count, err);
+}
+
+static int plot_sweep_throughput(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_sweep_throughput(out, in->paths[0], err);
+}
+
+static int plot_sweep_memory(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_sweep_memory(out, in->paths[0], err);
+}
+
+static const struct kind {
+        const char *name;
+        const char *only; /* what its one input is; NULL: it takes several */
+        bool has_batches, has_ranks;
+        int (*draw)(const char *out, const struct inputs *in, struct rv_error_info *err);
+} kinds[] = {
+        {"predicted-measured", NULL, false, false, plot_predicted_measured},
+        {"throughput", NULL, false, false, plot_throughput},
+        {"memory", NULL, false, false, plot_memory},
+        {"timeline", "trace", true, false, plot_timeline},
+        {"optimizer", "trace", true, true, plot_optimizer},
+        {"loss", NULL, false, false, plot_loss},
+        {"sweep-throughput", "CSV file of ranvier sweep", false, false, plot_sweep_throughput},
+        {"sweep-memory", "CSV file of ranvier sweep", false, false, plot_sweep_memory},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* NULL with a sentence that names all figures. */
+static const struct kind *find_kind(const char *name, struct rv_error_info *err)
+{
+        char names[256] = "";
+        for (int i = 0; i < KINDS; i++) {
+                if (name && strcmp(name, kinds[i].name) == 0)
+                        return &kinds[i];
+                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                         kinds[i].name);
+        }
+        if (name)
+                rv_fail(err, RV_EINPUT, "figure '%s' is not known; there are %s", name, names);
+        else
+                rv_fail(err, RV_EINPUT, "FIGURE is missing; there are %s", names);
+        return NULL;
 }
 
 static int plot(const struct plot_options *o, struct rv_error_info *err)
 {
-        const char *name = o->words.count ? o->words.list[0] : NULL;
-        bool timeline = name && strcmp(name, "timeline") == 0, loss = name && strcmp(name, "loss") == 0;
-        const struct report_figure *figure = NULL;
-        for (size_t i = 0; name && i < sizeof report_figures / sizeof *report_figures; i++)
-                if (strcmp(name, report_figures[i].name) == 0)
-                        figure = &report_figures[i];
-        if (!name)
-                return rv_fail(err, RV_EINPUT,
-                               "FIGURE is missing; there are predicted-measured, throughput, memory, "
-                               "timeline, loss");
-        if (!timeline && !loss && !figure)
-                return rv_fail(err, RV_EINPUT,
-                               "figure '%s' is not known; there are predicted-measured, throughput, memory, "
-                               "timeline, "
-                               "loss",
-                               name);
+        const struct kind *kind = find_kind(o->words.count ? o->words.list[0] : NULL, err);
+        if (!kind)
+                return err->code;
         if (o->words.count < 3)
                 return rv_fail(err, RV_EINPUT,
                                "%s needs a file to write and at least one to read: ranvier plot %s OUT "
                                "INPUT...",
-                               name, name);
+                               kind->name, kind->name);
         const char *out = o->words.list[1];
-        char **inputs = o->words.list + 2;
-        int count = o->words.count - 2;
-        if (o->batch >= 0 && !timeline)
-                return rv_fail(err, RV_EINPUT, "--batch is for the timeline; %s has no batches", name);
-        if (timeline && count > 1)
-                return rv_fail(err, RV_EINPUT, "timeline takes one trace; there are %d", count);
+        const struct inputs in = {.paths = o->words.list + 2,
+                                  .count = o->words.count - 2,
+                                  .batch = (int)o->batch,
+                                  .rank = (int)o->rank};
+        if (in.batch >= 0 && !kind->has_batches)
+                return rv_fail(err, RV_EINPUT, "--batch is for timeline and optimizer; %s has no batches",
+                               kind->name);
+        if (in.rank >= 0 && !kind->has_ranks)
+                return rv_fail(err, RV_EINPUT, "--rank is for optimizer; %s does not show one rank",
+                               kind->name);
+        if (kind->only && in.count > 1)
+                return rv_fail(err, RV_EINPUT, "%s takes one %s; there are %d", kind->name, kind->only,
+                               in.count);
         const struct file_use output = {"OUT", out, true};
         if (figure_check(out, err) || check_outputs(&output, 1, &o->words, 2, err))
                 return err->code;
-        if (timeline)
-                return figures_timeline(out, inputs[0], (int)o->batch, err);
-        return loss ? figures_loss(out, inputs, count, err) : plot_reports(figure, out, inputs, count, err);
+        return kind->draw(out, &in, err);
 }
 
 static int command_plot(int argc, char **argv)
 {
         struct rv_error_info err = {0};
-        struct plot_options o = {.batch = -1};
+        struct plot_options o = {.batch = -1, .rank = -1};
         char *list[4096];
         o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
         int rc = options_parse(&plot_argp, argc, argv, &o, false, &err);

@@ -1,5 +1,6 @@
 #include "plots/figure.h"
 #include "plots/figures.h"
+#include "plots/traced.h"
 
 #include "runtime/engine/trace.h"
 
@@ -13,32 +14,6 @@ enum {
         MOST_ROWS = 64
 };
 
-/* What a box is coloured as; plots/timeline.gp names them. */
-enum group { FORWARD = 1, BACKWARD, OPTIMIZER, ALLREDUCE, MESSAGE, LOAD, WAITING };
-
-static enum group group_of(enum op_kind kind)
-{
-        switch (kind) {
-        case OP_FORWARD:
-                return FORWARD;
-        case OP_BACKWARD:
-                return BACKWARD;
-        case OP_NORM:
-        case OP_UPDATE:
-                return OPTIMIZER;
-        case OP_ALLREDUCE:
-        case OP_REDUCE_SCALARS:
-                return ALLREDUCE;
-        case OP_SEND_ACTIVATION:
-        case OP_SEND_GRADIENT:
-                return MESSAGE;
-        case OP_LOAD:
-                return LOAD;
-        default: /* receives last from when they are posted */
-                return WAITING;
-        }
-}
-
 /* Which records are drawn, and where. */
 struct view {
         int batch, ranks, pp;
@@ -47,29 +22,14 @@ struct view {
         double height;     /* of all rows */
 };
 
-static int choose_batch(const struct trace *trace, const char *path, int batch, struct view *view,
-                        struct rv_error_info *err)
+static void find_span(const struct trace *trace, struct view *view)
 {
-        if (trace->count == 0)
-                return rv_fail(err, RV_EINPUT, "%s: the trace has no operations", path);
-        int first = trace->records[0].batch, last = first;
-        for (int64_t i = 0; i < trace->count; i++) {
-                const struct trace_record *r = &trace->records[i];
-                first = r->batch < first ? r->batch : first;
-                last = r->batch > last ? r->batch : last;
-                view->ranks = r->rank >= view->ranks ? r->rank + 1 : view->ranks;
-        }
-        view->batch = batch < 0 ? first + (last - first) / 2 : batch;
         view->begin = INFINITY;
         for (int64_t i = 0; i < trace->count; i++)
                 if (trace->records[i].batch == view->batch) {
                         view->begin = fmin(view->begin, trace->records[i].start);
                         view->end = fmax(view->end, trace->records[i].end);
                 }
-        if (view->begin == INFINITY)
-                return rv_fail(err, RV_EINPUT, "%s: has no batch %d; its batches go from %d to %d", path,
-                               view->batch, first, last);
-        return 0;
 }
 
 static bool lane_shown(const struct view *view, int rank, enum op_lane lane)
@@ -108,16 +68,17 @@ static int place_rows(const struct trace *trace, struct view *view, struct rv_er
         return 0;
 }
 
-/* Boxes: begin, end (ms), top, bottom, group, text. A micro-batch's number is written where it fits. */
-static void write_boxes(const struct trace *trace, const struct view *view, FILE *data)
+/* Boxes: begin, end (ms), top, bottom, look, text. A micro-batch's number is written where it fits. */
+static void write_boxes(const struct trace *trace, const struct view *view, bool used[LOOKS], FILE *data)
 {
         for (int64_t i = 0; i < trace->count; i++) {
                 const struct trace_record *r = &trace->records[i];
                 double row = r->batch == view->batch ? view->row[(size_t)r->rank * LANES + r->lane] : -1;
                 if (row < 0)
                         continue;
-                enum group group = group_of(r->kind);
-                double half = r->lane == LANE_COMPUTE ? 0.42 : group == WAITING ? 0.08 : 0.16;
+                enum look look = traced_look(r->kind);
+                used[look] = true;
+                double half = r->lane == LANE_COMPUTE ? 0.42 : look == LOOK_WAITING ? 0.08 : 0.16;
                 char text[16] = "";
                 double share = (r->end - r->start) / (view->end - view->begin);
                 if (r->micro_batch >= 0 && r->lane == LANE_COMPUTE &&
@@ -125,7 +86,7 @@ static void write_boxes(const struct trace *trace, const struct view *view, FILE
                     view->height <= 24)
                         snprintf(text, sizeof text, "%d", r->micro_batch);
                 fprintf(data, "%.6f %.6f %.4f %.4f %d \"%s\"\n", (r->start - view->begin) * 1e3,
-                        (r->end - view->begin) * 1e3, row - half, row + half, (int)group, text);
+                        (r->end - view->begin) * 1e3, row - half, row + half, (int)look, text);
         }
         fprintf(data, "\n\n");
 }
@@ -152,7 +113,9 @@ static int draw(const struct trace *trace, const struct view *view, const char *
         int rc = figure_open(&figure, "timeline", out, err);
         if (rc)
                 return rc;
-        write_boxes(trace, view, figure.data);
+        bool used[LOOKS] = {false};
+        write_boxes(trace, view, used, figure.data);
+        traced_legend(&figure, used);
         write_labels(view, figure.data);
         char title[160];
         snprintf(title, sizeof title, "Batch %d of a %s run, %d rank%s%s", view->batch,
@@ -162,7 +125,6 @@ static int draw(const struct trace *trace, const struct view *view, const char *
         figure_text(&figure, "heading", title);
         figure_number(&figure, "rows", view->height);
         figure_number(&figure, "milliseconds", (view->end - view->begin) * 1e3);
-        figure_number(&figure, "all_lanes", view->ranks <= ALL_LANES_UP_TO);
         return figure_draw(&figure, err);
 }
 
@@ -174,7 +136,8 @@ int figures_timeline(const char *out, const char *path, int batch, struct rv_err
         if (rc)
                 return rc;
         view.pp = trace.pp;
-        rc = choose_batch(&trace, path, batch, &view, err);
+        rc = traced_choose_batch(&trace, path, batch, &view.batch, &view.ranks, err);
+        find_span(&trace, &view);
         if (rc == 0)
                 rc = place_rows(&trace, &view, err);
         if (rc == 0)

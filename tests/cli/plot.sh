@@ -33,13 +33,15 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..21"
+echo "1..36"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
 check "several pairs are shown as a row each, with the median and the worst error"
 golden compare-all.csv <all.csv
 check "the CSV holds every figure of every pair"
+"$plot" compare predicted-offload.json measured-offload.json | golden compare-offload.txt
+check "both memories are shown by category, and what is 0 on both sides is not"
 { "$plot" compare --help && "$plot" plot --help; } | golden plot-help.txt
 check "help names every figure and what it takes"
 {
@@ -68,6 +70,27 @@ head -c 5000 trace.json >truncated-trace.json
 printf 'step,loss\n0,1\n' >wrong-columns.csv
 { head -1 loss.csv; echo '0,5.1,,0.1,1,1'; echo '1,lots,,0.1,1,1'; } >wrong-number.csv
 head -1 loss.csv >no-steps.csv
+sed '/"host_by_category"/,/}/s/"master": /"master": -/' measured-offload.json >negative-host.json
+sed 's/"host_by_category": {/"host_by_category": 0, "x": {/' measured-offload.json >no-host.json
+sed 's/"host_by_category": {/"host_by_category": null, "x": {/' measured-offload.json >unknown-host.json
+
+# The column $1 of the sweep is called $2; or its line $1 is changed by the sed command $2.
+rename_column() { sed "1s/\\b$1\\b/$2/" sweep.csv; }
+change_line() { sed "$1$2" sweep.csv; }
+rename_column best winner >sweep-no-best-column.csv
+rename_column gpus gpu >sweep-no-gpus.csv
+head -c 900 sweep.csv >sweep-cut.csv
+change_line 3 's/^48,/many,/' >sweep-letters.csv
+change_line 3 's/,24,2,/,24,0,/' >sweep-zero.csv
+change_line 3 's/,no,24/,maybe,24/' >sweep-maybe.csv
+change_line 2 's/0$/1/' >sweep-two-best.csv
+sed '2,$s/1$/0/' sweep.csv >sweep-none-best.csv
+sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,fast/' sweep.csv >sweep-speed.csv
+sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,nan/' sweep.csv >sweep-nan.csv
+sed 's/^\(48,no,24,2,2,full,no,[^,]*,[^,]*\),[^,]*/\1,-4/' sweep.csv >sweep-percent.csv
+head -1 sweep.csv >sweep-header.csv
+sed '/"kind":"update"/d; /"kind":"reduce scalars"/d' offload.json >no-updates.json
+sed '/"kind":"backward"/d' offload.json >no-backward.json
 {
         say compare
         say compare predicted-1.json
@@ -89,6 +112,8 @@ head -1 loss.csv >no-steps.csv
         say compare predicted-1.json no-time.json
         say compare predicted-1.json negative-bytes.json
         say compare predicted-1.json another-world.json
+        say compare predicted-offload.json negative-host.json
+        say compare predicted-offload.json no-host.json
         say compare predicted-1.json measured-1.json --max-worst-error much
         say compare predicted-1.json measured-1.json --max-worst-error
         say compare predicted-1.json measured-1.json --colour
@@ -123,6 +148,22 @@ check "compare refuses wrong input with a sentence"
         say plot loss figures/a.png no-steps.csv
         say plot loss figures/a.png missing.csv
         say plot loss loss.svg loss.csv loss.svg
+        say plot optimizer figures/a.png measured-1.json
+        say plot optimizer figures/a.png offload.json trace.json
+        say plot optimizer figures/a.png offload.json --batch 2
+        say plot optimizer figures/a.png offload.json --rank 2
+        say plot optimizer figures/a.png offload.json --rank first
+        say plot optimizer figures/a.png no-updates.json
+        say plot optimizer figures/a.png no-updates.json --rank 1
+        say plot optimizer figures/a.png no-backward.json
+        say plot timeline figures/a.png trace.json --rank 1
+        for sweep in empty.json sweep-header.csv sweep-no-best-column.csv sweep-no-gpus.csv sweep-cut.csv \
+                sweep-letters.csv sweep-zero.csv sweep-maybe.csv sweep-two-best.csv sweep-none-best.csv \
+                sweep-speed.csv sweep-nan.csv sweep-percent.csv loss.csv missing.csv figures; do
+                say plot sweep-throughput figures/a.png $sweep
+        done
+        say plot sweep-memory figures/a.png sweep-cut.csv
+        say plot sweep-memory figures/a.png sweep.csv sweep.csv
         say plot memory linked.svg measured-1.json
 } >plot-errors
 golden plot-errors.txt <plot-errors
@@ -150,6 +191,14 @@ draw() {
         [ $result -eq 0 ] || sed 's/^/# /' complaints
         return $result
 }
+# Whether a file has each of the texts.
+has() {
+        file=$1
+        shift
+        for text; do
+                grep -q -e "$text" "$file" || { echo "# $file has no '$text'"; return 1; }
+        done
+}
 draw predicted-measured "3 configurations, median error 3.2 %" $pairs
 check "predicted against measured is drawn as PNG and SVG"
 draw throughput "demo, axonn, measured" $pairs
@@ -158,6 +207,53 @@ draw memory "activations" $pairs
 check "memory is drawn as PNG and SVG"
 draw timeline "stage 1, replica 0" trace.json
 check "a timeline is drawn as PNG and SVG"
+draw optimizer "1.60 times the longest lane (collective, 7.200 ms)" offload.json
+check "the optimizer phase is drawn as PNG and SVG, the rank where it is longest" # 2 all-reduces of 3.6 ms, phase of 11.5
+draw optimizer "11.000 ms from the last backward" offload.json --rank 1
+check "or the rank that is asked for"
+"$plot" plot optimizer figures/optimizer.svg offload.json &&
+        has figures/optimizer.svg "on rank 0 (stage 0, replica 0)" ">5.200 ms busy<" ">45 %<" ">device to host<" ">write back<" ">scalars<"
+check "with every lane, how long it was busy, and what is on it" # 8 copies of 0.65 ms each way
+# The first fetch of rank 0, from 10.8 to 11.45 ms, now goes from 9 to 11.8: from 9.94, where the phase begins, to 11.45, where
+# the next one begins, there are 0.86 ms more to count.
+sed '/"kind":"fetch"/s/"pid":0,"tid":1,"ts":10800.000,"dur":650.000/"pid":0,"tid":1,"ts":9000.000,"dur":2800.000/' offload.json >early.json
+"$plot" plot optimizer figures/optimizer.svg early.json && has figures/optimizer.svg "11.500 ms from the last backward" ">6.060 ms busy<"
+check "a lane is busy from where the phase begins, and once where two operations overlap"
+draw timeline "stage 0, replica 1" offload.json &&
+        has figures/timeline.svg ">device to host<" ">scalars<" ">fetch<" ">write back<" ">activations<"
+check "a timeline shows both memories' lanes"
+draw memory "263.69 KiB host" predicted-offload.json measured-1.json && grep -q ">buckets<" figures/memory.svg
+check "host memory is drawn beside device memory, a report without it too"
+"$plot" plot memory figures/memory.svg unknown-host.json && ! grep -q host figures/memory.svg
+check "or one that does not know it"
+draw memory "826.19 KiB" measured-1.json && ! grep -q "host\|>buckets<" figures/memory.svg
+check "and nothing of it where there is none"
+
+found=0
+# The gain of offloading at each number of GPUs, from the CSV.
+gains() {
+        awk -F, '$19 == 1 { best[$1, $2] = $9; gpus[$1] } END { for (g in gpus)
+                if (best[g, "no"] && best[g, "yes"]) printf "%+.1f %%\n", 100 * (best[g, "yes"] / best[g, "no"] - 1) }' "$1"
+}
+draw sweep-throughput "6 × 64, b 2 r" sweep.csv && gains sweep.csv >expected && [ "$(wc -l <expected)" = 4 ] &&
+        while read -r gain; do has figures/sweep-throughput.svg ">$gain<" && found=$((found + 1)); done <expected; [ "$found" = 4 ]
+check "a sweep's throughput is drawn, with the gain of offloading at every number of GPUs"
+grep -q "1 slower, below the frame" figures/sweep-throughput.svg && grep -q "Share of the peak" figures/sweep-throughput.svg
+check "with what is not drawn, and the percent of peak"
+awk -F, -v OFS=, 'NR > 1 { $10 = "" } NR == 1 || $19 == 1' sweep.csv >bare.csv
+draw sweep-throughput "+14.5 %" bare.csv && ! grep -q "Share of the peak\|other plans" figures/sweep-throughput.svg
+check "without other plans and percent of peak, which are not always known"
+{ head -1 sweep.csv; grep '^48,no' sweep.csv; grep '^96,yes' sweep.csv; } >unpaired.csv
+draw sweep-throughput "6 × 16, b 2 r" unpaired.csv && ! grep -q "the gain of offloading" figures/sweep-throughput.svg &&
+        draw sweep-memory ">no plan<" unpaired.csv
+check "and where there is a best plan with or without offloading only"
+grep '^gpus\|^96,yes' sweep.csv >single.csv
+draw sweep-throughput "best plan with offloading" single.csv && draw sweep-memory "best plan with offloading" single.csv &&
+        ! grep -q "best plan without" figures/sweep-memory.svg
+check "a sweep of one number of GPUs is drawn"
+{ cut -d, -f4,19,1-3,5- sweep.csv | sed 's/$/\r/'; } >windows.csv
+draw sweep-memory "600.48 GiB in all" windows.csv
+check "a sweep's memory is drawn, the largest GPU's and that of all"
 draw loss "loss, validation" loss.csv
 check "the loss is drawn as PNG and SVG"
 "$plot" compare predicted-1.json measured-1.json --plot figures/compare.svg >/dev/null && grep -q "1 configuration," figures/compare.svg

@@ -1,0 +1,319 @@
+#include "plots/sweep.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The columns that the figures need, of those that the sweep writes. */
+enum column {
+        GPUS,
+        OFFLOAD,
+        PP,
+        DP,
+        MICRO_BATCH_SIZE,
+        RECOMPUTE,
+        OFFLOAD_ACTIVATIONS,
+        TOKENS_PER_SECOND,
+        PERCENT_OF_PEAK,
+        DEVICE_PEAK_BYTES,
+        DEVICE_TOTAL_BYTES,
+        BEST,
+        COLUMNS
+};
+static const char *const column_names[COLUMNS] = {"gpus",
+                                                  "offload",
+                                                  "pp",
+                                                  "dp",
+                                                  "micro_batch_size",
+                                                  "recompute",
+                                                  "offload_activations",
+                                                  "tokens_per_second",
+                                                  "percent_of_peak",
+                                                  "device_peak_bytes",
+                                                  "device_total_bytes",
+                                                  "best"};
+
+enum { MOST_FIELDS = 64 };
+
+/* One line of the file, cut into fields in place. */
+struct row {
+        const char *path;
+        int line;
+        char *fields[MOST_FIELDS];
+        int count;
+        int place[COLUMNS]; /* which field a column is; kept from the first line */
+};
+
+/* Cuts `text` at its commas. */
+static int split(struct row *row, char *text, struct rv_error_info *err)
+{
+        text[strcspn(text, "\r\n")] = 0;
+        row->count = 0;
+        for (char *at = text; at;) {
+                if (row->count == MOST_FIELDS)
+                        return rv_fail(err, RV_EINPUT, "%s:%d: has more than %d columns", row->path,
+                                       row->line, MOST_FIELDS);
+                row->fields[row->count++] = at;
+                at = strchr(at, ',');
+                if (at)
+                        *at++ = 0;
+        }
+        return 0;
+}
+
+static int find_columns(struct row *row, struct rv_error_info *err)
+{
+        for (int c = 0; c < COLUMNS; c++) {
+                row->place[c] = -1;
+                for (int i = 0; i < row->count; i++)
+                        if (strcmp(row->fields[i], column_names[c]) == 0)
+                                row->place[c] = i;
+                if (row->place[c] < 0)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: has no column '%s'; the CSV of ranvier sweep was expected",
+                                       row->path, row->line, column_names[c]);
+        }
+        return 0;
+}
+
+static int take_real(const struct row *row, enum column column, double least, double most, double *value,
+                     struct rv_error_info *err)
+{
+        const char *text = row->fields[row->place[column]];
+        char *end;
+        *value = strtod(text, &end);
+        if (end == text || *end)
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a number was expected", row->path,
+                               row->line, column_names[column], text);
+        if (!(*value >= least && *value <= most))
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %g to %g was expected", row->path,
+                               row->line, column_names[column], text, least, most);
+        return 0;
+}
+
+static int take_whole(const struct row *row, enum column column, int64_t least, int64_t most, int64_t *value,
+                      struct rv_error_info *err)
+{
+        const char *text = row->fields[row->place[column]];
+        char *end;
+        errno = 0;
+        long long number = strtoll(text, &end, 10);
+        if (end == text || *end)
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a whole number was expected", row->path,
+                               row->line, column_names[column], text);
+        if (errno || number < least || number > most)
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %lld to %lld was expected", row->path,
+                               row->line, column_names[column], text, (long long)least, (long long)most);
+        *value = number;
+        return 0;
+}
+
+static int take_grid(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
+{
+        const struct {
+                enum column column;
+                int *value;
+        } counts[] = {{GPUS, &plan->gpus},
+                      {PP, &plan->pp},
+                      {DP, &plan->dp},
+                      {MICRO_BATCH_SIZE, &plan->micro_batch_size}};
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+                int64_t number;
+                int rc = take_whole(row, counts[i].column, 1, 1 << 24, &number, err);
+                if (rc)
+                        return rc;
+                *counts[i].value = (int)number;
+        }
+        return 0;
+}
+
+static int take_choices(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
+{
+        const struct {
+                enum column column;
+                const char *no, *yes;
+                bool *value;
+        } choices[] = {{OFFLOAD, "no", "yes", &plan->offload},
+                       {RECOMPUTE, "none", "full", &plan->recompute},
+                       {OFFLOAD_ACTIVATIONS, "no", "yes", &plan->offload_activations},
+                       {BEST, "0", "1", &plan->best}};
+        for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+                const char *text = row->fields[row->place[choices[i].column]];
+                *choices[i].value = strcmp(text, choices[i].yes) == 0;
+                if (!*choices[i].value && strcmp(text, choices[i].no) != 0)
+                        return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', '%s' or '%s' was expected",
+                                       row->path, row->line, column_names[choices[i].column], text,
+                                       choices[i].no, choices[i].yes);
+        }
+        return 0;
+}
+
+static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
+{
+        const int64_t most_bytes = INT64_C(1) << 60;
+        *plan = (struct sweep_plan){.line = row->line, .percent_of_peak = NAN};
+        int rc = take_grid(row, plan, err);
+        if (rc == 0)
+                rc = take_choices(row, plan, err);
+        if (rc == 0)
+                rc = take_real(row, TOKENS_PER_SECOND, 1e-12, 1e18, &plan->tokens_per_second, err);
+        if (rc == 0)
+                rc = take_whole(row, DEVICE_PEAK_BYTES, 0, most_bytes, &plan->device_peak_bytes, err);
+        if (rc == 0)
+                rc = take_whole(row, DEVICE_TOTAL_BYTES, 0, most_bytes, &plan->device_total_bytes, err);
+        if (rc == 0 && *row->fields[row->place[PERCENT_OF_PEAK]])
+                rc = take_real(row, PERCENT_OF_PEAK, 0, 1000, &plan->percent_of_peak, err);
+        return rc;
+}
+
+static int add_plan(struct sweep *sweep, const struct sweep_plan *plan, struct rv_error_info *err)
+{
+        if (sweep->count == sweep->capacity) {
+                int capacity = sweep->capacity ? 2 * sweep->capacity : 64;
+                struct sweep_plan *plans = realloc(sweep->plans, (size_t)capacity * sizeof *plans);
+                if (!plans)
+                        return rv_fail(err, RV_ESYSTEM, "out of memory for %d plans", capacity);
+                sweep->plans = plans;
+                sweep->capacity = capacity;
+        }
+        sweep->plans[sweep->count++] = *plan;
+        return 0;
+}
+
+static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct rv_error_info *err)
+{
+        struct row row = {.path = path};
+        char *text = NULL;
+        size_t capacity = 0;
+        int rc = 0, columns = 0;
+        while (rc == 0 && getline(&text, &capacity, csv) > 0) {
+                struct sweep_plan plan;
+                row.line++;
+                rc = split(&row, text, err);
+                if (row.line == 1) {
+                        columns = row.count;
+                        rc = rc ? rc : find_columns(&row, err);
+                        continue;
+                }
+                if (rc == 0 && row.count != columns)
+                        rc = rv_fail(err, RV_EINPUT,
+                                     "%s:%d: has %d fields where line 1 names %d columns; is it cut short?",
+                                     path, row.line, row.count, columns);
+                if (rc == 0)
+                        rc = take_plan(&row, &plan, err);
+                if (rc == 0)
+                        rc = add_plan(sweep, &plan, err);
+        }
+        free(text);
+        if (rc == 0 && ferror(csv))
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
+        if (rc == 0 && row.line == 0)
+                return rv_fail(err, RV_EINPUT, "%s: is empty; the CSV of ranvier sweep was expected", path);
+        if (rc == 0 && sweep->count == 0)
+                return rv_fail(err, RV_EINPUT, "%s: has columns but no plans", path);
+        return rc;
+}
+
+static int by_gpus(const void *a, const void *b)
+{
+        const struct sweep_pair *x = a, *y = b;
+        return (x->gpus > y->gpus) - (x->gpus < y->gpus);
+}
+
+static struct sweep_pair *pair_of(struct sweep *sweep, int gpus)
+{
+        for (int i = 0; i < sweep->pair_count; i++)
+                if (sweep->pairs[i].gpus == gpus)
+                        return &sweep->pairs[i];
+        sweep->pairs[sweep->pair_count] = (struct sweep_pair){.gpus = gpus};
+        return &sweep->pairs[sweep->pair_count++];
+}
+
+static int pair_plans(struct sweep *sweep, const char *path, struct rv_error_info *err)
+{
+        sweep->pairs = malloc((size_t)sweep->count * sizeof *sweep->pairs);
+        if (!sweep->pairs)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for %d plans", sweep->count);
+        for (int i = 0; i < sweep->count; i++) {
+                const struct sweep_plan *plan = &sweep->plans[i];
+                if (!plan->best)
+                        continue;
+                const struct sweep_plan **best = &pair_of(sweep, plan->gpus)->best[plan->offload];
+                if (*best)
+                        return rv_fail(
+                                err, RV_EINPUT,
+                                "%s:%d: is the best plan of %d GPUs with offload '%s', and so is line %d",
+                                path, plan->line, plan->gpus, plan->offload ? "yes" : "no", (*best)->line);
+                *best = plan;
+                sweep->has[plan->offload] = true;
+        }
+        if (sweep->pair_count == 0)
+                return rv_fail(err, RV_EINPUT, "%s: no plan is marked as the best (column 'best')", path);
+        qsort(sweep->pairs, (size_t)sweep->pair_count, sizeof *sweep->pairs, by_gpus);
+        return 0;
+}
+
+int sweep_read(struct sweep *sweep, const char *path, struct rv_error_info *err)
+{
+        *sweep = (struct sweep){0};
+        FILE *csv = fopen(path, "r");
+        if (!csv)
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
+        int rc = read_plans(sweep, path, csv, err);
+        fclose(csv);
+        if (rc == 0)
+                rc = pair_plans(sweep, path, err);
+        if (rc)
+                sweep_free(sweep);
+        return rc;
+}
+
+void sweep_free(struct sweep *sweep)
+{
+        free(sweep->plans);
+        free(sweep->pairs);
+        *sweep = (struct sweep){0};
+}
+
+char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan)
+{
+        snprintf(text, SWEEP_TEXT, "%d × %d, b %d%s%s", plan->pp, plan->dp, plan->micro_batch_size,
+                 plan->recompute ? " r" : "", plan->offload_activations ? " a" : "");
+        return text;
+}
+
+double sweep_gain_percent(const struct sweep_pair *pair)
+{
+        if (!pair->best[0] || !pair->best[1])
+                return NAN;
+        return 100 * (pair->best[1]->tokens_per_second / pair->best[0]->tokens_per_second - 1);
+}
+
+void sweep_name_numbers(struct figure *figure, const struct sweep *sweep)
+{
+        char words[4096] = "", *at = words;
+        for (int i = 0; i < sweep->pair_count && at < words + sizeof words - 16; i++)
+                at += sprintf(at, "%d ", sweep->pairs[i].gpus);
+        figure_text(figure, "numbers", words);
+}
+
+void sweep_explain_plans(struct figure *figure, const struct sweep *sweep)
+{
+        bool recompute = false, activations = false;
+        for (int i = 0; i < sweep->count; i++) {
+                recompute |= sweep->plans[i].best && sweep->plans[i].recompute;
+                activations |= sweep->plans[i].best && sweep->plans[i].offload_activations;
+        }
+        char text[128];
+        snprintf(text, sizeof text, "stages × replicas, b micro-batch%s%s", recompute ? ", r recomputed" : "",
+                 activations ? ", a activations offloaded" : "");
+        figure_text(figure, "plan_key", text);
+}
+
+void sweep_name_source(struct figure *figure, const char *path)
+{
+        const char *slash = strrchr(path, '/');
+        figure_text(figure, "source", slash ? slash + 1 : path);
+}

@@ -1,0 +1,59 @@
+#include "plots/figure.h"
+#include "plots/figures.h"
+#include "plots/sweep.h"
+
+#include "runtime/engine/report.h"
+
+enum { TEXTS_UP_TO = 8 }; /* numbers of GPUs; with more, bars are too narrow for all texts */
+
+/* Place (from 1), bytes of the largest GPU, their text, those of all GPUs, plan. Without `texts_fit` the text
+ * is a bare number, in the unit of the axis. */
+static void write_bars(const struct sweep *sweep, bool offload, bool texts_fit, double unit, FILE *data)
+{
+        for (int i = 0; i < sweep->pair_count; i++) {
+                const struct sweep_plan *plan = sweep->pairs[i].best[offload];
+                char each[REPORT_TEXT], all[REPORT_TEXT], text[SWEEP_TEXT];
+                if (!plan) {
+                        fprintf(data, "%d 0 \"%s\" \"\" \"\"\n", i + 1, texts_fit ? "no plan" : "–");
+                        continue;
+                }
+                double bytes = (double)plan->device_peak_bytes;
+                if (texts_fit)
+                        report_bytes(each, bytes);
+                else
+                        snprintf(each, sizeof each, "%.1f", bytes / unit);
+                fprintf(data, "%d %.9g \"%s\" \"%s in all\" \"%s\"\n", i + 1, bytes / unit, each,
+                        report_bytes(all, (double)plan->device_total_bytes), sweep_plan_text(text, plan));
+        }
+        fprintf(data, "\n\n");
+}
+
+int figures_sweep_memory(const char *out, const char *path, struct rv_error_info *err)
+{
+        struct sweep sweep;
+        struct figure figure;
+        int rc = sweep_read(&sweep, path, err);
+        if (rc)
+                return rc;
+        rc = figure_open(&figure, "sweep-memory", out, err);
+        if (rc == 0) {
+                bool texts_fit = sweep.pair_count <= TEXTS_UP_TO;
+                int64_t most = 1;
+                for (int i = 0; i < sweep.count; i++)
+                        if (sweep.plans[i].best && sweep.plans[i].device_peak_bytes > most)
+                                most = sweep.plans[i].device_peak_bytes;
+                double unit = figure_bytes_unit(&figure, most);
+                write_bars(&sweep, false, texts_fit, unit, figure.data);
+                write_bars(&sweep, true, texts_fit, unit, figure.data);
+                sweep_name_source(&figure, path);
+                sweep_explain_plans(&figure, &sweep);
+                figure_number(&figure, "without", sweep.has[0]);
+                figure_number(&figure, "with", sweep.has[1]);
+                sweep_name_numbers(&figure, &sweep);
+                figure_number(&figure, "texts_fit", texts_fit);
+                figure_number(&figure, "most", (double)most / unit);
+                rc = figure_draw(&figure, err);
+        }
+        sweep_free(&sweep);
+        return rc;
+}

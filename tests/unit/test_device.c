@@ -182,24 +182,130 @@ static void synchronize_waits_for_what_is_running(void **state)
         device->ops->close(device);
 }
 
-static void memory_is_zeroed_aligned_and_counted_by_category(void **state)
+static void memory_is_zeroed_aligned_and_counted_by_space_and_category(void **state)
 {
         (void)state;
         struct device *device = open_cpu();
-        int64_t expected[MEMORY_CATEGORIES] = {0};
+        struct memory_bytes expected = {0};
         uint64_t random = 5;
-        for (int i = 0; i < 300; i++) {
-                const enum memory_category category = (enum memory_category)(i % MEMORY_CATEGORIES);
-                const int64_t bytes = 1 + random_below(&random, 5000);
-                unsigned char *memory = device->ops->alloc(device, category, bytes);
+        for (int i = 0; i < 600; i++) {
+                const enum memory_space space = (enum memory_space)random_below(&random, MEMORY_SPACES);
+                const enum memory_category category =
+                        (enum memory_category)random_below(&random, MEMORY_CATEGORIES);
+                const int64_t bytes = random_below(&random, 5000);
+                unsigned char *memory = device->ops->alloc(device, space, category, bytes);
                 assert_non_null(memory);
                 assert_int_equal((uintptr_t)memory % MEMORY_ALIGNMENT, 0);
                 for (int64_t byte = 0; byte < bytes; byte++)
                         assert_int_equal(memory[byte], 0);
                 memset(memory, 255, (size_t)bytes);
-                expected[category] += (bytes + 63) / 64 * 64;
+                expected.in[space][category] += (bytes + 63) / 64 * 64;
         }
-        assert_memory_equal(device->bytes, expected, sizeof expected);
+        assert_memory_equal(&device->bytes, &expected, sizeof expected);
+        device->ops->close(device);
+}
+
+static bool allocates(struct device *device, enum memory_space space, int64_t bytes)
+{
+        return device->ops->alloc(device, space, MEMORY_WEIGHTS, bytes) != NULL;
+}
+
+static void each_space_has_its_limit_and_both_one_together(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        device->limit_bytes[MEMORY_DEVICE] = 10000; /* 156 x 64 + 16 */
+        device->limit_bytes[MEMORY_HOST] = 20032;
+        device->shared_limit_bytes = 25024;
+        assert_false(allocates(device, MEMORY_DEVICE, 10001));
+        assert_true(allocates(device, MEMORY_DEVICE, 4000)); /* 4032 */
+        assert_false(allocates(device, MEMORY_DEVICE, 5953));
+        assert_true(allocates(device, MEMORY_DEVICE, 5952)); /* to 9984, and the 16 bytes are no 64 */
+        assert_false(allocates(device, MEMORY_DEVICE, 1));
+        assert_false(allocates(device, MEMORY_HOST, 15041)); /* its own limit would allow it */
+        assert_true(allocates(device, MEMORY_HOST, 15040));
+        assert_false(allocates(device, MEMORY_HOST, 1)); /* both are full together */
+        assert_int_equal(memory_total(&device->bytes, MEMORY_DEVICE), 9984);
+        assert_int_equal(memory_total(&device->bytes, MEMORY_HOST), 15040);
+        device->shared_limit_bytes = 0; /* two memories: no common limit */
+        assert_true(allocates(device, MEMORY_HOST, 20032 - 15040));
+        assert_false(allocates(device, MEMORY_HOST, 1));
+        device->ops->close(device);
+}
+
+static void a_device_begins_with_the_memory_of_the_machine(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        assert_int_equal(device->limit_bytes[MEMORY_DEVICE], device_cpu_memory_bytes());
+        assert_int_equal(device->limit_bytes[MEMORY_HOST], device_cpu_memory_bytes());
+        assert_int_equal(device->shared_limit_bytes, device_cpu_memory_bytes());
+        device->ops->close(device);
+}
+
+/* Seconds from the first of `count` copies of `bytes` each, queued at once on `lane`, to the event behind
+ * them. What arrives is checked. */
+static double copy_seconds(struct device *device, enum device_lane lane, int count, int64_t bytes)
+{
+        unsigned char *from = malloc((size_t)bytes), *to = calloc((size_t)count, (size_t)bytes);
+        assert_true(from && to);
+        for (int64_t i = 0; i < bytes; i++)
+                from[i] = (unsigned char)(i * 7 + i / 1000);
+        const double start = device_seconds();
+        for (int i = 0; i < count; i++)
+                device->ops->copy(device, lane, to + i * bytes, from, bytes);
+        device->ops->record(device, lane, 1);
+        while (device->ops->poll(device) < 0)
+                nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        const double seconds = device_seconds() - start;
+        for (int i = 0; i < count; i++)
+                assert_memory_equal(to + i * bytes, from, (size_t)bytes);
+        free(from);
+        free(to);
+        return seconds;
+}
+
+/* A lower bound always holds; the upper one leaves room for a busy machine, and one of three tries must keep
+ * to it. */
+static void check_pace(struct device *device, enum device_lane lane, int count, int64_t bytes)
+{
+        const double link = (double)count * (double)bytes / device->host_link_bytes_per_second;
+        double fastest = INFINITY;
+        for (int i = 0; i < 3; i++) {
+                const double seconds = copy_seconds(device, lane, count, bytes);
+                assert_true(seconds >= link);
+                fastest = fmin(fastest, seconds);
+        }
+        if (fastest > 2 * link)
+                print_error("%d copies of %lld bytes took %.6f s, the link %.6f\n", count, (long long)bytes,
+                            fastest, link);
+        assert_true(fastest <= 2 * link);
+}
+
+static void copies_are_paced_to_the_link(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        device->host_link_bytes_per_second = 1e9;
+        check_pace(device, DEVICE_HOST_TO_DEVICE, 1, 8 << 20); /* 8.4 ms */
+        check_pace(device, DEVICE_DEVICE_TO_HOST, 1, (8 << 20) + 1);
+        check_pace(device, DEVICE_DEVICE_TO_HOST, 7, 1234567);
+        device->host_link_bytes_per_second = 1e8;
+        check_pace(device, DEVICE_HOST_TO_DEVICE, 2000,
+                   1001); /* 10 us each: waking up late must not add up */
+        device->ops->close(device);
+}
+
+static void a_paced_copy_leaves_the_processor_to_others(void **state)
+{
+        (void)state;
+        struct device *device = open_cpu();
+        device->host_link_bytes_per_second = 1e8;
+        const clock_t before = clock(); /* of all threads */
+        const double seconds = copy_seconds(device, DEVICE_HOST_TO_DEVICE, 1, 5 << 20);
+        const double busy_seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
+        assert_true(seconds >= 0.05);
+        assert_true(busy_seconds < seconds / 2);
         device->ops->close(device);
 }
 
@@ -207,9 +313,10 @@ static void more_memory_than_there_is_is_refused(void **state)
 {
         (void)state;
         struct device *device = open_cpu();
-        const int64_t none[MEMORY_CATEGORIES] = {0};
-        assert_null(device->ops->alloc(device, MEMORY_WEIGHTS, (int64_t)1 << 50));
-        assert_memory_equal(device->bytes, none, sizeof none);
+        const struct memory_bytes none = {0};
+        assert_false(allocates(device, MEMORY_DEVICE, (int64_t)1 << 50));
+        assert_false(allocates(device, MEMORY_HOST, INT64_MAX));
+        assert_memory_equal(&device->bytes, &none, sizeof none);
 
         struct rv_error_info err = {0};
         const struct gpt huge = {.name = "huge",
@@ -287,7 +394,11 @@ int main(void)
                 cmocka_unit_test(poll_returns_each_token_once_and_a_lane_s_in_order),
                 cmocka_unit_test(an_event_is_reached_after_the_work_before_it),
                 cmocka_unit_test(synchronize_waits_for_what_is_running),
-                cmocka_unit_test(memory_is_zeroed_aligned_and_counted_by_category),
+                cmocka_unit_test(memory_is_zeroed_aligned_and_counted_by_space_and_category),
+                cmocka_unit_test(each_space_has_its_limit_and_both_one_together),
+                cmocka_unit_test(a_device_begins_with_the_memory_of_the_machine),
+                cmocka_unit_test(copies_are_paced_to_the_link),
+                cmocka_unit_test(a_paced_copy_leaves_the_processor_to_others),
                 cmocka_unit_test(more_memory_than_there_is_is_refused),
                 cmocka_unit_test(a_stage_takes_the_memory_that_is_predicted_to_the_byte),
         };

@@ -31,6 +31,10 @@ struct core_limits core_limits(const struct plan *plan, int stage);
 /* AxoNN's limit after its default (pp) and the number of micro-batches are taken into account. */
 int core_pipeline_limit(const struct plan *plan);
 
+/* Parameters that one optimizer update of a stage works on: plan_update_parameters, but of a stage smaller
+ * than a bucket, offloaded, a third of the stage. */
+int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
+
 size_t core_bytes(const struct plan *plan, int stage, int64_t parameters);
 
 /* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets;

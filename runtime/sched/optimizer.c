@@ -1,22 +1,67 @@
-/* What follows the pipeline on each rank: gradients are all-reduced over the replicas in chunks (all issued
- * first, as AxoNN does); then first and last stage sum their gradient of a shared embedding (after, because a
- * sum of two is the same bits on both sides, so that their copies of it stay equal); the scalars (squared
- * norm and loss) are reduced over all ranks; AdamW works through the buckets. With clipping every update
- * waits for the norm; without, a bucket waits only for its own gradients. */
+/* What follows the pipeline on each rank.
+ *
+ * Gradients are all-reduced over the replicas in chunks (all issued first, as AxoNN does); then first and
+ * last stage sum their gradient of a shared embedding (after, because a sum of two is the same bits on both
+ * sides, so that their copies of it stay equal). AdamW works through the parameters, an update at a time:
+ * with clipping every update waits for the norm, which is reduced over all ranks with the loss; without, an
+ * update waits only for its own gradients. Offloaded, an update is fetched before and written back after;
+ * fetches run ahead as far as there are buffers.
+ *
+ * Mixed precision: each rank looks for overflow in its own gradients, before sums change them in place, and
+ * all agree while the sums are under way. If there was one, the sums still run, because every rank takes part
+ * in them, and then the gradients are cleared instead of used. */
 #include "runtime/sched/state.h"
 
 #include <assert.h>
 #include <string.h>
 
-int optimizer_buckets(const struct plan *plan, int64_t parameters)
+static int64_t least(int64_t a, int64_t b)
 {
-        return (int)((parameters + plan->bucket_parameters - 1) / plan->bucket_parameters);
+        return a < b ? a : b;
+}
+
+static int parts(int64_t whole, int64_t part)
+{
+        return (int)((whole + part - 1) / part);
+}
+
+int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
+{
+        struct plan bounded = *plan;
+        bounded.bucket_parameters = least(plan->bucket_parameters, parameters);
+        return plan_update_parameters(&bounded);
+}
+
+static int64_t chunk_parameters(const struct plan *plan)
+{
+        return plan->bucket_parameters * plan->allreduce_buckets;
 }
 
 int optimizer_chunks(const struct plan *plan, int64_t parameters)
 {
-        int buckets = optimizer_buckets(plan, parameters);
-        return (buckets + plan->allreduce_buckets - 1) / plan->allreduce_buckets;
+        return parts(parameters, chunk_parameters(plan));
+}
+
+static bool shares_embedding(const struct core *core)
+{
+        return core->plan.tied && core->plan.pp > 1 && (core->first || core->last);
+}
+
+/* On the first stage the shared embedding comes first in memory, and its gradients are known last. So that it
+ * does not hold up the others, the order begins behind it: updates, fetches and chunks alike wrap around. */
+static int in_order(int nth, int first, int count)
+{
+        return (nth + first) % count;
+}
+
+static void set_order(struct core *core)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (!core->first || !shares_embedding(core))
+                return;
+        int64_t size = core_update_parameters(&core->plan, core->parameters);
+        o->first_update = parts(core->plan.embedding_parameters, size) % o->updates;
+        o->first_chunk = (int)(o->first_update * size / chunk_parameters(&core->plan));
 }
 
 void optimizer_start(struct core *core)
@@ -24,22 +69,21 @@ void optimizer_start(struct core *core)
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
         memset(o, 0, sizeof *o);
-        if (!plan->forward_only) {
-                o->buckets = optimizer_buckets(plan, core->parameters);
+        bool train = !plan->forward_only;
+        if (train) {
+                o->updates = parts(core->parameters, core_update_parameters(plan, core->parameters));
                 o->chunks = plan->dp > 1 ? optimizer_chunks(plan, core->parameters) : 0;
+                set_order(core);
         }
-        bool shares = plan->tied && plan->pp > 1 && (core->first || core->last) && !plan->forward_only;
-        o->embedding_issued = o->embedding_done = !shares;
-        o->norm_issued = o->norm_done = !plan->clip || plan->forward_only;
+        o->check_issued = o->check_done = !train || !plan->mixed;
+        o->overflow_issued = o->overflow_known = o->check_done;
+        o->embedding_issued = o->embedding_done = !train || !shares_embedding(core);
+        o->norm_issued = o->norm_done = !train || !plan->clip;
 }
 
-static struct op collective(enum op_kind kind, enum op_group group)
+static struct op collective(enum op_kind kind, enum op_lane lane, enum op_group group)
 {
-        struct op op;
-        memset(&op, 0, sizeof op);
-        op.kind = kind;
-        op.lane = LANE_COLLECTIVE;
-        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
+        struct op op = core_new_op(kind, lane, -1);
         op.group = group;
         return op;
 }
@@ -47,7 +91,7 @@ static struct op collective(enum op_kind kind, enum op_group group)
 /* The shared embedding is the first tensor of the first stage and the last of the last. */
 static struct op embedding_exchange(const struct core *core)
 {
-        struct op op = collective(OP_ALLREDUCE, GROUP_EMBEDDING);
+        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_EMBEDDING);
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
         op.bytes = op.count * core->plan.element_bytes;
@@ -56,33 +100,46 @@ static struct op embedding_exchange(const struct core *core)
 
 static struct op chunk_allreduce(const struct core *core, int chunk)
 {
-        struct op op = collective(OP_ALLREDUCE, GROUP_DATA);
-        int64_t size = core->plan.bucket_parameters * core->plan.allreduce_buckets;
-        op.bucket = chunk * core->plan.allreduce_buckets;
+        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_DATA);
+        int64_t size = chunk_parameters(&core->plan);
+        op.bucket = chunk;
         op.offset = chunk * size;
-        op.count = core->parameters - op.offset < size ? core->parameters - op.offset : size;
+        op.count = least(size, core->parameters - op.offset);
         op.bytes = op.count * core->plan.element_bytes;
         return op;
 }
 
-static struct op compute(enum op_kind kind, int bucket, int64_t offset, int64_t count)
+static struct op whole_stage(const struct core *core, enum op_kind kind)
 {
-        struct op op;
-        memset(&op, 0, sizeof op);
-        op.kind = kind;
-        op.lane = LANE_COMPUTE;
-        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.buffer = -1;
-        op.bucket = bucket;
-        op.offset = offset;
-        op.count = count;
+        struct op op = core_new_op(kind, LANE_COMPUTE, -1);
+        op.count = core->parameters;
         return op;
 }
 
+/* The nth update in order, or the copy before or after it. */
+static struct op nth_update(const struct core *core, int nth, enum op_kind kind, enum op_lane lane)
+{
+        const struct optimizer_state *o = &core->optimizer;
+        int64_t size = core_update_parameters(&core->plan, core->parameters);
+        struct op op = core_new_op(kind, lane, -1);
+        op.bucket = in_order(nth, o->first_update, o->updates);
+        op.offset = op.bucket * size;
+        op.count = least(size, core->parameters - op.offset);
+        if (core->plan.offload)
+                op.buffer = nth % PLAN_UPDATE_BUFFERS;
+        if (kind != OP_UPDATE)
+                op.bytes = plan_offloaded_bytes(op.count);
+        return op;
+}
+
+/* Sums in place, so after the look for overflow. */
 static bool next_collective(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
+        if (!o->check_done)
+                return false;
         if (o->chunks_issued < o->chunks) {
-                *op = chunk_allreduce(core, o->chunks_issued++);
+                *op = chunk_allreduce(core, in_order(o->chunks_issued++, o->first_chunk, o->chunks));
                 return true;
         }
         if (!o->embedding_issued && o->chunks_done == o->chunks) {
@@ -90,8 +147,21 @@ static bool next_collective(struct core *core, struct op *op)
                 o->embedding_issued = true;
                 return true;
         }
-        if (o->norm_done && o->embedding_issued && !o->scalars_issued) {
-                *op = collective(OP_REDUCE_SCALARS, GROUP_WORLD);
+        return false;
+}
+
+/* Both are over all ranks, so every rank issues them in this order. */
+static bool next_scalars(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (o->check_done && !o->overflow_issued) {
+                *op = collective(OP_REDUCE_OVERFLOW, LANE_SCALARS, GROUP_WORLD);
+                op->bytes = sizeof(double);
+                o->overflow_issued = true;
+                return true;
+        }
+        if (o->overflow_issued && !o->scalars_issued && (o->norm_done || o->overflow)) {
+                *op = collective(OP_REDUCE_SCALARS, LANE_SCALARS, GROUP_WORLD);
                 op->bytes = 2 * (int64_t)sizeof(double);
                 o->scalars_issued = true;
                 return true;
@@ -99,22 +169,40 @@ static bool next_collective(struct core *core, struct op *op)
         return false;
 }
 
-static bool touches_embedding(const struct core *core, int bucket)
+static bool overlap(const struct op *a, const struct op *b)
 {
-        struct op exchange = embedding_exchange(core);
-        int64_t begin = bucket * core->plan.bucket_parameters, end = begin + core->plan.bucket_parameters;
-        return begin < exchange.offset + exchange.count && end > exchange.offset;
+        return a->offset < b->offset + b->count && b->offset < a->offset + a->count;
 }
 
-/* The gradients of `bucket` are final, and so is the factor that they are clipped with. */
-static bool may_update(struct core *core, int bucket)
+/* No rank overflowed, the gradients of `update` are final, and so is the factor that they are clipped with.
+ */
+static bool may_update(struct core *core, const struct op *update)
 {
-        struct optimizer_state *o = &core->optimizer;
+        const struct optimizer_state *o = &core->optimizer;
+        if (!o->overflow_known || o->overflow)
+                return false;
         if (core->plan.clip)
                 return o->scalars_done;
-        if (!o->embedding_done && touches_embedding(core, bucket))
+        struct op exchange = embedding_exchange(core);
+        if (!o->embedding_done && overlap(update, &exchange))
                 return false;
-        return o->chunks == 0 || core_tables(core).chunk_done[bucket / core->plan.allreduce_buckets];
+        int64_t size = chunk_parameters(&core->plan), last = update->offset + update->count - 1;
+        for (int64_t chunk = update->offset / size; o->chunks > 0 && chunk <= last / size; chunk++)
+                if (!core_tables(core).chunk_done[chunk])
+                        return false;
+        return true;
+}
+
+static bool next_update(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (o->updates_issued == (core->plan.offload ? o->fetches_done : o->updates))
+                return false;
+        *op = nth_update(core, o->updates_issued, OP_UPDATE, LANE_COMPUTE);
+        if (!may_update(core, op))
+                return false;
+        o->updates_issued++;
+        return true;
 }
 
 static bool next_compute(struct core *core, struct op *op)
@@ -122,49 +210,98 @@ static bool next_compute(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (core->computing)
                 return false;
-        if (!o->norm_issued && o->embedding_done && o->chunks_done == o->chunks) {
-                *op = compute(OP_NORM, -1, 0, core->parameters);
+        bool final = o->overflow_known && o->chunks_done == o->chunks && o->embedding_done;
+        if (!o->check_issued) {
+                *op = whole_stage(core, OP_CHECK_OVERFLOW);
+                o->check_issued = true;
+        } else if (final && o->overflow && !o->clear_issued) {
+                *op = whole_stage(core, OP_CLEAR);
+                o->clear_issued = true;
+        } else if (final && !o->overflow && !o->norm_issued) {
+                *op = whole_stage(core, OP_NORM);
                 o->norm_issued = true;
-        } else if (o->updates_issued < o->buckets && may_update(core, o->updates_issued)) {
-                int64_t size = core->plan.bucket_parameters, offset = o->updates_issued * size;
-                int64_t left = core->parameters - offset;
-                *op = compute(OP_UPDATE, o->updates_issued++, offset, left < size ? left : size);
-        } else {
+        } else if (!next_update(core, op)) {
                 return false;
         }
         core->computing = true;
         return true;
 }
 
+/* A buffer is free again when it has been written back, which happens in order. */
+static bool next_copy(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (!core->plan.offload)
+                return false;
+        if (o->write_backs_issued < o->updates_done) {
+                *op = nth_update(core, o->write_backs_issued++, OP_WRITE_BACK, LANE_DEVICE_TO_HOST);
+                return true;
+        }
+        if (!o->overflow && o->fetches_issued < o->updates &&
+            o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
+                *op = nth_update(core, o->fetches_issued++, OP_FETCH, LANE_HOST_TO_DEVICE);
+                return true;
+        }
+        return false;
+}
+
 bool optimizer_next(struct core *core, struct op *op)
 {
         if (!core_pipeline_done(core))
                 return false;
-        return next_collective(core, op) || next_compute(core, op);
+        return next_scalars(core, op) || next_collective(core, op) || next_copy(core, op) ||
+               next_compute(core, op);
+}
+
+static void compute_done(struct core *core, bool *done)
+{
+        core->computing = false;
+        *done = true;
+}
+
+static void allreduce_done(struct core *core, const struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (op->group == GROUP_EMBEDDING) {
+                o->embedding_done = true;
+        } else {
+                core_tables(core).chunk_done[op->bucket] = 1;
+                o->chunks_done++;
+        }
 }
 
 void optimizer_complete(struct core *core, const struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
         switch (op->kind) {
+        case OP_CHECK_OVERFLOW:
+                compute_done(core, &o->check_done);
+                break;
+        case OP_REDUCE_OVERFLOW:
+                o->overflow_known = true;
+                o->overflow = op->overflow;
+                break;
         case OP_ALLREDUCE:
-                if (op->group == GROUP_EMBEDDING) {
-                        o->embedding_done = true;
-                } else {
-                        core_tables(core).chunk_done[op->bucket / core->plan.allreduce_buckets] = 1;
-                        o->chunks_done++;
-                }
+                allreduce_done(core, op);
                 break;
         case OP_NORM:
-                core->computing = false;
-                o->norm_done = true;
+                compute_done(core, &o->norm_done);
                 break;
         case OP_REDUCE_SCALARS:
                 o->scalars_done = true;
                 break;
+        case OP_FETCH:
+                o->fetches_done++;
+                break;
         case OP_UPDATE:
                 core->computing = false;
                 o->updates_done++;
+                break;
+        case OP_WRITE_BACK:
+                o->write_backs_done++;
+                break;
+        case OP_CLEAR:
+                compute_done(core, &o->clear_done);
                 break;
         default:
                 assert(!"an operation of the optimizer phase");
@@ -173,5 +310,10 @@ void optimizer_complete(struct core *core, const struct op *op)
 
 bool optimizer_done(const struct core *core)
 {
-        return core->optimizer.scalars_done && core->optimizer.updates_done == core->optimizer.buckets;
+        const struct optimizer_state *o = &core->optimizer;
+        if (!o->scalars_done || !o->overflow_known)
+                return false;
+        if (o->overflow)
+                return o->clear_done;
+        return (core->plan.offload ? o->write_backs_done : o->updates_done) == o->updates;
 }

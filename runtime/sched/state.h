@@ -5,14 +5,32 @@
 #include "runtime/sched/core.h"
 #include "runtime/sched/policy.h"
 
-/* What comes after the pipeline: see optimizer.c. */
+/* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
+ */
 struct optimizer_state {
-        int buckets, chunks; /* a chunk is up to allreduce_buckets buckets, one all-reduce */
-        bool embedding_issued, embedding_done;
+        int updates, chunks;           /* a chunk is up to allreduce_buckets buckets, one all-reduce */
+        int first_update, first_chunk; /* where the order begins: see in_order() */
+        bool check_issued, check_done;
+        bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;
+        bool embedding_issued, embedding_done;
         bool norm_issued, norm_done;
         bool scalars_issued, scalars_done;
+        int fetches_issued, fetches_done;
         int updates_issued, updates_done;
+        int write_backs_issued, write_backs_done;
+        bool clear_issued, clear_done;
+};
+
+/* Where activations are offloaded, the first slots are for forwards and their stores and sends, the others
+ * for fetches and their backwards. A stage that stores no more than all of these offloads nothing. */
+enum { FORWARD_SLOTS = 2, BACKWARD_SLOTS = 2 };
+
+/* Who holds a backward's slot. */
+struct returned {
+        int micro_batch; /* -1: nobody */
+        int demanded;    /* its gradient is there (last stage: its forward is done) */
+        int there;       /* the fetch has completed */
 };
 
 /* A micro-batch that can be worked on, in the order in which it became so: its activations arrived (forward),
@@ -35,21 +53,46 @@ struct core {
         int activations_posted, gradients_posted;      /* receives posted so far, of micro_batches */
         int forwards_started, forwards_done, backwards_started, backwards_done;
         int send_activation, send_gradient; /* micro-batch to be sent next, or -1 */
-        int in_flight;                      /* operations issued and not completed */
-        int arrivals;                       /* entries in the queue */
+        int store;     /* micro-batch whose activations are to be offloaded next, or -1 */
+        int on_host;   /* entries in the list of offloaded micro-batches */
+        bool fetching; /* activations are on their way to the device */
+        struct returned returned[BACKWARD_SLOTS];
+        int in_flight; /* operations issued and not completed */
+        int arrivals;  /* entries in the queue */
         struct optimizer_state optimizer;
         int tables[]; /* see the functions below; sizes follow from plan and limits */
 };
 
-/* Queue of arrivals, then by micro-batch its input buffer, slot, gradient buffer, then by buffer its users
- * (0: free), then by chunk whether its all-reduce is done. */
 struct core_tables {
-        struct arrival *queue;                 /* [inputs + slots + gradients] */
-        int *input_of, *slot_of, *gradient_of; /* [micro_batches] each, once known */
-        int *input_users, *slot_users, *gradient_users;
-        int *chunk_done;
+        struct arrival *queue;                 /* [inputs + slots + host_slots + gradients] */
+        int *input_of, *slot_of, *gradient_of; /* [micro_batches] each: its buffer, once known */
+        int *host_slot_of;                     /* the same; none where nothing is offloaded */
+        int *input_users, *slot_users, *host_slot_users, *gradient_users; /* by buffer; 0: free */
+        int *offloaded;  /* [host_slots]: micro-batches on the host, in order of their forwards */
+        int *chunk_done; /* by chunk: its all-reduce is done */
 };
 struct core_tables core_tables(struct core *core);
+void core_clear_tables(struct core *core);
+
+struct op core_new_op(enum op_kind kind, enum op_lane lane, int micro_batch);
+
+/* Takes one of `buffers` for `micro_batch` (-1: not known yet), with `users` that must each let go of it
+ * before it is free again. */
+int buffer_acquire(int *users_of, int buffers, int *buffer_of, int micro_batch, int users);
+void buffer_release(int *users_of, int buffer);
+bool buffer_any_free(const int *users_of, int buffers);
+
+/* Offloaded activations: see activations.c. */
+bool activations_offloaded(const struct core *core);
+int activations_forward_slots(const struct core *core);
+void activations_start(struct core *core);
+bool activations_next(struct core *core, struct op *op);
+void activations_complete(struct core *core, const struct op *op);
+/* The backward of `micro_batch` could begin as soon as its activations are on the device. */
+void activations_demand(struct core *core, int micro_batch);
+bool activations_there(const struct core *core, int micro_batch);
+/* The backward in `slot` is done. */
+void activations_leave(struct core *core, int slot);
 
 /* Ends the pipeline phase: everything that this stage has to compute for the micro-batches is done. */
 bool core_pipeline_done(const struct core *core);
@@ -58,7 +101,6 @@ void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);
 void optimizer_complete(struct core *core, const struct op *op);
 bool optimizer_done(const struct core *core);
-int optimizer_buckets(const struct plan *plan, int64_t parameters);
 int optimizer_chunks(const struct plan *plan, int64_t parameters);
 
 #endif

@@ -28,6 +28,7 @@ struct member {
         int rank;
         struct engine engine;
         double lane_free[LANES];
+        bool overflow;
         struct fifo sends[2], receives[2]; /* towards this rank: activations (0), gradients (1) */
         struct fifo collectives[GROUP_WORLD + 1];
 };
@@ -141,19 +142,35 @@ static int group_members(const struct plan *plan, int rank, enum op_group group,
         return count;
 }
 
+/* When a collective of `ranks` that have all come to it starts: at once, or when their lanes are free. */
+static double collective_start(const struct paper *paper, const int *ranks, int count, enum op_lane lane)
+{
+        double start = paper->now;
+        for (int i = 0; !paper->eager && i < count; i++)
+                if (paper->members[ranks[i]].lane_free[lane] > start)
+                        start = paper->members[ranks[i]].lane_free[lane];
+        return start;
+}
+
 /* An all-reduce ends everywhere once every member of its group has come to it. */
 static void meet(struct paper *paper, int rank, const struct op *op)
 {
         int *ranks = malloc((size_t)paper->ranks * sizeof *ranks);
         assert(ranks);
         int count = group_members(&paper->plan, rank, op->group, ranks);
-        bool all = true;
-        for (int i = 0; i < count; i++)
+        bool all = true, overflow = false;
+        for (int i = 0; i < count; i++) {
                 all = all && paper->members[ranks[i]].collectives[op->group].count > 0;
-        double end = paper->now + paper->seconds(paper->context, rank, op);
+                overflow = overflow || paper->members[ranks[i]].overflow;
+        }
+        double seconds = paper->seconds(paper->context, rank, op);
+        double end = collective_start(paper, ranks, count, op->lane) + seconds;
         for (int i = 0; all && i < count; i++) {
-                struct waiting w = pop(&paper->members[ranks[i]].collectives[op->group]);
+                struct member *member = &paper->members[ranks[i]];
+                struct waiting w = pop(&member->collectives[op->group]);
                 assert(w.op.kind == op->kind && w.op.count == op->count);
+                w.op.overflow = op->kind == OP_REDUCE_OVERFLOW && overflow;
+                member->lane_free[op->lane] = end;
                 schedule(paper, end, ranks[i], &w.op);
         }
         free(ranks);
@@ -192,6 +209,7 @@ static void issue(void *world, const struct op *op)
                 match(paper, rank, direction);
                 break;
         case OP_ALLREDUCE:
+        case OP_REDUCE_OVERFLOW:
         case OP_REDUCE_SCALARS:
                 push(&member->collectives[op->group], rank, op, 0);
                 meet(paper, rank, op);
@@ -232,7 +250,8 @@ struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager,
                 m->paper = paper;
                 m->rank = rank;
                 struct driver driver = {.issue = issue, .now = now, .world = m};
-                engine_init(&m->engine, core_init(memory, plan, stage, parameters), driver, NULL, NULL, rank);
+                struct core *core = core_init(memory, plan, stage, parameters, PAPER_SLOT_BYTES);
+                engine_init(&m->engine, core, driver, NULL, NULL, rank);
         }
         return paper;
 }
@@ -260,6 +279,11 @@ struct engine *paper_engine(struct paper *paper, int rank)
         return &paper->members[rank].engine;
 }
 
+void paper_overflow(struct paper *paper, int rank)
+{
+        paper->members[rank].overflow = true;
+}
+
 double paper_run(struct paper *paper)
 {
         double start = paper->now;
@@ -272,8 +296,10 @@ double paper_run(struct paper *paper)
                         paper->completed(paper->context, event.rank, &event.op);
                 engine_complete(&paper->members[event.rank].engine, &event.op);
         }
-        for (int rank = 0; rank < paper->ranks; rank++)
+        for (int rank = 0; rank < paper->ranks; rank++) {
+                paper->members[rank].overflow = false;
                 if (!engine_done(&paper->members[rank].engine))
                         return -1;
+        }
         return paper->now - start;
 }

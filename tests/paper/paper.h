@@ -12,11 +12,16 @@ typedef void paper_watch_fn(void *context, int rank, const struct op *op);
 
 struct paper;
 
+enum { PAPER_SLOT_BYTES = 7 }; /* of one micro-batch's activations */
+
 /* pp x dp ranks of one plan; `parameters` of every stage. `eager`: a send completes without waiting for its
- * receive. */
+ * receive, and the all-reduces of a rank run at the same time (as MPI's may) instead of one after another. */
 struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager, paper_seconds_fn *seconds,
                         paper_watch_fn *issued, paper_watch_fn *completed, void *context);
 void paper_delete(struct paper *paper);
+
+/* In the next batch a gradient of `rank` overflows. */
+void paper_overflow(struct paper *paper, int rank);
 
 /* Runs one batch; returns its makespan, or a negative number if the world came to rest before every rank was
  * done. */

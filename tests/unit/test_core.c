@@ -1,6 +1,7 @@
-/* Properties of the schedule over random plans and random durations, in the world on paper; and the closed
- * forms. */
+/* Properties of the schedule over random plans and random durations, in the world on paper (which they are:
+ * tests/paper/observer.c); and the closed forms. */
 #include "runtime/sched/policy.h"
+#include "tests/paper/observer.h"
 #include "tests/paper/paper.h"
 
 #include <math.h>
@@ -27,30 +28,14 @@ static int random_int(uint64_t *state, int least, int most)
         return least + (int)(random_next(state) % (uint64_t)(most - least + 1));
 }
 
-/* What a stage has done, and what it may therefore do. */
-struct rank_log {
-        int *received, *forwarded, *sent, *gradient_received, *backwarded,
-                *gradient_sent; /* by micro-batch */
-        int computing, stored, under_way;
-        int64_t reduced, updated;
-        int64_t shared; /* parameters of the shared embedding whose gradients are still to be summed */
-        int scalars;
-};
-
 struct watch {
         struct plan plan;
         int64_t parameters;
         uint64_t random;
-        struct rank_log *logs;
+        struct paper *paper;
+        struct observer *observer;
         uint64_t decisions; /* hash of everything issued, in order */
-        const char *broken; /* the first property that did not hold, or NULL */
 };
-
-static void expect(struct watch *w, bool holds, const char *property)
-{
-        if (!holds && !w->broken)
-                w->broken = property;
-}
 
 static double random_seconds(void *context, int rank, const struct op *op)
 {
@@ -63,154 +48,15 @@ static double random_seconds(void *context, int rank, const struct op *op)
 static void on_issue(void *context, int rank, const struct op *op)
 {
         struct watch *w = context;
-        struct rank_log *log = &w->logs[rank];
-        int stage = plan_stage(&w->plan, rank), last = w->plan.pp - 1, m = op->micro_batch;
-        struct core_limits limits = core_limits(&w->plan, stage);
-        w->decisions =
-                (w->decisions ^ (uint64_t)((rank * 64 + (int)op->kind) * 4096 + m + 1)) * 0x100000001B3u;
-        if (op->lane == LANE_COMPUTE) {
-                expect(w, log->computing == 0, "one operation at a time computes");
-                log->computing++;
-        }
-        switch (op->kind) {
-        case OP_FORWARD:
-                expect(w, stage == 0 || log->received[m] == 1,
-                       "forward follows the arrival of its activations");
-                expect(w, log->forwarded[m] == 0, "a micro-batch goes forward once");
-                log->stored++;
-                log->under_way++;
-                expect(w, log->stored <= limits.slots, "stored activations never exceed the slots");
-                if (stage == 0 && w->plan.policy == POLICY_AXONN && !w->plan.forward_only)
-                        expect(w, log->under_way <= core_pipeline_limit(&w->plan),
-                               "micro-batches under way never exceed the pipeline limit");
-                break;
-        case OP_SEND_ACTIVATION:
-                expect(w, stage < last && log->forwarded[m] == 1, "activations are sent after their forward");
-                break;
-        case OP_BACKWARD:
-                expect(w, !w->plan.forward_only, "validation has no backward");
-                expect(w, log->forwarded[m] == 1, "backward follows its forward");
-                expect(w, stage == last || log->gradient_received[m] == 1, "backward follows its gradient");
-                expect(w, log->backwarded[m] == 0, "a micro-batch goes backward once");
-                break;
-        case OP_SEND_GRADIENT:
-                expect(w, stage > 0 && log->backwarded[m] == 1, "a gradient is sent after its backward");
-                break;
-        case OP_UPDATE:
-                expect(w, !w->plan.clip || log->scalars == 1, "with clipping an update follows the norm");
-                expect(w, w->plan.dp == 1 || op->offset + op->count <= log->reduced,
-                       "an update follows its all-reduce");
-                expect(w,
-                       log->shared == 0 ||
-                               (stage == 0 ? op->offset >= log->shared
-                                           : op->offset + op->count <= w->parameters - log->shared),
-                       "an update of the shared embedding follows the sum of its gradients");
-                break;
-        case OP_ALLREDUCE:
-                expect(w, op->group == GROUP_DATA || w->plan.dp == 1 || log->reduced == w->parameters,
-                       "the shared embedding is summed after the replicas");
-                break;
-        default:
-                break;
-        }
+        w->decisions = (w->decisions ^ (uint64_t)((rank * 64 + (int)op->kind) * 4096 + op->micro_batch + 1)) *
+                       0x100000001B3u;
+        observer_issue(w->observer, rank, op, core_in_use(paper_engine(w->paper, rank)->core));
 }
 
 static void on_complete(void *context, int rank, const struct op *op)
 {
         struct watch *w = context;
-        struct rank_log *log = &w->logs[rank];
-        int m = op->micro_batch;
-        bool last = plan_stage(&w->plan, rank) == w->plan.pp - 1;
-        if (op->lane == LANE_COMPUTE)
-                log->computing--;
-        switch (op->kind) {
-        case OP_RECEIVE_ACTIVATION:
-                log->received[m]++;
-                break;
-        case OP_FORWARD:
-                log->forwarded[m]++;
-                log->stored -= w->plan.forward_only && last;
-                break;
-        case OP_SEND_ACTIVATION:
-                log->sent[m]++;
-                log->stored -= w->plan.forward_only;
-                break;
-        case OP_RECEIVE_GRADIENT:
-                log->gradient_received[m]++;
-                break;
-        case OP_BACKWARD:
-                log->backwarded[m]++;
-                log->under_way--;
-                log->stored--;
-                break;
-        case OP_SEND_GRADIENT:
-                log->gradient_sent[m]++;
-                break;
-        case OP_ALLREDUCE:
-                if (op->group == GROUP_DATA)
-                        log->reduced += op->count;
-                else
-                        log->shared = 0;
-                break;
-        case OP_REDUCE_SCALARS:
-                log->scalars++;
-                break;
-        case OP_UPDATE:
-                log->updated += op->count;
-                break;
-        default:
-                break;
-        }
-}
-
-static void check_end(struct watch *w)
-{
-        const struct plan *plan = &w->plan;
-        for (int rank = 0; rank < plan->pp * plan->dp; rank++) {
-                const struct rank_log *log = &w->logs[rank];
-                int stage = plan_stage(plan, rank), back = !plan->forward_only;
-                for (int m = 0; m < plan->micro_batches; m++) {
-                        expect(w, log->forwarded[m] == 1 && log->backwarded[m] == back,
-                               "each micro-batch goes forward and backward once a stage");
-                        expect(w, log->received[m] == (stage > 0) && log->sent[m] == (stage < plan->pp - 1),
-                               "activations travel once between neighbours");
-                        expect(w,
-                               log->gradient_received[m] == (back && stage < plan->pp - 1) &&
-                                       log->gradient_sent[m] == (back && stage > 0),
-                               "gradients travel once between neighbours");
-                }
-                expect(w, log->scalars == 1, "the scalars are reduced once");
-                expect(w, log->updated == (back ? w->parameters : 0), "every parameter is updated once");
-                expect(w, !back || plan->dp == 1 || log->reduced == w->parameters,
-                       "all gradients are reduced");
-                expect(w, log->stored == 0 && log->computing == 0, "nothing is left in use");
-        }
-}
-
-static void open_logs(struct watch *w)
-{
-        int ranks = w->plan.pp * w->plan.dp, m = w->plan.micro_batches;
-        w->logs = calloc((size_t)ranks, sizeof *w->logs);
-        int *counts = calloc((size_t)(ranks * m) * 6, sizeof *counts);
-        assert_true(w->logs && counts);
-        for (int r = 0; r < ranks; r++, counts += 6 * m) {
-                int stage = plan_stage(&w->plan, r);
-                bool ends = stage == 0 || stage == w->plan.pp - 1;
-                bool shares = w->plan.tied && w->plan.pp > 1 && ends && !w->plan.forward_only;
-                w->logs[r] = (struct rank_log){.shared = shares ? w->plan.embedding_parameters : 0,
-                                               .received = counts,
-                                               .forwarded = counts + m,
-                                               .sent = counts + 2 * m,
-                                               .gradient_received = counts + 3 * m,
-                                               .backwarded = counts + 4 * m,
-                                               .gradient_sent = counts + 5 * m};
-        }
-}
-
-static void close_logs(struct watch *w)
-{
-        free(w->logs[0].received);
-        free(w->logs);
+        observer_complete(w->observer, rank, op);
 }
 
 static struct plan random_plan(uint64_t *random, int64_t *parameters)
@@ -226,12 +72,30 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.forward_only = random_int(random, 0, 9) == 0;
         plan.tied = random_int(random, 0, 1);
         plan.clip = random_int(random, 0, 1);
+        plan.mixed = random_int(random, 0, 2) > 0;
+        plan.offload = plan.mixed && random_int(random, 0, 1);
+        plan.offload_activations = random_int(random, 0, 1);
         plan.message_bytes = 1;
         plan.embedding_parameters = random_int(random, 1, (int)*parameters);
         plan.bucket_parameters = random_int(random, 1, 120);
         plan.allreduce_buckets = random_int(random, 1, 4);
         plan.element_bytes = 4;
         return plan;
+}
+
+/* Runs a batch; returns the first broken property, if any. */
+static const char *run_batch(struct watch *w, bool eager)
+{
+        bool overflow = w->plan.mixed && !w->plan.forward_only && random_int(&w->random, 0, 2) == 0;
+        for (int twice = 0; overflow && twice < 2; twice++)
+                paper_overflow(w->paper, random_int(&w->random, 0, w->plan.pp * w->plan.dp - 1));
+        w->observer = observer_new(&w->plan, w->parameters, eager, overflow);
+        bool ended = paper_run(w->paper) >= 0;
+        if (ended)
+                observer_end(w->observer);
+        const char *broken = observer_broken(w->observer);
+        observer_delete(w->observer);
+        return broken ? broken : ended ? NULL : "the batch ends";
 }
 
 /* Runs two batches of a random plan; returns the hash of its decisions, and the first broken property if any.
@@ -241,21 +105,18 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
         struct watch w = {.random = seed};
         w.plan = random_plan(&w.random, &w.parameters);
         bool eager = random_int(&w.random, 0, 1);
-        struct paper *paper =
-                paper_new(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete, &w);
-        for (int batch = 0; batch < 2 && !w.broken; batch++) {
-                open_logs(&w);
-                expect(&w, paper_run(paper) >= 0, "the batch ends");
-                if (!w.broken)
-                        check_end(&w);
-                close_logs(&w);
-        }
-        paper_delete(paper);
-        snprintf(text, text_size, "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s",
+        w.paper = paper_new(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete, &w);
+        *broken = NULL;
+        for (int batch = 0; batch < 2 && !*broken; batch++)
+                *broken = run_batch(&w, eager);
+        paper_delete(w.paper);
+        snprintf(text, text_size, "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.dp,
                  w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
-                 w.plan.forward_only ? ", forward only" : "");
-        *broken = w.broken;
+                 w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
+                 w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
+                 w.plan.offload ? ", offload" : "",
+                 w.plan.offload_activations ? ", offloaded activations" : "");
         return w.decisions;
 }
 
@@ -293,26 +154,25 @@ static void the_same_input_gives_the_same_decisions(void **state)
 
 struct fixed {
         double forward, backward, message;
+        double store, fetch_back; /* of offloaded activations */
+        double allreduce, fetch, update, write_back;
 };
 
 static double fixed_seconds(void *context, int rank, const struct op *op)
 {
         const struct fixed *f = context;
+        const double seconds[OP_KINDS] = {
+                [OP_FORWARD] = f->forward,         [OP_BACKWARD] = f->backward,
+                [OP_SEND_ACTIVATION] = f->message, [OP_SEND_GRADIENT] = f->message,
+                [OP_STORE_ACTIVATIONS] = f->store, [OP_FETCH_ACTIVATIONS] = f->fetch_back,
+                [OP_ALLREDUCE] = f->allreduce,     [OP_FETCH] = f->fetch,
+                [OP_UPDATE] = f->update,           [OP_WRITE_BACK] = f->write_back,
+        };
         (void)rank;
-        switch (op->kind) {
-        case OP_FORWARD:
-                return f->forward;
-        case OP_BACKWARD:
-                return f->backward;
-        case OP_SEND_ACTIVATION:
-        case OP_SEND_GRADIENT:
-                return f->message;
-        default:
-                return 0;
-        }
+        return seconds[op->kind];
 }
 
-static double fixed_batch(enum policy_id policy, int pp, int m, int limit, struct fixed f)
+static struct plan simple_plan(enum policy_id policy, int pp, int m)
 {
         struct plan plan;
         memset(&plan, 0, sizeof plan);
@@ -320,12 +180,23 @@ static double fixed_batch(enum policy_id policy, int pp, int m, int limit, struc
         plan.dp = 1;
         plan.micro_batches = m;
         plan.policy = policy;
-        plan.pipeline_limit = limit;
         plan.bucket_parameters = plan.allreduce_buckets = 1;
-        struct paper *paper = paper_new(&plan, 1, false, fixed_seconds, NULL, NULL, &f);
+        return plan;
+}
+
+static double fixed_run(const struct plan *plan, int64_t parameters, struct fixed f)
+{
+        struct paper *paper = paper_new(plan, parameters, false, fixed_seconds, NULL, NULL, &f);
         double seconds = paper_run(paper);
         paper_delete(paper);
         return seconds;
+}
+
+static double fixed_batch(enum policy_id policy, int pp, int m, int limit, struct fixed f)
+{
+        struct plan plan = simple_plan(policy, pp, m);
+        plan.pipeline_limit = limit;
+        return fixed_run(&plan, 1, f);
 }
 
 static void assert_seconds(double found, double expected, const char *what, int pp, int m)
@@ -338,7 +209,7 @@ static void assert_seconds(double found, double expected, const char *what, int 
 static void without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches(void **state)
 {
         (void)state;
-        struct fixed f = {1, 2, 0};
+        struct fixed f = {.forward = 1, .backward = 2};
         for (int pp = 1; pp <= 8; pp++)
                 for (int m = 1; m <= 20; m++)
                         for (int id = POLICY_GPIPE; id <= POLICY_1F1B; id++)
@@ -350,7 +221,7 @@ static void without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches(void *
 static void a_single_micro_batch_pays_every_message(void **state)
 {
         (void)state;
-        struct fixed f = {1, 2, 0.25};
+        struct fixed f = {.forward = 1, .backward = 2, .message = 0.25};
         for (int pp = 1; pp <= 8; pp++)
                 assert_seconds(fixed_batch(POLICY_AXONN, pp, 1, 0, f), 3.0 * pp + 2 * 0.25 * (pp - 1),
                                "axonn", pp, 1);
@@ -371,7 +242,10 @@ static double axonn_steady(int pp, int limit, struct fixed f)
 static void axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages(void **state)
 {
         (void)state;
-        const struct fixed jobs[] = {{1, 2, 0}, {1, 2, 0.25}, {1.03, 1.98, 0.02}, {20, 60, 3}};
+        const struct fixed jobs[] = {{.forward = 1, .backward = 2},
+                                     {.forward = 1, .backward = 2, .message = 0.25},
+                                     {.forward = 1.03, .backward = 1.98, .message = 0.02},
+                                     {.forward = 20, .backward = 60, .message = 3}};
         for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
                 for (int pp = 2; pp <= 16; pp *= 2) {
                         struct fixed f = jobs[i];
@@ -386,6 +260,83 @@ static void axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_
                 }
 }
 
+/* Offloading activations at no cost changes no schedule. */
+static void offloaded_activations_that_copy_at_once_cost_nothing(void **state)
+{
+        (void)state;
+        struct fixed f = {.forward = 1, .backward = 2, .message = 0.25};
+        for (int id = 0; id < POLICIES; id++)
+                for (int pp = 1; pp <= 8; pp++)
+                        for (int m = 5; m <= 20; m += 5) {
+                                struct plan plan = simple_plan((enum policy_id)id, pp, m);
+                                plan.pipeline_limit = 2 * pp;
+                                double without = fixed_run(&plan, 1, f);
+                                plan.offload_activations = true;
+                                assert_seconds(fixed_run(&plan, 1, f), without,
+                                               policy_get((enum policy_id)id)->name, pp, m);
+                        }
+}
+
+/* One stage, gpipe. A copy no longer than the computation beside it costs nothing. A slower fetch: two
+ * micro-batches are there when the backwards begin, each of the others is fetched when a slot becomes free
+ * and then paces them. A slower store: two forwards are ahead, then one a store, and the last is followed by
+ * its store only until the backwards have something to do. */
+static void copies_of_activations_are_hidden_until_they_are_the_slowest(void **state)
+{
+        (void)state;
+        for (int m = 5; m <= 20; m++) {
+                struct plan plan = simple_plan(POLICY_GPIPE, 1, m);
+                plan.offload_activations = true;
+                struct fixed hidden = {.forward = 1, .backward = 2, .store = 1, .fetch_back = 2};
+                assert_seconds(fixed_run(&plan, 1, hidden), 3 * m, "hidden copies", 1, m);
+                struct fixed fetches = {.forward = 2, .backward = 2, .store = 1, .fetch_back = 3};
+                assert_seconds(fixed_run(&plan, 1, fetches), 2 * m + 2 + 3 * (m - 2) + 2, "slow fetches", 1,
+                               m);
+                struct fixed stores = {.forward = 1, .backward = 2, .store = 3};
+                assert_seconds(fixed_run(&plan, 1, stores), 1 + 3 * (m - 2) + 1 + 2 * m, "slow stores", 1, m);
+        }
+}
+
+/* Offloaded, nothing to wait for: three stages of a pipeline, each as long as the others. */
+static void n_offloaded_updates_take_n_plus_2_of_them(void **state)
+{
+        (void)state;
+        struct fixed f = {.fetch = 2, .update = 2, .write_back = 2};
+        for (int n = 1; n <= 20; n++) {
+                struct plan plan = simple_plan(POLICY_AXONN, 1, 1);
+                plan.mixed = plan.offload = true;
+                plan.bucket_parameters = 3;
+                assert_seconds(fixed_run(&plan, n < 3 ? 3 : n, f), ((n < 3 ? 3 : n) + 2) * 2, "offloaded", 1,
+                               1);
+                plan.bucket_parameters = 300; /* a stage smaller than a bucket: thirds of the stage */
+                assert_seconds(fixed_run(&plan, 3 * n, f), 5 * 2, "one bucket", 1, 1);
+        }
+}
+
+/* Chunks of `buckets` buckets, three updates each, behind all-reduces of `slow` seconds a chunk: all but the
+ * last chunk's updates hide behind them. With clipping, all updates come after the last all-reduce, but what
+ * there are buffers for has been fetched. */
+static void offloaded_updates_hide_behind_slower_allreduces(void **state)
+{
+        (void)state;
+        for (int buckets = 1; buckets <= 4; buckets++)
+                for (int chunks = 1; chunks <= 5; chunks++) {
+                        struct plan plan = simple_plan(POLICY_AXONN, 1, 1);
+                        plan.dp = 2;
+                        plan.mixed = plan.offload = true;
+                        plan.bucket_parameters = 3;
+                        plan.allreduce_buckets = buckets;
+                        int updates = 3 * buckets;
+                        struct fixed f = {.allreduce = updates + 5, .fetch = 1, .update = 1, .write_back = 1};
+                        double reduced = chunks * f.allreduce;
+                        assert_seconds(fixed_run(&plan, updates * chunks, f), reduced + updates + 1,
+                                       "offloaded", 1, 1);
+                        plan.clip = true;
+                        assert_seconds(fixed_run(&plan, updates * chunks, f), reduced + updates * chunks + 1,
+                                       "offloaded, clipped", 1, 1);
+                }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -394,6 +345,10 @@ int main(void)
                 cmocka_unit_test(without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),
+                cmocka_unit_test(offloaded_activations_that_copy_at_once_cost_nothing),
+                cmocka_unit_test(copies_of_activations_are_hidden_until_they_are_the_slowest),
+                cmocka_unit_test(n_offloaded_updates_take_n_plus_2_of_them),
+                cmocka_unit_test(offloaded_updates_hide_behind_slower_allreduces),
         };
         return cmocka_run_group_tests_name("core", tests, NULL, NULL);
 }

@@ -1,18 +1,23 @@
-/* Every order in which messages and computations can complete, for small plans: no order leads to a deadlock,
- * and all end in the same place. A state is the bytes of all cores, the operations in flight and the messages
- * under way; states seen before are not explored again. */
+/* Every order in which messages, computations and copies can complete, for small plans: no order leads to a
+ * deadlock, and all end in the same place. A state is the bytes of all cores, the operations in flight and
+ * the messages under way; states seen before are not explored again.
+ *
+ * A stage that offloads activations stores at least five micro-batches, which is too many states for a whole
+ * pipeline. Such a stage is also explored alone: its neighbours are then anything that keeps to causality,
+ * and gradients come in any order. */
 #include "runtime/sched/core.h"
 #include "runtime/sched/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-enum { STAGES = 3, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
+enum { RANKS = 3, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -24,13 +29,20 @@ struct rank {
 };
 
 struct world {
-        struct rank ranks[STAGES];
+        int received;  /* a stage alone: micro-batches that came from the previous stage */
+        int to_return; /* and, a bit each, those that the next one has and whose gradient is to come */
+        struct rank ranks[RANKS]; /* the first `ranks` of the search */
 };
 
 struct search {
         struct plan plan;
-        bool loose; /* a send completes at any time after it began; else together with its receive
-                       (rendezvous) */
+        int64_t parameters;
+        int ranks;       /* pp x dp, or 1: */
+        int alone;       /* the stage that is explored alone, or -1 */
+        bool loose;      /* a send completes at any time after it began; else together with its receive
+                            (rendezvous) */
+        bool all_orders; /* of the optimizer phase too */
+        bool overflow;
         uint64_t (*seen)[2];
         size_t capacity, states;
         const char *deadlock;
@@ -48,14 +60,23 @@ static uint64_t hash_words(const void *bytes, size_t count, uint64_t h)
         return h;
 }
 
+static int stage_of(const struct search *s, int r)
+{
+        return s->alone >= 0 ? s->alone : plan_stage(&s->plan, r);
+}
+
 static uint64_t hash_world(const struct search *s, const struct world *w, uint64_t h)
 {
-        for (int r = 0; r < s->plan.pp; r++) {
+        h = hash_words(&w->received, sizeof w->received, h);
+        h = hash_words(&w->to_return, sizeof w->to_return, h);
+        for (int r = 0; r < s->ranks; r++) {
                 const struct rank *rank = &w->ranks[r];
-                h = hash_words(rank->core, core_bytes(&s->plan, r, 1), h);
+                h = hash_words(rank->core, core_bytes(&s->plan, stage_of(s, r), s->parameters), h);
                 for (int i = 0; i < rank->op_count; i++) {
-                        int words[] = {(int)rank->ops[i].kind, rank->ops[i].micro_batch, rank->ops[i].slot,
-                                       rank->ops[i].input, rank->ops[i].gradient};
+                        int words[] = {(int)rank->ops[i].kind, rank->ops[i].micro_batch,
+                                       rank->ops[i].slot,      rank->ops[i].input,
+                                       rank->ops[i].gradient,  rank->ops[i].host_slot,
+                                       rank->ops[i].bucket};
                         h = hash_words(words, sizeof words, h);
                 }
                 h = hash_words(rank->inbox_count, sizeof rank->inbox_count, h);
@@ -111,49 +132,74 @@ static void keep(struct rank *rank, const struct op *op)
         rank->ops[i] = *op;
 }
 
-static void drain(struct world *w, int r)
+static void send(const struct search *s, struct world *w, int r, const struct op *op)
+{
+        int d = op->kind == OP_SEND_GRADIENT;
+        if (s->alone >= 0) {
+                if (d == 0 && !s->plan.forward_only)
+                        w->to_return |= 1 << op->micro_batch;
+                return;
+        }
+        struct rank *to = &w->ranks[d ? r - 1 : r + 1];
+        assert_true(to->inbox_count[d] < MOST_MESSAGES);
+        to->inbox[d][to->inbox_count[d]++] = op->micro_batch;
+}
+
+static bool is_collective(const struct op *op)
+{
+        return op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS;
+}
+
+static void drain(const struct search *s, struct world *w, int r)
 {
         struct rank *rank = &w->ranks[r];
         struct op op;
         while (core_next(core_of(rank), &op)) {
+                if (op.kind == OP_SEND_ACTIVATION || op.kind == OP_SEND_GRADIENT)
+                        send(s, w, r, &op);
+                else if (is_collective(&op))
+                        op.serial = ++rank->collectives[op.group]; /* how many its members must have issued */
                 keep(rank, &op);
-                if (op.kind == OP_SEND_ACTIVATION || op.kind == OP_SEND_GRADIENT) {
-                        int d = op.kind == OP_SEND_GRADIENT;
-                        struct rank *to = &w->ranks[d ? r - 1 : r + 1];
-                        assert_true(to->inbox_count[d] < MOST_MESSAGES);
-                        to->inbox[d][to->inbox_count[d]++] = op.micro_batch;
-                } else if (op.lane == LANE_COLLECTIVE) {
-                        rank->collectives[op.group]++;
-                }
         }
 }
 
-/* Whether the i-th operation in flight on rank r can be the next to complete. */
-static bool may_complete(const struct search *s, const struct world *w, int r, int i)
+static bool same_group(const struct plan *plan, int a, int b, enum op_group group)
+{
+        if (group == GROUP_EMBEDDING) /* of its members, one asks: those between do not count */
+                return plan_replica(plan, a) == plan_replica(plan, b) &&
+                       (plan_stage(plan, b) == 0 || plan_stage(plan, b) == plan->pp - 1);
+        return group == GROUP_WORLD || plan_stage(plan, a) == plan_stage(plan, b);
+}
+
+/* Whether all members of its group have come to the collective. A stage alone waits for nobody. */
+static bool met(const struct search *s, const struct world *w, int r, const struct op *op)
+{
+        for (int i = 0; i < s->ranks; i++)
+                if (same_group(&s->plan, r, i, op->group) && w->ranks[i].collectives[op->group] < op->serial)
+                        return false;
+        return true;
+}
+
+/* In how many ways the i-th operation in flight on rank r can be the next to complete. */
+static int ways(const struct search *s, const struct world *w, int r, int i)
 {
         const struct rank *rank = &w->ranks[r];
         const struct op *op = &rank->ops[i];
-        int last = s->plan.pp - 1;
         for (int j = 0; j < i; j++) /* a lane keeps its order */
                 if (rank->ops[j].lane == op->lane)
-                        return false;
+                        return 0;
+        if (is_collective(op))
+                return met(s, w, r, op);
         switch (op->kind) {
         case OP_RECEIVE_ACTIVATION:
-                return rank->inbox_count[0] > 0;
+                return s->alone >= 0 || rank->inbox_count[0] > 0;
         case OP_RECEIVE_GRADIENT:
-                return rank->inbox_count[1] > 0;
+                return s->alone >= 0 ? __builtin_popcount((unsigned)w->to_return) : rank->inbox_count[1] > 0;
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
                 return s->loose;
-        case OP_ALLREDUCE: /* of the embedding: dp is 1 here */
-                return w->ranks[0].collectives[op->group] == w->ranks[last].collectives[op->group];
-        case OP_REDUCE_SCALARS:
-                for (int j = 0; j <= last; j++)
-                        if (w->ranks[j].collectives[GROUP_WORLD] < rank->collectives[GROUP_WORLD])
-                                return false;
-                return true;
         default:
-                return true;
+                return 1;
         }
 }
 
@@ -165,30 +211,79 @@ static struct op take(struct rank *rank, int i)
         return op;
 }
 
-static void complete(const struct search *s, struct world *w, int r, int i)
+static void complete(const struct search *s, struct world *w, int r, int i, int way);
+
+/* Takes the message that a receive on rank r is for; a rendezvous ends the send with it. */
+static int receive(const struct search *s, struct world *w, int r, int d)
+{
+        struct rank *rank = &w->ranks[r];
+        int micro_batch = rank->inbox[d][0], sender = d ? r + 1 : r - 1;
+        rank->inbox_count[d]--;
+        memmove(rank->inbox[d], rank->inbox[d] + 1, (size_t)rank->inbox_count[d] * sizeof(int));
+        for (int j = 0; !s->loose && j < w->ranks[sender].op_count; j++)
+                if (w->ranks[sender].ops[j].lane == (d ? LANE_SEND_PREVIOUS : LANE_SEND_NEXT)) {
+                        complete(s, w, sender, j, 0);
+                        break;
+                }
+        return micro_batch;
+}
+
+/* What the neighbours of a stage alone send: activations in order, gradients in any. */
+static int receive_alone(struct world *w, int d, int way)
+{
+        if (d == 0)
+                return w->received++;
+        int micro_batch = 0;
+        for (;; micro_batch++)
+                if ((w->to_return & 1 << micro_batch) && way-- == 0)
+                        break;
+        w->to_return &= ~(1 << micro_batch);
+        return micro_batch;
+}
+
+static void complete(const struct search *s, struct world *w, int r, int i, int way)
 {
         struct rank *rank = &w->ranks[r];
         struct op op = take(rank, i);
         if (op.kind == OP_RECEIVE_ACTIVATION || op.kind == OP_RECEIVE_GRADIENT) {
-                int d = op.kind == OP_RECEIVE_GRADIENT, sender = d ? r + 1 : r - 1;
-                op.micro_batch = rank->inbox[d][0];
-                rank->inbox_count[d]--;
-                memmove(rank->inbox[d], rank->inbox[d] + 1, (size_t)rank->inbox_count[d] * sizeof(int));
-                for (int j = 0; !s->loose && j < w->ranks[sender].op_count; j++)
-                        if (w->ranks[sender].ops[j].lane == (d ? LANE_SEND_PREVIOUS : LANE_SEND_NEXT)) {
-                                complete(s, w, sender, j);
-                                break;
-                        }
+                int d = op.kind == OP_RECEIVE_GRADIENT;
+                op.micro_batch = s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d);
         }
+        op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
         core_complete(core_of(rank), &op);
-        drain(w, r);
+        drain(s, w, r);
 }
 
 /* The optimizer phase comes after all of a rank's messages are received and nothing that others do can change
- * or prevent its steps: one order of them stands for all. */
-static bool commutes(const struct op *op)
+ * or prevent its steps: one order of them stands for all, where not all are asked for. */
+static bool commutes(const struct search *s, const struct op *op)
 {
-        return op->lane == LANE_COLLECTIVE || op->kind == OP_NORM || op->kind == OP_UPDATE;
+        switch (op->kind) {
+        case OP_CHECK_OVERFLOW:
+        case OP_NORM:
+        case OP_UPDATE:
+        case OP_CLEAR:
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+                return !s->all_orders;
+        default:
+                return !s->all_orders && is_collective(op);
+        }
+}
+
+static void explore(struct search *s, const struct world *w);
+
+/* Explores what follows if rank r's i-th operation completes next, in each way that it can. */
+static bool follow(struct search *s, const struct world *w, int r, int i)
+{
+        int count = ways(s, w, r, i);
+        for (int way = 0; way < count; way++) {
+                struct world next;
+                memcpy(&next, w, offsetof(struct world, ranks) + (size_t)s->ranks * sizeof next.ranks[0]);
+                complete(s, &next, r, i, way);
+                explore(s, &next);
+        }
+        return count > 0;
 }
 
 static void explore(struct search *s, const struct world *w)
@@ -196,44 +291,48 @@ static void explore(struct search *s, const struct world *w)
         if (s->deadlock || !remember(s, w))
                 return;
         bool moved = false, done = true;
-        for (int only_commuting = 1; only_commuting >= 0 && !moved; only_commuting--)
-                for (int r = 0; r < s->plan.pp; r++)
-                        for (int i = 0; i < w->ranks[r].op_count; i++) {
-                                if (!may_complete(s, w, r, i) ||
-                                    (only_commuting && (moved || !commutes(&w->ranks[r].ops[i]))))
-                                        continue;
-                                struct world next = *w;
-                                complete(s, &next, r, i);
-                                explore(s, &next);
-                                moved = true;
-                        }
-        for (int r = 0; r < s->plan.pp; r++) {
+        for (int r = 0; r < s->ranks && !moved; r++)
+                for (int i = 0; i < w->ranks[r].op_count && !moved; i++)
+                        moved = commutes(s, &w->ranks[r].ops[i]) && follow(s, w, r, i);
+        if (!moved)
+                for (int r = 0; r < s->ranks; r++)
+                        for (int i = 0; i < w->ranks[r].op_count; i++)
+                                moved = follow(s, w, r, i) || moved;
+        for (int r = 0; r < s->ranks; r++)
                 done = done && core_done((const struct core *)(const void *)w->ranks[r].core);
-        }
         if (!moved && !done)
                 s->deadlock = "came to rest before every stage was done";
         if (done && moved)
                 s->deadlock = "a stage says that it is done and still has work";
 }
 
-static size_t explore_plan(const struct plan *plan, bool loose)
+/* Explores from the start of a batch; returns the number of states. */
+static size_t search_all(struct search s)
 {
-        struct search s = {.plan = *plan, .loose = loose};
+        const struct plan *plan = &s.plan;
         struct world w;
         memset(&w, 0, sizeof w);
-        for (int r = 0; r < plan->pp; r++) {
-                assert_true(core_bytes(plan, r, 1) <= CORE_BYTES);
-                core_start(core_init(w.ranks[r].core, plan, r, 1));
+        for (int r = 0; r < s.ranks; r++) {
+                assert_true(core_bytes(plan, stage_of(&s, r), s.parameters) <= CORE_BYTES);
+                core_start(core_init(w.ranks[r].core, plan, stage_of(&s, r), s.parameters, 1));
         }
-        for (int r = 0; r < plan->pp; r++)
-                drain(&w, r);
+        for (int r = 0; r < s.ranks; r++)
+                drain(&s, &w, r);
         explore(&s, &w);
         free(s.seen);
         if (s.deadlock)
-                fail_msg("%s, %d stages, %d micro-batches, limit %d, %s sends: %s",
-                         policy_get(plan->policy)->name, plan->pp, plan->micro_batches, plan->pipeline_limit,
-                         loose ? "loose" : "rendezvous", s.deadlock);
+                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s: %s",
+                         policy_get(plan->policy)->name, plan->pp, plan->dp, s.alone, plan->micro_batches,
+                         plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
+                         plan->offload_activations ? ", offloaded activations" : "",
+                         plan->offload ? ", offload" : "", s.overflow ? ", overflow" : "", s.deadlock);
         return s.states;
+}
+
+static size_t explore_plan(const struct plan *plan, bool loose)
+{
+        return search_all((struct search){
+                .plan = *plan, .parameters = 1, .ranks = plan->pp, .alone = -1, .loose = loose});
 }
 
 /* Loose sends of AxoNN at 3 stages x 4 micro-batches with a limit of 3 or 4 have 24 million states, minutes:
@@ -259,15 +358,21 @@ static size_t explore_variants(struct plan plan)
         return states;
 }
 
+static struct plan small_plan(void)
+{
+        struct plan plan;
+        memset(&plan, 0, sizeof plan);
+        plan.pp = plan.dp = plan.micro_batches = 1;
+        plan.embedding_parameters = plan.bucket_parameters = plan.allreduce_buckets = 1;
+        return plan;
+}
+
 static void no_interleaving_of_small_plans_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        struct plan plan;
-        memset(&plan, 0, sizeof plan);
-        plan.dp = 1;
-        plan.embedding_parameters = plan.bucket_parameters = plan.allreduce_buckets = 1;
-        for (plan.pp = 1; plan.pp <= STAGES; plan.pp++)
+        struct plan plan = small_plan();
+        for (plan.pp = 1; plan.pp <= RANKS; plan.pp++)
                 for (plan.micro_batches = 1; plan.micro_batches <= 4; plan.micro_batches++) {
                         plan.policy = POLICY_AXONN;
                         for (plan.pipeline_limit = 1; plan.pipeline_limit <= plan.micro_batches;
@@ -281,8 +386,89 @@ static void no_interleaving_of_small_plans_deadlocks(void **state)
         assert_true(states > 100000);
 }
 
+/* A stage alone that offloads activations; it stores at most `stored` of them. */
+static size_t explore_alone(enum policy_id policy, int pp, int stage, int stored, int micro_batches)
+{
+        struct plan plan = small_plan();
+        plan.pp = pp;
+        plan.micro_batches = micro_batches;
+        plan.policy = policy;
+        plan.pipeline_limit = stored;
+        plan.offload_activations = true;
+        struct core_limits limits = core_limits(&plan, stage);
+        assert_int_equal(limits.host_slots, stored);
+        assert_int_equal(limits.slots, 4);
+        return search_all(
+                (struct search){.plan = plan, .parameters = 1, .ranks = 1, .alone = stage, .loose = true});
+}
+
+static void no_interleaving_deadlocks_a_stage_that_offloads_activations(void **state)
+{
+        (void)state;
+        size_t states = explore_alone(POLICY_AXONN, 2, 0, 5, 5) + explore_alone(POLICY_AXONN, 2, 0, 5, 6) +
+                        explore_alone(POLICY_1F1B, 5, 0, 5, 5) + explore_alone(POLICY_1F1B, 5, 0, 5, 6) +
+                        explore_alone(POLICY_GPIPE, 2, 0, 5, 5) + explore_alone(POLICY_GPIPE, 3, 1, 5, 5) +
+                        explore_alone(POLICY_GPIPE, 2, 1, 5, 5) + explore_alone(POLICY_GPIPE, 1, 0, 7, 7);
+        if (getenv("RANVIER_EXHAUSTIVE"))
+                states += explore_alone(POLICY_AXONN, 3, 1, 5, 5) + explore_alone(POLICY_1F1B, 6, 1, 5, 6) +
+                          explore_alone(POLICY_GPIPE, 2, 0, 6, 6);
+        print_message("# %zu states\n", states);
+        assert_true(states > 100000);
+}
+
+/* Two stages together: the last one sends gradients in order. */
+static void no_interleaving_of_two_stages_that_offload_activations_deadlocks(void **state)
+{
+        (void)state;
+        struct plan plan = small_plan();
+        plan.pp = 2;
+        plan.micro_batches = 5;
+        plan.offload_activations = true;
+        plan.policy = POLICY_GPIPE;
+        size_t states = explore_plan(&plan, false);
+        print_message("# %zu states\n", states);
+        plan.policy = POLICY_AXONN;
+        plan.pipeline_limit = 5;
+        states += explore_plan(&plan, false);
+        print_message("# %zu states\n", states);
+}
+
+/* Four updates and two chunks, every order of sums, copies and updates: over two replicas, and over two
+ * stages with a shared embedding that straddles two updates. */
+static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.clip = variant & 1;
+                plan.mixed = true;
+                plan.offload = variant & 2;
+                plan.pp = variant & 4 ? 2 : 1;
+                plan.dp = variant & 4 ? 1 : 2;
+                plan.tied = true;
+                plan.embedding_parameters = 3;
+                plan.bucket_parameters = plan.offload ? 6 : 2;
+                plan.allreduce_buckets = plan.offload ? 1 : 3;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 8,
+                                                     .ranks = 2,
+                                                     .alone = -1,
+                                                     .loose = true,
+                                                     .all_orders = true,
+                                                     .overflow = variant & 8});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 int main(void)
 {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(no_interleaving_of_small_plans_deadlocks)};
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
+                cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
+                cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
+                cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
+        };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

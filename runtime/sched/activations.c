@@ -1,0 +1,153 @@
+/* Offloaded activations (the idea is vDNN's, Rhu et al. 2016): after its forward a micro-batch's activations
+ * are stored on the host, before its backward they are fetched. What to fetch is decided when the lane is
+ * idle: what a backward waits for comes first; with nothing to wait for, the micro-batch that went forward
+ * longest ago is fetched ahead. Such a guess may hold one slot only: if gradients come in another order, the
+ * other slot serves them. */
+#include "runtime/sched/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool activations_offloaded(const struct core *core)
+{
+        return core->limits.host_slots > 0;
+}
+
+int activations_forward_slots(const struct core *core)
+{
+        return activations_offloaded(core) ? FORWARD_SLOTS : core->limits.slots;
+}
+
+static void set_returned(struct core *core, int i, int micro_batch, int demanded)
+{
+        core->returned[i].micro_batch = micro_batch;
+        core->returned[i].demanded = demanded;
+        core->returned[i].there = 0;
+}
+
+void activations_start(struct core *core)
+{
+        core->store = -1;
+        core->on_host = 0;
+        core->fetching = false;
+        for (int i = 0; i < BACKWARD_SLOTS; i++)
+                set_returned(core, i, -1, 0);
+}
+
+/* Which backward's slot `micro_batch` holds, or -1; of -1: a free one. */
+static int holder(const struct core *core, int micro_batch)
+{
+        for (int i = 0; i < BACKWARD_SLOTS; i++)
+                if (core->returned[i].micro_batch == micro_batch)
+                        return i;
+        return -1;
+}
+
+void activations_demand(struct core *core, int micro_batch)
+{
+        int i = holder(core, micro_batch);
+        if (i >= 0)
+                core->returned[i].demanded = 1;
+}
+
+bool activations_there(const struct core *core, int micro_batch)
+{
+        if (!activations_offloaded(core))
+                return true;
+        int i = holder(core, micro_batch);
+        return i >= 0 && core->returned[i].there;
+}
+
+void activations_leave(struct core *core, int slot)
+{
+        if (activations_offloaded(core))
+                set_returned(core, slot - FORWARD_SLOTS, -1, 0);
+}
+
+/* There is a host slot: a policy never has more micro-batches between forward and backward than it says. */
+static bool next_store(struct core *core, struct op *op)
+{
+        struct core_tables t = core_tables(core);
+        if (core->store < 0)
+                return false;
+        *op = core_new_op(OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
+        op->slot = t.slot_of[core->store];
+        op->host_slot =
+                buffer_acquire(t.host_slot_users, core->limits.host_slots, t.host_slot_of, core->store, 1);
+        op->bytes = core->slot_bytes;
+        assert(core->send_activation < 0); /* it has been issued, and knows the slot */
+        t.slot_of[core->store] = 0;
+        core->store = -1;
+        return true;
+}
+
+static int place_on_host(const struct core *core, const struct core_tables *t, int micro_batch)
+{
+        for (int i = 0; i < core->on_host; i++)
+                if (t->offloaded[i] == micro_batch)
+                        return i;
+        return -1;
+}
+
+/* Place in the list of offloaded micro-batches of the one to be fetched, or -1. */
+static int choose(const struct core *core, const struct core_tables *t, bool *demanded)
+{
+        *demanded = true;
+        for (int i = 0; i < core->arrivals; i++)
+                if (t->queue[i].work == OP_BACKWARD) {
+                        int place = place_on_host(core, t, t->queue[i].micro_batch);
+                        if (place >= 0)
+                                return place;
+                }
+        *demanded = false;
+        for (int i = 0; i < BACKWARD_SLOTS; i++)
+                if (core->returned[i].micro_batch >= 0 && !core->returned[i].demanded)
+                        return -1;
+        return core->on_host > 0 ? 0 : -1;
+}
+
+static bool next_fetch(struct core *core, struct op *op)
+{
+        struct core_tables t = core_tables(core);
+        int to = holder(core, -1);
+        if (core->fetching || to < 0)
+                return false;
+        bool demanded;
+        int place = choose(core, &t, &demanded);
+        if (place < 0)
+                return false;
+        int micro_batch = t.offloaded[place];
+        core->on_host--;
+        memmove(&t.offloaded[place], &t.offloaded[place + 1],
+                (size_t)(core->on_host - place) * sizeof *t.offloaded);
+        t.offloaded[core->on_host] = 0;
+        set_returned(core, to, micro_batch, demanded);
+        core->fetching = true;
+        t.slot_of[micro_batch] = FORWARD_SLOTS + to;
+        t.slot_users[FORWARD_SLOTS + to] = 1; /* the backward */
+        *op = core_new_op(OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, micro_batch);
+        op->slot = FORWARD_SLOTS + to;
+        op->host_slot = t.host_slot_of[micro_batch];
+        op->bytes = core->slot_bytes;
+        return true;
+}
+
+bool activations_next(struct core *core, struct op *op)
+{
+        return activations_offloaded(core) && (next_store(core, op) || next_fetch(core, op));
+}
+
+void activations_complete(struct core *core, const struct op *op)
+{
+        struct core_tables t = core_tables(core);
+        if (op->kind == OP_STORE_ACTIVATIONS) {
+                buffer_release(t.slot_users, op->slot);
+                t.offloaded[core->on_host++] = op->micro_batch;
+        } else {
+                assert(op->kind == OP_FETCH_ACTIVATIONS);
+                buffer_release(t.host_slot_users, op->host_slot);
+                t.host_slot_of[op->micro_batch] = 0;
+                core->fetching = false;
+                core->returned[op->slot - FORWARD_SLOTS].there = 1;
+        }
+}

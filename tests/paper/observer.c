@@ -1,0 +1,618 @@
+#include "tests/paper/observer.h"
+
+#include "runtime/sched/policy.h"
+#include "tests/paper/paper.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A buffer: whose data it holds, whether the data is there yet, and how many have still to be done with it.
+ */
+struct place {
+        int micro_batch;
+        bool there, fetched;
+        int left;
+};
+
+/* How often something happened to a micro-batch on a rank. */
+struct passed {
+        int received, forwarded, sent, gradient_received, backwarded, gradient_sent;
+};
+
+/* How often something happened to a parameter on a rank. */
+struct touched {
+        int reduced, exchanged, fetched, updated, written;
+};
+
+/* What is in flight on a lane, oldest first. */
+struct lane_queue {
+        int serials[128], count;
+};
+
+struct seen {
+        struct passed *passed;   /* [micro_batches] */
+        struct touched *touched; /* [parameters] */
+        struct place *slots, *host_slots, *inputs, *gradients;
+        struct lane_queue lanes[LANES];
+        int under_way;
+        int checks, overflows_known, norms, scalars, clears; /* completed */
+        int fetches, updates, write_backs;                   /* issued */
+        bool overflow, embedding_update;
+        int buffer[PLAN_UPDATE_BUFFERS];        /* the update that it is for, or -1 */
+        bool buffer_there[PLAN_UPDATE_BUFFERS]; /* fetched */
+        bool buffer_ready[PLAN_UPDATE_BUFFERS]; /* updated */
+        int fetch_order[128];                   /* the update of each fetch */
+        uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
+};
+
+struct observer {
+        struct plan plan;
+        int64_t parameters;
+        int ranks;
+        bool eager, overflow;
+        struct seen *seen;
+        const char *broken;
+};
+
+static void expect(struct observer *o, bool holds, const char *property)
+{
+        if (!holds && !o->broken)
+                o->broken = property;
+}
+
+const char *observer_broken(const struct observer *observer)
+{
+        return observer->broken;
+}
+
+static void *allocate(int64_t count, size_t size)
+{
+        void *memory = calloc((size_t)count + 1, size);
+        assert(memory);
+        return memory;
+}
+
+struct observer *observer_new(const struct plan *plan, int64_t parameters, bool eager, bool overflow)
+{
+        struct observer *o = allocate(1, sizeof *o);
+        o->plan = *plan;
+        o->parameters = parameters;
+        o->ranks = plan->pp * plan->dp;
+        o->eager = eager;
+        o->overflow = overflow;
+        o->seen = allocate(o->ranks, sizeof *o->seen);
+        for (int rank = 0; rank < o->ranks; rank++) {
+                struct seen *s = &o->seen[rank];
+                struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
+                s->passed = allocate(plan->micro_batches, sizeof *s->passed);
+                s->touched = allocate(parameters, sizeof *s->touched);
+                s->slots = allocate(limits.slots, sizeof *s->slots);
+                s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
+                s->inputs = allocate(limits.inputs, sizeof *s->inputs);
+                s->gradients = allocate(limits.gradients, sizeof *s->gradients);
+                for (int i = 0; i < PLAN_UPDATE_BUFFERS; i++)
+                        s->buffer[i] = -1;
+        }
+        return o;
+}
+
+void observer_delete(struct observer *o)
+{
+        for (int rank = 0; rank < o->ranks; rank++) {
+                struct seen *s = &o->seen[rank];
+                free(s->passed);
+                free(s->touched);
+                free(s->slots);
+                free(s->host_slots);
+                free(s->inputs);
+                free(s->gradients);
+        }
+        free(o->seen);
+        free(o);
+}
+
+/* ---- buffers ---- */
+
+static void fill(struct observer *o, struct place *place, int micro_batch, int uses)
+{
+        expect(o, place->left == 0, "a buffer in use is not overwritten");
+        *place = (struct place){.micro_batch = micro_batch, .left = uses};
+}
+
+static void arrived(struct place *place, int micro_batch)
+{
+        place->micro_batch = micro_batch;
+        place->there = true;
+}
+
+static void leave(struct observer *o, struct place *place)
+{
+        expect(o, place->left > 0, "a buffer is let go once a use");
+        place->left--;
+}
+
+static bool holds(const struct place *place, int micro_batch)
+{
+        return place->left > 0 && place->there && place->micro_batch == micro_batch;
+}
+
+static int used(const struct place *places, int count)
+{
+        int sum = 0;
+        for (int i = 0; i < count; i++)
+                sum += places[i].left > 0;
+        return sum;
+}
+
+static bool offloads(const struct observer *o, int rank)
+{
+        return core_limits(&o->plan, plan_stage(&o->plan, rank)).host_slots > 0;
+}
+
+/* The rule of offloaded activations: two slots for forwards, two for backwards, and of these one at most for
+ * a backward that is not known to be next. */
+static void check_halves(struct observer *o, int rank)
+{
+        const struct seen *s = &o->seen[rank];
+        struct core_limits limits = core_limits(&o->plan, plan_stage(&o->plan, rank));
+        bool last = plan_stage(&o->plan, rank) == o->plan.pp - 1;
+        int forwards = 0, backwards = 0, guesses = 0;
+        for (int i = 0; i < limits.slots; i++) {
+                const struct place *slot = &s->slots[i];
+                forwards += slot->left > 0 && !slot->fetched;
+                backwards += slot->left > 0 && slot->fetched;
+                guesses += slot->left > 0 && slot->fetched && !last &&
+                           !s->passed[slot->micro_batch].gradient_received;
+        }
+        expect(o, limits.slots == 4, "a stage that offloads has four slots");
+        expect(o, forwards <= 2 && backwards <= 2, "forwards hold two slots at most, backwards too");
+        expect(o, guesses <= 1, "what is fetched ahead holds one slot at most");
+}
+
+static void check_use(struct observer *o, int rank, struct core_limits in_use)
+{
+        const struct seen *s = &o->seen[rank];
+        struct core_limits limits = core_limits(&o->plan, plan_stage(&o->plan, rank));
+        expect(o,
+               in_use.slots == used(s->slots, limits.slots) &&
+                       in_use.host_slots == used(s->host_slots, limits.host_slots) &&
+                       in_use.inputs == used(s->inputs, limits.inputs) &&
+                       in_use.gradients == used(s->gradients, limits.gradients),
+               "the core counts as in use what is in use");
+        if (limits.host_slots)
+                check_halves(o, rank);
+}
+
+/* ---- the pipeline ---- */
+
+static void issue_forward(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        int stage = plan_stage(&o->plan, rank), m = op->micro_batch;
+        bool last = stage == o->plan.pp - 1;
+        expect(o, stage == 0 || holds(&s->inputs[op->input], m), "a forward has its own activations");
+        expect(o, s->passed[m].forwarded == 0, "a micro-batch goes forward once");
+        s->under_way++;
+        if (stage == 0 && o->plan.policy == POLICY_AXONN && !o->plan.forward_only)
+                expect(o, s->under_way <= core_pipeline_limit(&o->plan),
+                       "micro-batches under way never exceed the pipeline limit");
+        int uses = !last + !o->plan.forward_only; /* the send; the backward or the store */
+        fill(o, &s->slots[op->slot], m, uses ? uses : 1);
+}
+
+static void issue_backward(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        int stage = plan_stage(&o->plan, rank), m = op->micro_batch;
+        struct place *gradient = &s->gradients[op->gradient];
+        expect(o, !o->plan.forward_only, "validation has no backward");
+        expect(o, s->passed[m].forwarded == 1 && s->passed[m].backwarded == 0,
+               "a micro-batch goes backward once, after its forward");
+        expect(o, holds(&s->slots[op->slot], m), "a backward has its own stored activations");
+        expect(o, s->slots[op->slot].fetched == offloads(o, rank), "offloaded activations are fetched first");
+        expect(o, stage == 0 || holds(&s->inputs[op->input], m), "a backward has its own input");
+        if (stage == o->plan.pp - 1)
+                fill(o, gradient, m, 1);
+        else
+                expect(o, holds(gradient, m), "a backward has its own gradient");
+}
+
+static void issue_pipeline(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        int stage = plan_stage(&o->plan, rank), last = o->plan.pp - 1, m = op->micro_batch;
+        switch (op->kind) {
+        case OP_RECEIVE_ACTIVATION:
+                expect(o, stage > 0, "the first stage receives no activations");
+                fill(o, &s->inputs[op->input], -1, 1);
+                break;
+        case OP_FORWARD:
+                issue_forward(o, rank, op);
+                break;
+        case OP_SEND_ACTIVATION:
+                expect(o, stage < last && holds(&s->slots[op->slot], m), "a forward's output is sent");
+                break;
+        case OP_RECEIVE_GRADIENT:
+                expect(o, stage < last, "the last stage receives no gradients");
+                fill(o, &s->gradients[op->gradient], -1, 1);
+                break;
+        case OP_BACKWARD:
+                issue_backward(o, rank, op);
+                break;
+        case OP_SEND_GRADIENT:
+                expect(o, stage > 0 && holds(&s->gradients[op->gradient], m) && s->passed[m].backwarded == 1,
+                       "a gradient is sent after its backward");
+                break;
+        case OP_STORE_ACTIVATIONS:
+                expect(o,
+                       offloads(o, rank) && op->lane == LANE_DEVICE_TO_HOST && op->bytes == PAPER_SLOT_BYTES,
+                       "a stage that offloads stores a slot's bytes");
+                expect(o, holds(&s->slots[op->slot], m) && !s->slots[op->slot].fetched,
+                       "a forward's activations are stored");
+                fill(o, &s->host_slots[op->host_slot], m, 1);
+                break;
+        case OP_FETCH_ACTIVATIONS:
+                expect(o, op->lane == LANE_HOST_TO_DEVICE && op->bytes == PAPER_SLOT_BYTES,
+                       "a fetch brings a slot's bytes");
+                expect(o, holds(&s->host_slots[op->host_slot], m), "what was stored is fetched");
+                fill(o, &s->slots[op->slot], m, 1);
+                s->slots[op->slot].fetched = true;
+                break;
+        default:
+                break;
+        }
+}
+
+static void complete_backward(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        s->passed[op->micro_batch].backwarded++;
+        s->under_way--;
+        leave(o, &s->slots[op->slot]);
+        if (plan_stage(&o->plan, rank) > 0)
+                leave(o, &s->inputs[op->input]);
+        else
+                leave(o, &s->gradients[op->gradient]);
+        if (plan_stage(&o->plan, rank) == o->plan.pp - 1)
+                s->gradients[op->gradient].there = true;
+}
+
+static void complete_pipeline(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        int m = op->micro_batch, stage = plan_stage(&o->plan, rank);
+        switch (op->kind) {
+        case OP_RECEIVE_ACTIVATION:
+                s->passed[m].received++;
+                arrived(&s->inputs[op->input], m);
+                break;
+        case OP_FORWARD:
+                s->passed[m].forwarded++;
+                s->slots[op->slot].there = true;
+                if (o->plan.forward_only && stage > 0)
+                        leave(o, &s->inputs[op->input]);
+                if (o->plan.forward_only && stage == o->plan.pp - 1)
+                        leave(o, &s->slots[op->slot]);
+                break;
+        case OP_SEND_ACTIVATION:
+                s->passed[m].sent++;
+                leave(o, &s->slots[op->slot]);
+                break;
+        case OP_RECEIVE_GRADIENT:
+                s->passed[m].gradient_received++;
+                arrived(&s->gradients[op->gradient], m);
+                break;
+        case OP_BACKWARD:
+                complete_backward(o, rank, op);
+                break;
+        case OP_SEND_GRADIENT:
+                s->passed[m].gradient_sent++;
+                leave(o, &s->gradients[op->gradient]);
+                break;
+        case OP_STORE_ACTIVATIONS:
+                leave(o, &s->slots[op->slot]);
+                s->host_slots[op->host_slot].there = true;
+                break;
+        case OP_FETCH_ACTIVATIONS:
+                leave(o, &s->host_slots[op->host_slot]);
+                s->slots[op->slot].there = true;
+                break;
+        default:
+                break;
+        }
+}
+
+/* ---- what follows it ---- */
+
+static bool computed(const struct observer *o, int rank)
+{
+        for (int m = 0; m < o->plan.micro_batches; m++)
+                if (!o->seen[rank].passed[m].backwarded)
+                        return false;
+        return true;
+}
+
+/* Whether parameter p of the rank is of the embedding that first and last stage share. */
+static bool shared(const struct observer *o, int rank, int64_t p)
+{
+        int stage = plan_stage(&o->plan, rank);
+        if (!o->plan.tied || o->plan.pp == 1 || o->plan.forward_only)
+                return false;
+        return (stage == 0 && p < o->plan.embedding_parameters) ||
+               (stage == o->plan.pp - 1 && p >= o->parameters - o->plan.embedding_parameters);
+}
+
+/* The sums that the gradient of p takes part in have been made. */
+static bool summed(const struct observer *o, int rank, int64_t p)
+{
+        const struct touched *t = &o->seen[rank].touched[p];
+        return (o->plan.dp == 1 || t->reduced == 1) && (!shared(o, rank, p) || t->exchanged == 1);
+}
+
+static bool all_summed(const struct observer *o, int rank)
+{
+        for (int64_t p = 0; p < o->parameters; p++)
+                if (!summed(o, rank, p))
+                        return false;
+        return true;
+}
+
+static bool no_overflow(const struct observer *o, int rank)
+{
+        const struct seen *s = &o->seen[rank];
+        return !o->plan.mixed || (s->overflows_known == 1 && !s->overflow);
+}
+
+static void issue_collective(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        uint64_t words[] = {op->kind, (uint64_t)op->count,
+                            op->group == GROUP_EMBEDDING ? 0 : (uint64_t)op->offset};
+        for (int i = 0; i < 3; i++)
+                s->collectives[op->group] = (s->collectives[op->group] ^ (words[i] + 1)) * 0x100000001B3u;
+        bool gradients = op->kind == OP_ALLREDUCE;
+        expect(o,
+               op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
+                       (gradients || op->group == GROUP_WORLD),
+               "the numbers that all ranks agree on do not wait behind the gradients");
+        expect(o, !o->plan.mixed || o->plan.forward_only || s->checks == 1,
+               "local gradients are looked at before sums change them");
+        if (op->kind == OP_REDUCE_OVERFLOW)
+                expect(o, o->plan.mixed && op->bytes == sizeof(double), "overflow is one number");
+        if (op->kind == OP_REDUCE_SCALARS)
+                expect(o, !o->plan.clip || o->plan.forward_only || s->overflow || s->norms == 1,
+                       "the norm is reduced after it is known");
+        for (int64_t p = op->offset; gradients && p < op->offset + op->count; p++) {
+                expect(o, p < o->parameters, "sums are of parameters");
+                expect(o,
+                       op->group == GROUP_DATA ||
+                               (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
+                       "the shared embedding, and no more, is summed after the replicas");
+        }
+}
+
+static bool touches_embedding(const struct observer *o, int rank, const struct op *op)
+{
+        return shared(o, rank, op->offset) || shared(o, rank, op->offset + op->count - 1);
+}
+
+static void check_range(struct observer *o, const struct op *op)
+{
+        int64_t bucket = o->plan.bucket_parameters;
+        if (o->plan.offload && bucket > o->parameters)
+                bucket = o->parameters;
+        int64_t most = o->plan.offload ? (bucket + 2) / 3 : bucket;
+        expect(o, op->count >= 1 && op->count <= most && op->offset == op->bucket * most,
+               "an update is of a bucket, offloaded of its third");
+        expect(o, op->count <= plan_update_parameters(&o->plan), "an update fits the buffers of the plan");
+}
+
+static void issue_update(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        check_range(o, op);
+        expect(o, no_overflow(o, rank), "an update knows that there is no overflow");
+        expect(o, !o->plan.clip || s->scalars == 1, "with clipping an update follows the norm");
+        for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                expect(o, summed(o, rank, p), "an update follows the sums of its gradients");
+                expect(o, s->touched[p].updated++ == 0, "a parameter is updated once");
+        }
+        bool embedding = touches_embedding(o, rank, op);
+        expect(o, embedding || !s->embedding_update, "updates of the shared embedding come last");
+        s->embedding_update = embedding;
+        int nth = s->updates++;
+        if (!o->plan.offload) {
+                expect(o, op->buffer == -1, "without offloading there are no buffers");
+                return;
+        }
+        expect(o, nth < s->fetches && s->fetch_order[nth] == op->bucket, "updates go in order of fetches");
+        expect(o, op->buffer >= 0 && s->buffer[op->buffer] == op->bucket && s->buffer_there[op->buffer],
+               "an update has its own parameters in its buffer");
+}
+
+static void issue_copy(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        bool fetch = op->kind == OP_FETCH;
+        check_range(o, op);
+        expect(o,
+               op->lane == (fetch ? LANE_HOST_TO_DEVICE : LANE_DEVICE_TO_HOST) && o->plan.offload &&
+                       op->bytes == 12 * op->count && op->buffer >= 0 && op->buffer < PLAN_UPDATE_BUFFERS,
+               "copies of an update are of three fp32 arrays");
+        expect(o, computed(o, rank), "fetches begin when the pipeline is done");
+        if (!fetch) {
+                expect(o, s->buffer[op->buffer] == op->bucket && s->buffer_ready[op->buffer],
+                       "what was updated is written back");
+                expect(o, s->fetch_order[s->write_backs++] == op->bucket,
+                       "write backs go in order of fetches");
+                return;
+        }
+        expect(o, !s->overflow, "after an overflow nothing more is fetched");
+        expect(o, s->buffer[op->buffer] == -1, "a buffer is fetched into when it is free");
+        s->fetch_order[s->fetches++] = op->bucket;
+        s->buffer[op->buffer] = op->bucket;
+        s->buffer_there[op->buffer] = s->buffer_ready[op->buffer] = false;
+}
+
+static void issue_optimizer(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        expect(o, o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
+        switch (op->kind) {
+        case OP_CHECK_OVERFLOW:
+                expect(o, o->plan.mixed && op->count == o->parameters, "all gradients are looked at");
+                break;
+        case OP_ALLREDUCE:
+        case OP_REDUCE_OVERFLOW:
+        case OP_REDUCE_SCALARS:
+                issue_collective(o, rank, op);
+                break;
+        case OP_NORM:
+                expect(o, o->plan.clip && no_overflow(o, rank) && all_summed(o, rank),
+                       "the norm is of final gradients, without overflow");
+                break;
+        case OP_UPDATE:
+                issue_update(o, rank, op);
+                break;
+        case OP_CLEAR:
+                expect(o, s->overflow && all_summed(o, rank) && op->offset == 0 && op->count == o->parameters,
+                       "all is cleared after an overflow and every sum");
+                break;
+        default:
+                issue_copy(o, rank, op);
+        }
+}
+
+static void complete_optimizer(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                struct touched *t = &s->touched[p];
+                t->reduced += op->kind == OP_ALLREDUCE && op->group == GROUP_DATA;
+                t->exchanged += op->kind == OP_ALLREDUCE && op->group == GROUP_EMBEDDING;
+                t->fetched += op->kind == OP_FETCH;
+                t->written += op->kind == OP_WRITE_BACK;
+        }
+        s->checks += op->kind == OP_CHECK_OVERFLOW;
+        s->norms += op->kind == OP_NORM;
+        s->scalars += op->kind == OP_REDUCE_SCALARS;
+        s->clears += op->kind == OP_CLEAR;
+        if (op->kind == OP_REDUCE_OVERFLOW) {
+                s->overflows_known++;
+                s->overflow = op->overflow;
+        }
+        if (op->kind == OP_FETCH)
+                s->buffer_there[op->buffer] = true;
+        if (op->kind == OP_UPDATE && op->buffer >= 0)
+                s->buffer_ready[op->buffer] = true;
+        if (op->kind == OP_WRITE_BACK)
+                s->buffer[op->buffer] = -1;
+}
+
+/* ---- all of it ---- */
+
+static bool of_pipeline(enum op_kind kind)
+{
+        return kind <= OP_SEND_GRADIENT || kind == OP_STORE_ACTIVATIONS || kind == OP_FETCH_ACTIVATIONS;
+}
+
+void observer_issue(struct observer *o, int rank, const struct op *op, struct core_limits in_use)
+{
+        struct lane_queue *lane = &o->seen[rank].lanes[op->lane];
+        expect(o, op->lane != LANE_COMPUTE || lane->count == 0, "one operation at a time computes");
+        assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
+        lane->serials[lane->count++] = op->serial;
+        if (of_pipeline(op->kind))
+                issue_pipeline(o, rank, op);
+        else
+                issue_optimizer(o, rank, op);
+        check_use(o, rank, in_use);
+}
+
+void observer_complete(struct observer *o, int rank, const struct op *op)
+{
+        struct lane_queue *lane = &o->seen[rank].lanes[op->lane];
+        int at = 0;
+        while (at < lane->count && lane->serials[at] != op->serial)
+                at++;
+        expect(o, at < lane->count, "what completes was issued");
+        bool collective = op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS;
+        expect(o, at == 0 || (o->eager && collective), "a lane keeps its order");
+        if (at < lane->count)
+                memmove(&lane->serials[at], &lane->serials[at + 1],
+                        (size_t)(--lane->count - at) * sizeof *lane->serials);
+        if (of_pipeline(op->kind))
+                complete_pipeline(o, rank, op);
+        else
+                complete_optimizer(o, rank, op);
+}
+
+static void end_micro_batches(struct observer *o, int rank)
+{
+        const struct plan *plan = &o->plan;
+        int stage = plan_stage(plan, rank), back = !plan->forward_only;
+        for (int m = 0; m < plan->micro_batches; m++) {
+                const struct passed *p = &o->seen[rank].passed[m];
+                expect(o, p->forwarded == 1 && p->backwarded == back,
+                       "each micro-batch goes forward and backward once a stage");
+                expect(o, p->received == (stage > 0) && p->sent == (stage < plan->pp - 1),
+                       "activations travel once between neighbours");
+                expect(o,
+                       p->gradient_received == (back && stage < plan->pp - 1) &&
+                               p->gradient_sent == (back && stage > 0),
+                       "gradients travel once between neighbours");
+        }
+}
+
+static void end_parameters(struct observer *o, int rank)
+{
+        const struct plan *plan = &o->plan;
+        const struct seen *s = &o->seen[rank];
+        bool train = !plan->forward_only, updated = train && !o->overflow;
+        for (int64_t p = 0; p < o->parameters; p++) {
+                const struct touched *t = &s->touched[p];
+                expect(o, t->reduced == (train && plan->dp > 1) && t->exchanged == shared(o, rank, p),
+                       "every gradient is summed, in a step with overflow too");
+                expect(o, t->updated == updated, "every parameter is updated once, after an overflow none");
+                expect(o,
+                       t->written == (updated && plan->offload) && t->fetched <= (train && plan->offload) &&
+                               t->fetched >= t->written,
+                       "what is updated is fetched and written back, after an overflow nothing");
+        }
+        expect(o, s->scalars == 1, "the scalars are reduced once");
+        expect(o, s->checks == (train && plan->mixed) && s->overflows_known == s->checks,
+               "all ranks agree once on whether there was an overflow");
+        expect(o, s->overflow == o->overflow && s->clears == o->overflow, "an overflow clears once");
+        expect(o, s->norms == (updated && plan->clip), "there is a norm if there is clipping");
+}
+
+/* All members of each of the rank's groups issued the same, in the same order. */
+static void end_collectives(struct observer *o, int rank)
+{
+        const struct plan *plan = &o->plan;
+        const struct seen *s = &o->seen[rank];
+        int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
+        const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage)];
+        const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage)];
+        expect(o,
+               s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
+                       s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA],
+               "collectives are issued in the same order on all members of a group");
+        if (stage == 0)
+                expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],
+                       "first and last stage exchange the same embedding");
+}
+
+void observer_end(struct observer *o)
+{
+        for (int rank = 0; rank < o->ranks; rank++) {
+                end_micro_batches(o, rank);
+                end_parameters(o, rank);
+                end_collectives(o, rank);
+                struct core_limits none = {0};
+                check_use(o, rank, none);
+                for (int lane = 0; lane < LANES; lane++)
+                        expect(o, o->seen[rank].lanes[lane].count == 0, "what is issued completes");
+        }
+}

@@ -16,8 +16,8 @@ void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *a
         }
 }
 
-/* Rows are added in the order of the tokens, each sum rounded: what a token's row adds up to in a batch has
- * no end in sight where it could be kept in fp32. */
+/* Rows are added in the order of the tokens, and each sum is rounded: to keep sums in fp32 until the last row
+ * would take a table of them as large as the vocabulary. */
 void cpu_half_embedding_backward(const struct kernel *kernel, const struct kernel_args *args)
 {
         uint16_t *dwte = args->p[0], *dwpe = args->p[1];

@@ -1,5 +1,5 @@
-/* The kernels that work on rows, with fp16 tensors: as many rows at a time as are a good piece of the cache
- * are converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
+/* The kernels that work on rows, with fp16 tensors: as many rows at a time as stay in a cache are
+ * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
  * the last one. */
 #include "runtime/device/cpu_half.h"
 
@@ -39,9 +39,9 @@ static const struct row_kernel row_kernels[KERNEL_KINDS] = {
         [KERNEL_CROSS_ENTROPY_LOSS] = {cpu_cross_entropy_loss, {PLAIN, READ, TARGETS}},
 };
 
-/* Elements of all tensors of rows together that are converted at a time, unless a single row is longer: 256
- * KiB of fp32, a quarter of a usual second-level cache. */
-enum { PIECE = 1 << 16 };
+/* Elements of all tensors of rows together that are converted at a time, unless a single row is longer: 64
+ * KiB of fp32, which are in the second-level cache still when they are rounded. */
+enum { PIECE = 1 << 14 };
 
 static bool has_rows(enum operand operand)
 {

@@ -93,13 +93,15 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-polling bench-simulation
+bench: bench-prediction bench-polling bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
+bench-half: $(BUILD)/tests/half
+	$<
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
@@ -115,4 +117,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-polling bench-simulation install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-polling bench-simulation bench-half install uninstall clean

@@ -57,7 +57,8 @@ int main(int argc, char **argv)
         }
         real *m[3];
         for (int i = 0; i < 3; i++)
-                m[i] = device->ops->alloc(device, MEMORY_WORKSPACE, SIDE * SIDE * (int64_t)sizeof(real));
+                m[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE,
+                                          SIDE * SIDE * (int64_t)sizeof(real));
         /* A receive stays posted meanwhile, as in a run; its message comes at the end. */
         char byte = 0, received;
         int peer = net->rank ^ 1;

@@ -1,3 +1,5 @@
-# Not a test: see make bench.
+# Not tests: see make bench.
 $(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device models)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
+$(BUILD)/tests/half: $(call obj,tests/bench/half.c) $(call lib,device models)
+	$(LINK) $(BLAS_LIBS) -ljansson -lm

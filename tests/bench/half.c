@@ -1,0 +1,231 @@
+/* Kernels over fp16 tensors against the same kernels over fp32 ones (a product of which is one cblas_sgemm),
+ * run in turn; and the bytes a second of those that only pass over memory, against memcpy's. Prints medians
+ * and, in brackets, the tenth and ninetieth percentile. */
+#include "runtime/device/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS = 21, FLAT = 16 << 20 };
+
+/* A device whose kernels are timed on their lane, and its operands. */
+struct side {
+        struct device *device;
+        double seconds;
+        void *x[3];
+        real *fp32[4];
+};
+
+typedef void work_fn(struct side *, const struct kernel *);
+
+static void add_seconds(void *context, const struct kernel *kernel, double seconds)
+{
+        (void)kernel;
+        struct side *side = context;
+        side->seconds += seconds;
+}
+
+static void product(struct side *side, const struct kernel *k)
+{
+        const struct matmul mm = {.m = k->m,
+                                  .n = k->n,
+                                  .k = k->k,
+                                  .transpose_a = k->transpose_a,
+                                  .transpose_b = k->transpose_b,
+                                  .accumulate = k->accumulate,
+                                  .inner = k->batch,
+                                  .stride_a = {0, k->m * k->k},
+                                  .stride_b = {0, k->n * k->k},
+                                  .stride_c = {0, k->m * k->n}};
+        kernels_matmul(side->device, &mm, side->x[0], side->x[1], side->x[2]);
+}
+
+static void layernorm_backward(struct side *side, const struct kernel *k)
+{
+        kernels_layernorm_backward(side->device, side->x[0], side->x[2], side->x[2], side->x[1], side->x[1],
+                                   side->fp32[0], side->x[1], k->m, k->n, true);
+}
+
+static void bias_gelu(struct side *side, const struct kernel *k)
+{
+        kernels_bias_gelu(side->device, side->x[0], side->x[1], side->x[2], k->m, k->n);
+}
+
+static void softmax(struct side *side, const struct kernel *k)
+{
+        kernels_softmax(side->device, side->x[0], k->batch, k->n, 0.125);
+}
+
+static void squared_norm(struct side *side, const struct kernel *k)
+{
+        double sum;
+        kernels_squared_norm(side->device, &sum, side->x[0], k->m, false);
+        side->device->ops->synchronize(side->device);
+}
+
+static void overflow(struct side *side, const struct kernel *k)
+{
+        double found;
+        kernels_overflow(side->device, &found, side->x[0], k->m, 65504);
+        side->device->ops->synchronize(side->device);
+}
+
+static void unscale(struct side *side, const struct kernel *k)
+{
+        double scale = 0.5;
+        kernels_unscale(side->device, side->fp32[0], side->x[0], &scale, k->m);
+        side->device->ops->synchronize(side->device);
+}
+
+static void adamw(struct side *side, const struct kernel *k)
+{
+        const struct adamw a = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2};
+        const struct adamw_range range = {k->m, 1};
+        const double one = 1;
+        kernels_adamw(side->device, side->fp32[0], side->fp32[1], side->fp32[2], side->fp32[3],
+                      side->device->half ? side->x[0] : NULL, &range, side->device->half ? NULL : &one, 0,
+                      k->m, &a);
+        side->device->ops->synchronize(side->device);
+}
+
+static void *allocate(struct device *device, int64_t element_bytes)
+{
+        void *memory = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, FLAT * element_bytes);
+        if (!memory)
+                fprintf(stderr, "half: no memory for %lld bytes\n", (long long)(FLAT * element_bytes));
+        return memory;
+}
+
+static int open_side(struct side *side, bool half)
+{
+        struct rv_error_info err = {0};
+        side->device = device_cpu_open(1, &err);
+        if (!side->device) {
+                fprintf(stderr, "half: %s\n", err.sentence);
+                return -1;
+        }
+        side->device->half = half;
+        side->device->recorder = add_seconds;
+        side->device->recorder_context = side;
+        for (int i = 0; i < 3; i++)
+                side->x[i] = allocate(side->device, half ? 2 : 4);
+        for (int i = 0; i < 4; i++)
+                side->fp32[i] = allocate(side->device, 4);
+        return side->x[2] && side->fp32[3] ? 0 : -1; /* memory that ended before has ended for these too */
+}
+
+static double seconds_of(struct side *side, work_fn *work, const struct kernel *kernel)
+{
+        side->seconds = 0;
+        work(side, kernel);
+        side->device->ops->synchronize(side->device);
+        return side->seconds;
+}
+
+static double memcpy_seconds(struct side *side)
+{
+        const double start = device_seconds();
+        memcpy(side->fp32[2], side->fp32[3], (size_t)FLAT * 4);
+        return device_seconds() - start;
+}
+
+static int ascending(const void *a, const void *b)
+{
+        const double x = *(const double *)a, y = *(const double *)b;
+        return (x > y) - (x < y);
+}
+
+static void print_ratios(double ratios[PAIRS])
+{
+        qsort(ratios, PAIRS, sizeof *ratios, ascending);
+        printf("%6.2f (%.2f .. %.2f)\n", ratios[PAIRS / 2], ratios[PAIRS / 10],
+               ratios[PAIRS - 1 - PAIRS / 10]);
+}
+
+/* Times of fp32 over times of half, pair by pair. */
+static void compare(struct side sides[2], work_fn *work, struct kernel kernel)
+{
+        double ratios[PAIRS];
+        seconds_of(&sides[0], work, &kernel); /* warms up */
+        seconds_of(&sides[1], work, &kernel);
+        for (int i = 0; i < PAIRS; i++) {
+                const double fp32 = seconds_of(&sides[0], work, &kernel);
+                ratios[i] = fp32 / seconds_of(&sides[1], work, &kernel);
+        }
+        char what[64];
+        snprintf(what, sizeof what, "%s%s%s%s", kernel_name(kernel.kind), kernel.transpose_a ? " a^T" : "",
+                 kernel.transpose_b ? " b^T" : "", kernel.accumulate ? " +=" : "");
+        char shape[64];
+        snprintf(shape, sizeof shape, "%lld x %lld x %lld x %lld", (long long)kernel.batch,
+                 (long long)kernel.m, (long long)kernel.n, (long long)kernel.k);
+        printf("%-20s %-26s", what, shape);
+        print_ratios(ratios);
+}
+
+/* Bytes a second over memcpy's, which reads and writes each byte. */
+static void compare_bytes(struct side *half, work_fn *work, enum kernel_kind kind)
+{
+        const struct kernel kernel = {.kind = kind, .half = 1, .batch = 1, .m = FLAT};
+        double ratios[PAIRS];
+        memcpy_seconds(half); /* warms up */
+        seconds_of(half, work, &kernel);
+        for (int i = 0; i < PAIRS; i++) {
+                const double copying = 2.0 * FLAT * 4 / memcpy_seconds(half);
+                ratios[i] = kernel_bytes(&kernel) / seconds_of(half, work, &kernel) / copying;
+        }
+        printf("%-20s %-26d", kernel_name(kind), FLAT);
+        print_ratios(ratios);
+}
+
+static void fill(struct side *side)
+{
+        for (int i = 0; i < FLAT; i++) {
+                for (int j = 0; j < 4; j++)
+                        side->fp32[j][i] = (real)((i * 31 + j) % 64) / 64;
+                for (int j = 0; j < 3; j++)
+                        if (side->device->half)
+                                ((uint16_t *)side->x[j])[i] =
+                                        (uint16_t)(0x3000 + i % 0x800); /* 0.125 .. 0.5 */
+                        else
+                                ((real *)side->x[j])[i] = (real)(128 + i % 384) / 1024;
+        }
+}
+
+int main(void)
+{
+        struct side sides[2] = {0};
+        if (open_side(&sides[0], false) || open_side(&sides[1], true))
+                return 1;
+        fill(&sides[0]);
+        fill(&sides[1]);
+        const struct kernel products[] = {
+                {.transpose_b = 1, .batch = 1, .m = 512, .n = 512, .k = 512},
+                {.transpose_b = 1, .batch = 1, .m = 1024, .n = 1024, .k = 1024},
+                {.transpose_b = 1, .batch = 1, .m = 2048, .n = 2048, .k = 2048},
+                {.transpose_b = 1, .batch = 1, .m = 128, .n = 3072, .k = 768},
+                {.transpose_b = 1, .batch = 1, .m = 256, .n = 768, .k = 3072},
+                {.batch = 1, .m = 256, .n = 768, .k = 3072},
+                {.transpose_a = 1, .accumulate = 1, .batch = 1, .m = 3072, .n = 768, .k = 256},
+                {.transpose_a = 1, .accumulate = 1, .batch = 1, .m = 768, .n = 3072, .k = 128},
+                {.transpose_b = 1, .batch = 12, .m = 256, .n = 256, .k = 64},
+                {.batch = 12, .m = 256, .n = 64, .k = 256},
+        };
+        printf("speed over tensors of halves, that of fp32 being 1\n");
+        for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+                compare(sides, product, products[i]);
+        compare(sides, bias_gelu, (struct kernel){.kind = KERNEL_BIAS_GELU, .batch = 1, .m = 512, .n = 3072});
+        compare(sides, softmax, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = 12, .m = 512, .n = 512});
+        compare(sides, layernorm_backward,
+                (struct kernel){.kind = KERNEL_LAYERNORM_BACKWARD, .batch = 1, .m = 512, .n = 768});
+        compare(sides, squared_norm, (struct kernel){.kind = KERNEL_SQUARED_NORM, .batch = 1, .m = FLAT});
+        compare(sides, adamw, (struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = FLAT});
+        printf("bytes a second, those of memcpy being 1\n");
+        compare_bytes(&sides[1], overflow, KERNEL_OVERFLOW);
+        compare_bytes(&sides[1], squared_norm, KERNEL_SQUARED_NORM);
+        compare_bytes(&sides[1], unscale, KERNEL_UNSCALE);
+        compare_bytes(&sides[1], adamw, KERNEL_ADAMW);
+        sides[0].device->ops->close(sides[0].device);
+        sides[1].device->ops->close(sides[1].device);
+        return 0;
+}

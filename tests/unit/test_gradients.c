@@ -41,7 +41,7 @@ static void spread_weights(struct nn_stage *nn)
         }
 }
 
-static struct network open_network(const struct gpt *gpt, int stages)
+static struct network open_network(const struct gpt *gpt, int stages, bool recompute)
 {
         struct network net = {.count = stages};
         struct rv_error_info err = {0};
@@ -49,7 +49,7 @@ static struct network open_network(const struct gpt *gpt, int stages)
         assert_non_null(net.device);
         for (int s = 0; s < stages; s++) {
                 const struct stage stage = partition_stage(gpt, stages, s);
-                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8},
+                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8, .recompute = recompute},
                                                  .micro_batches = MICRO_BATCHES,
                                                  .slots = MICRO_BATCHES,
                                                  .input_buffers = s > 0 ? MICRO_BATCHES : 0,
@@ -174,7 +174,7 @@ static void check_network(bool tied, int stages)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = tied};
-        struct network net = open_network(&gpt, stages);
+        struct network net = open_network(&gpt, stages, false);
         uint64_t random = seed;
         forward(&net, false);
         backward(&net);
@@ -223,7 +223,7 @@ static void two_stages_give_the_gradients_of_one(void **state)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = true};
-        struct network one = open_network(&gpt, 1), two = open_network(&gpt, 2);
+        struct network one = open_network(&gpt, 1, false), two = open_network(&gpt, 2, false);
         assert_true(forward(&one, false) == forward(&two, false));
         backward(&one);
         backward(&two);
@@ -238,6 +238,33 @@ static void two_stages_give_the_gradients_of_one(void **state)
         close_network(&two);
 }
 
+/* What is computed again is computed in the same way: not a bit differs. */
+static void recomputed_activations_give_the_same_gradients(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 5,
+                                .n_embd = 20,
+                                .n_head = 5,
+                                .vocab_size = 19,
+                                .n_positions = 7,
+                                .tied = true};
+        for (int stages = 1; stages <= 2; stages++) {
+                struct network stored = open_network(&gpt, stages, false);
+                struct network again = open_network(&gpt, stages, true);
+                assert_true(forward(&stored, false) == forward(&again, false));
+                backward(&stored);
+                backward(&again);
+                for (int s = 0; s < stages; s++) {
+                        const struct nn_stage *a = stored.stages[s], *b = again.stages[s];
+                        assert_true(b->layout.slot < a->layout.slot);
+                        assert_memory_equal(a->gradients, b->gradients, (size_t)a->parameters * sizeof(real));
+                }
+                close_network(&stored);
+                close_network(&again);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -246,6 +273,7 @@ int main(void)
                 cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes),
                 cmocka_unit_test(two_stages_give_the_gradients_of_one),
+                cmocka_unit_test(recomputed_activations_give_the_same_gradients),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

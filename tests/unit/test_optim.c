@@ -1,4 +1,5 @@
 /* The optimizer step: learning rate, global norm, clipping, AdamW over buckets; and the initial weights. */
+#include "models/half.h"
 #include "runtime/optim/optim.h"
 #include "tests/unit/numbers.h"
 
@@ -18,18 +19,31 @@ static struct gpt tiny(bool tied)
                             .tied = tied};
 }
 
-static struct nn_stage *open_stage(struct device *device, const struct gpt *gpt, int stages, int index)
+enum storage { FP32, MIXED, OFFLOADED };
+enum { UPDATE = 100 }; /* parameters of one: it ends inside tensors */
+
+static struct nn_stage *open_stored(struct device *device, const struct gpt *gpt, int stages, int index,
+                                    enum storage storage)
 {
         const struct stage stage = partition_stage(gpt, stages, index);
-        const struct memory_plan plan = {.work = {1, 4, .element_bytes = sizeof(real)},
+        const struct memory_plan plan = {.work = {1, 4, .element_bytes = storage == FP32 ? 4 : 2},
                                          .micro_batches = 1,
                                          .slots = 1,
+                                         .host_slots = 1,
                                          .input_buffers = index > 0,
-                                         .gradient_buffers = 1};
+                                         .gradient_buffers = 1,
+                                         .offload = storage == OFFLOADED,
+                                         .update_parameters = storage == OFFLOADED ? UPDATE : 0,
+                                         .update_buffers = storage == OFFLOADED ? 3 : 0};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, &stage, &plan, true, &err);
         assert_non_null(nn);
         return nn;
+}
+
+static struct nn_stage *open_stage(struct device *device, const struct gpt *gpt, int stages, int index)
+{
+        return open_stored(device, gpt, stages, index, FP32);
 }
 
 static int open_device(void **state)
@@ -191,6 +205,254 @@ static void several_steps_of_adamw_follow_the_paper(void **state)
         nn_close(nn);
 }
 
+/* ---- mixed precision ---- */
+
+/* All updates of a step; offloaded, each is fetched before and written back after, one at a time here. */
+static void update_all(struct nn_stage *nn, const struct optim *o, int step)
+{
+        const struct device_ops *device = nn->device->ops;
+        for (int64_t at = 0, nth = 0; at < nn->parameters; at += UPDATE, nth++) {
+                const int64_t left = nn->parameters - at, count = left < UPDATE ? left : UPDATE;
+                const int buffer = nn->plan.offload ? (int)(nth % 3) : -1;
+                if (buffer >= 0)
+                        nn_fetch(nn, buffer, at, count);
+                device->synchronize(nn->device);
+                optim_update(nn, o, step, at, count, buffer);
+                device->synchronize(nn->device);
+                if (buffer >= 0)
+                        nn_write_back(nn, buffer, at, count);
+                device->synchronize(nn->device);
+        }
+}
+
+static const struct optim mixed_optim = {.lr = 1e-2,
+                                         .min_lr = 1e-3,
+                                         .warmup = 3,
+                                         .steps = 12,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.95,
+                                         .epsilon = 1e-8,
+                                         .weight_decay = 0.1};
+
+/* Steps with random gradients, scaled by 2^10 as a loss scale would. The new weights are the master
+ * parameters, rounded. */
+static void train_stored(struct nn_stage *nn, int steps)
+{
+        uint64_t random = seed;
+        uint16_t *gradients = nn->gradients;
+        const uint16_t *weights = nn->weights;
+        nn_initialize(nn, seed);
+        nn->scalars[NN_GRADIENT_SCALE] = 0x1p-10;
+        for (int step = 0; step < steps; step++) {
+                for (int64_t i = 0; i < nn->parameters; i++)
+                        gradients[i] = half_from_float((float)(0x1p10 * random_number(&random)));
+                update_all(nn, &mixed_optim, step);
+                for (int64_t i = 0; i < nn->parameters; i++) {
+                        assert_int_equal(weights[i], half_from_float((float)nn->master[i]));
+                        assert_int_equal(gradients[i], 0);
+                }
+        }
+}
+
+static void offloaded_updates_give_the_same_bits(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct nn_stage *mixed = open_stored(device, &gpt, 2, 0, MIXED);
+        struct nn_stage *offloaded = open_stored(device, &gpt, 2, 0, OFFLOADED);
+        const size_t bytes = (size_t)mixed->parameters * sizeof(real);
+        train_stored(mixed, 5);
+        train_stored(offloaded, 5);
+        assert_memory_equal(mixed->master, offloaded->master, bytes);
+        assert_memory_equal(mixed->adam_m, offloaded->adam_m, bytes);
+        assert_memory_equal(mixed->adam_v, offloaded->adam_v, bytes);
+        nn_close(mixed);
+        nn_close(offloaded);
+}
+
+/* The gradients of fp16 are exact in fp32, and so is their scale, a power of two: an fp32 stage given the
+ * same gradients takes the same steps. */
+static void master_parameters_follow_those_of_fp32(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct nn_stage *mixed = open_stored(device, &gpt, 1, 0, MIXED);
+        train_stored(mixed, 5);
+        struct nn_stage *full = open_stored(device, &gpt, 1, 0, FP32);
+        uint64_t random = seed;
+        nn_initialize(full, seed);
+        full->scalars[NN_GRADIENT_SCALE] = 0x1p-10;
+        for (int step = 0; step < 5; step++) {
+                for (int64_t i = 0; i < full->parameters; i++)
+                        ((real *)full->gradients)[i] =
+                                half_to_float(half_from_float((float)(0x1p10 * random_number(&random))));
+                update_all(full, &mixed_optim, step);
+        }
+        assert_memory_equal(mixed->master, full->weights, (size_t)full->parameters * sizeof(real));
+        nn_close(mixed);
+        nn_close(full);
+}
+
+/* As in PyTorch's mixed precision: after five skipped steps, Adam's first update is its first. */
+static void skipped_steps_do_not_count_in_adam_s_bias_correction(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct optim o = {
+                .lr = 1e-2, .min_lr = 1e-2, .steps = 12, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+        struct nn_stage *first = open_stage(device, &gpt, 1, 0), *late = open_stage(device, &gpt, 1, 0);
+        struct nn_stage *both[] = {first, late};
+        for (int i = 0; i < 2; i++) {
+                nn_initialize(both[i], seed);
+                fill_gradients(both[i]);
+                both[i]->scalars[NN_GRADIENT_SCALE] = 1;
+                o.skipped = 5 * i;
+                update_all(both[i], &o, 5 * i);
+        }
+        const size_t bytes = (size_t)first->parameters * sizeof(real);
+        assert_memory_equal(first->weights, late->weights, bytes);
+        o.skipped = 4; /* counted, they do matter */
+        fill_gradients(first);
+        fill_gradients(late);
+        update_all(first, &o, 6);
+        o.skipped = 5;
+        update_all(late, &o, 6);
+        assert_memory_not_equal(first->weights, late->weights, bytes);
+        nn_close(first);
+        nn_close(late);
+}
+
+static void parameters_are_read_as_they_were_written(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(false);
+        for (int storage = FP32; storage <= OFFLOADED; storage++) {
+                struct nn_stage *nn = open_stored(device, &gpt, 1, 0, (enum storage)storage);
+                const int64_t offset = 13, count = nn->parameters - 20;
+                uint64_t random = seed;
+                float *values = malloc((size_t)count * sizeof *values),
+                      *found = malloc((size_t)count * sizeof *found);
+                assert_true(values && found);
+                for (int64_t i = 0; i < count; i++)
+                        values[i] = (float)random_number(&random);
+                nn_write_parameters(nn, offset, count, values);
+                nn_read_parameters(nn, offset, count, found);
+                assert_memory_equal(values, found, (size_t)count * sizeof *values);
+                for (int64_t i = 0; i < count && storage != FP32; i++)
+                        assert_int_equal(((uint16_t *)nn->weights)[offset + i], half_from_float(values[i]));
+                assert_int_equal(((uint16_t *)nn->weights)[offset - 1], 0);
+                free(values);
+                free(found);
+                nn_close(nn);
+        }
+}
+
+static void offloaded_activations_come_back_as_they_went(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct nn_stage *nn = open_stored(device, &gpt, 1, 0, MIXED);
+        unsigned char *slot = nn->slots[0];
+        for (int64_t i = 0; i < nn->layout.slot; i++)
+                slot[i] = (unsigned char)(i * 7 + i / 251);
+        nn_store_activations(nn, 0, 0);
+        device->ops->synchronize(device);
+        memset(slot, 0xff, (size_t)nn->layout.slot);
+        nn_fetch_activations(nn, 0, 0);
+        device->ops->synchronize(device);
+        for (int64_t i = 0; i < nn->layout.slot; i++)
+                assert_int_equal(slot[i], (unsigned char)(i * 7 + i / 251));
+        nn_close(nn);
+}
+
+static bool overflows(struct nn_stage *nn, int64_t element, float value, double limit)
+{
+        uint16_t *gradients = nn->gradients;
+        gradients[element] = half_from_float(value);
+        nn->scalars[NN_OVERFLOW] = NAN;
+        optim_check_overflow(nn, limit);
+        nn->device->ops->synchronize(nn->device);
+        gradients[element] = 0;
+        const double found = nn->scalars[NN_OVERFLOW];
+        assert_true(found == 0 || found == 1);
+        return found > 0;
+}
+
+static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct nn_stage *nn = open_stored(device, &gpt, 1, 0, MIXED);
+        const int64_t places[] = {0, nn->parameters / 2, nn->parameters - 1};
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+                assert_true(overflows(nn, places[i], INFINITY, 16376));
+                assert_true(overflows(nn, places[i], -INFINITY, 16376));
+                assert_true(overflows(nn, places[i], NAN, 16376));
+                assert_true(overflows(nn, places[i], -16384, 16376));
+                assert_false(overflows(nn, places[i], -16368, 16376));
+        }
+        uint16_t *gradients = nn->gradients;
+        for (int64_t i = 0; i < nn->parameters; i++)
+                gradients[i] = 0x7c01; /* NaN */
+        optim_clear(nn);
+        device->ops->synchronize(device);
+        for (int64_t i = 0; i < nn->parameters; i++)
+                assert_int_equal(gradients[i], 0);
+        nn_close(nn);
+}
+
+/* The largest gradients that pass the check, summed over replicas and over the copies of an embedding. */
+static void what_passes_the_overflow_check_can_be_summed(void **state)
+{
+        (void)state;
+        for (int replicas = 1; replicas <= 1024; replicas++) {
+                const double limit = optim_overflow_limit(replicas);
+                uint16_t largest = half_from_float((float)limit), sum = 0, both;
+                largest = (uint16_t)(largest + 1); /* whichever way it was rounded, this is at or beyond it */
+                for (int i = 0; i < replicas; i++)
+                        half_add(&sum, &largest, 1);
+                both = sum;
+                half_add(&both, &sum, 1);
+                assert_true(isfinite(half_to_float(both)));
+                assert_true(limit >= 15); /* and is no burden: scaled gradients are mostly far below 1 */
+        }
+}
+
+static void the_loss_scale_begins_at_2_16_and_halves_down_to_2_10(void **state)
+{
+        (void)state;
+        struct loss_scaler s;
+        loss_scaler_init(&s);
+        assert_true(s.scale == 65536);
+        for (int power = 15; power >= 10; power--) {
+                loss_scaler_step(&s, true);
+                assert_true(s.scale == ldexp(1, power));
+                assert_int_equal(s.stuck, 0);
+        }
+        for (int i = 1; i <= 25; i++) {
+                loss_scaler_step(&s, true);
+                assert_true(s.scale == 1024);
+                assert_int_equal(s.stuck, i);
+        }
+        loss_scaler_step(&s, false);
+        assert_int_equal(s.stuck, 0);
+}
+
+static void the_loss_scale_doubles_after_200_clean_steps_up_to_2_24(void **state)
+{
+        (void)state;
+        struct loss_scaler s;
+        loss_scaler_init(&s);
+        for (int i = 0; i < 199; i++)
+                loss_scaler_step(&s, false);
+        loss_scaler_step(&s, true); /* one short: the count begins anew */
+        for (int power = 15; power <= 27; power++)
+                for (int i = 0; i < 200; i++) {
+                        assert_true(s.scale == ldexp(1, power < 24 ? power : 24));
+                        loss_scaler_step(&s, false);
+                }
+}
+
 /* Where a tensor lies on any stage of a layout does not matter for its initial values. */
 static void initial_weights_are_the_same_on_every_layout(void **state)
 {
@@ -259,6 +521,15 @@ int main(void)
                 cmocka_unit_test(clipping_scales_only_what_is_too_long),
                 cmocka_unit_test(the_norm_is_the_same_on_every_layout),
                 cmocka_unit_test(several_steps_of_adamw_follow_the_paper),
+                cmocka_unit_test(offloaded_updates_give_the_same_bits),
+                cmocka_unit_test(master_parameters_follow_those_of_fp32),
+                cmocka_unit_test(skipped_steps_do_not_count_in_adam_s_bias_correction),
+                cmocka_unit_test(parameters_are_read_as_they_were_written),
+                cmocka_unit_test(offloaded_activations_come_back_as_they_went),
+                cmocka_unit_test(an_overflow_is_found_wherever_it_is_and_cleared),
+                cmocka_unit_test(what_passes_the_overflow_check_can_be_summed),
+                cmocka_unit_test(the_loss_scale_begins_at_2_16_and_halves_down_to_2_10),
+                cmocka_unit_test(the_loss_scale_doubles_after_200_clean_steps_up_to_2_24),
                 cmocka_unit_test(initial_weights_are_the_same_on_every_layout),
                 cmocka_unit_test(initial_weights_have_gpt_2_s_spread),
         };

@@ -46,30 +46,43 @@ static void assert_ran(struct device *device, const struct kernel *listed, int c
         recording->count = 0;
 }
 
-/* The norm, then updates of buckets, the last of them smaller. What the norm counts must be what it is to
- * count, too: see test_optim, where the norms of the stages of every layout add up to one. */
+/* In half precision the look for an overflow, and what follows one; then the norm, then updates of buckets,
+ * the last of them smaller. What the norm counts must be what it is to count, too: see test_optim, where the
+ * norms of the stages of every layout add up to one. */
 static void check_optimizer(struct device *device, struct nn_stage *nn)
 {
         const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
         const int64_t bucket = nn->parameters / 3 + 1;
-        struct kernel listed[1 + 3 * WORKLOAD_UPDATE_KERNELS] = {workload_norm(&nn->gpt, &nn->stage, false)};
-        int count = 1;
+        const bool half = work_half(&nn->plan.work);
+        struct kernel listed[3 + 3 * WORKLOAD_UPDATE_KERNELS];
+        int count = 0, updates = 0;
+        if (half) {
+                optim_check_overflow(nn, 1);
+                optim_clear(nn);
+                listed[count++] = workload_overflow(nn->parameters);
+                listed[count++] = workload_clear(nn->parameters);
+        }
         optim_norm(nn);
+        listed[count++] = workload_norm(&nn->gpt, &nn->stage, half);
         for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
                 const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
-                optim_update(nn, &optim, 0, offset, size, -1);
-                count += workload_update(size, false, &listed[count]);
+                optim_update(nn, &optim, 0, offset, size, nn->plan.offload ? updates++ : -1);
+                count += workload_update(size, half, &listed[count]);
         }
         assert_ran(device, listed, count);
 }
 
-static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage, int B, int T)
+static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage,
+                        const struct work *work, bool offload)
 {
-        const struct memory_plan plan = {.work = {B, T, .element_bytes = sizeof(real)},
+        const struct memory_plan plan = {.work = *work,
                                          .micro_batches = 2,
                                          .slots = 2,
                                          .input_buffers = stage->first ? 0 : 2,
-                                         .gradient_buffers = 1};
+                                         .gradient_buffers = 1,
+                                         .offload = offload,
+                                         .update_parameters = partition_parameters(gpt, stage) / 3 + 1,
+                                         .update_buffers = offload ? 3 : 0};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
@@ -101,7 +114,11 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                                         .n_positions = 16,
                                         .tied = i % 2 == 0};
                 const int stages = 1 + (int)random_below(&random, gpt.n_layer);
-                const int B = 1 + (int)random_below(&random, 3), T = 1 + (int)random_below(&random, 16);
+                const bool half = i % 3 > 0, offload = i % 3 == 2;
+                const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
+                                          .seq_len = 1 + (int)random_below(&random, 16),
+                                          .element_bytes = half ? 2 : sizeof(real),
+                                          .recompute = random_below(&random, 2) == 1};
                 struct rv_error_info err = {0};
                 struct device *device = device_cpu_open(1, &err);
                 assert_non_null(device);
@@ -110,7 +127,7 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                 device->recorder_context = &recording;
                 for (int s = 0; s < stages; s++, checked++) {
                         const struct stage stage = partition_stage(&gpt, stages, s);
-                        check_stage(device, &gpt, &stage, B, T);
+                        check_stage(device, &gpt, &stage, &work, offload);
                 }
                 device->ops->close(device);
         }

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 enum {
-        WARM_UP_BATCHES = 2, /* not counted in the report's times: first touch of memory, connections */
-        TRACED_BATCHES = 3   /* the last ones, if a trace is asked for */
+        WARM_UP_BATCHES = 2,  /* not counted in the report's times: first touch of memory, connections */
+        TRACED_BATCHES = 3,   /* the last ones, if a trace is asked for */
+        MOST_STUCK_STEPS = 20 /* that overflow in a row with the least loss scale */
 };
 
 /* One run on this rank; losses and the log are rank 0's. */
@@ -41,22 +42,27 @@ static bool validates(const struct run *run)
 
 /* ---- progress and log, on rank 0 ---- */
 
-static void print_progress(struct run *run, int64_t step, double loss, double validation)
+static void print_progress(struct run *run, int64_t step, const struct trainer_result *result,
+                           double validation)
 {
         double now = device_seconds();
         int64_t steps = run->settings.optim.steps;
         bool terminal = isatty(STDERR_FILENO), last = step + 1 == steps;
-        if (!last && now - run->last_line < (terminal ? 0.2 : 5) && isnan(validation))
+        bool news = !isnan(validation) || result->skipped;
+        if (!last && now - run->last_line < (terminal ? 0.2 : 5) && !news)
                 return;
         run->last_line = now;
         double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
-        char mark[48] = "";
+        char mark[96] = "";
+        if (result->skipped)
+                snprintf(mark, sizeof mark, "   overflow: step skipped, loss scale 2^%d",
+                         ilogb(run->trainer.scaler.scale));
         if (!isnan(validation))
-                snprintf(mark, sizeof mark, "   validation %.4f", validation);
+                snprintf(mark + strlen(mark), sizeof mark - strlen(mark), "   validation %.4f", validation);
         fprintf(stderr, "%sstep %lld/%lld   loss %.4f%s   %.0f tokens/s   %d:%02d left%s",
-                terminal ? "\r\033[K" : "", (long long)step + 1, (long long)steps, loss, mark,
+                terminal ? "\r\033[K" : "", (long long)step + 1, (long long)steps, result->loss, mark,
                 tokens_of_batch(run) / each, (int)left / 60, (int)left % 60,
-                terminal && !last && isnan(validation) ? "" : "\n");
+                terminal && !last && !news ? "" : "\n");
 }
 
 /* The log while it is written, for a signal handler to find: stopped from outside, a run leaves no half file.
@@ -87,11 +93,13 @@ static int open_log(struct run *run, struct rv_error_info *err)
         if (rc == 0)
                 remove_log_when_stopped(&run->log);
         if (rc == 0)
-                fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds\n");
+                fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds%s\n",
+                        run->settings.plan.mixed ? ",loss_scale,skipped" : "");
         return rc;
 }
 
-static void write_log(struct run *run, int64_t step, double loss, double validation)
+/* The loss scale is the one that this step was computed with. */
+static void write_log(struct run *run, int64_t step, const struct trainer_result *result, double validation)
 {
         if (!run->log.stream)
                 return;
@@ -100,8 +108,11 @@ static void write_log(struct run *run, int64_t step, double loss, double validat
         char validated[32] = "";
         if (!isnan(validation))
                 snprintf(validated, sizeof validated, "%.9g", validation);
-        fprintf(run->log.stream, "%lld,%.9g,%s,%.9g,%.6g,%.6g\n", (long long)step + 1, loss, validated,
+        fprintf(run->log.stream, "%lld,%.9g,%s,%.9g,%.6g,%.6g", (long long)step + 1, result->loss, validated,
                 optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
+        if (run->settings.plan.mixed)
+                fprintf(run->log.stream, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
+        fputc('\n', run->log.stream);
         file_writer_flush(&run->log);
 }
 
@@ -119,6 +130,29 @@ static int diverged(const struct run *run, const char *what, double value, int64
                        run->settings.optim.lr, run->settings.optim.clip > 0 ? "" : " or --clip 1");
 }
 
+/* Halving the loss scale has not helped, and it is halved no more. */
+static int check_scale(const struct run *run, int64_t step, struct rv_error_info *err)
+{
+        const struct loss_scaler *scaler = &run->trainer.scaler;
+        if (scaler->stuck < MOST_STUCK_STEPS)
+                return 0;
+        return rv_fail(
+                err, RV_ESYSTEM,
+                "gradients overflowed fp16 in the last %d steps up to step %lld although the loss scale "
+                "is at its least, 2^%d: a lower --lr (now %g) may keep the training stable",
+                scaler->stuck, (long long)step + 1, ilogb(scaler->scale), run->settings.optim.lr);
+}
+
+/* What stops the training after a step. */
+static int check_step(const struct run *run, int64_t step, const struct trainer_result *result,
+                      struct rv_error_info *err)
+{
+        int rc = diverged(run, "loss", result->loss, step, err);
+        if (rc == 0)
+                rc = diverged(run, "gradient norm", result->squared_norm, step, err);
+        return rc ? rc : check_scale(run, step, err);
+}
+
 static int train(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
@@ -128,10 +162,10 @@ static int train(struct run *run, struct rv_error_info *err)
         run->started = run->last_line = device_seconds();
         for (int64_t step = 0; step < steps; step++) {
                 bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
-                double loss = trainer_step(&run->trainer, step, record), validation = NAN;
-                run->losses[step] = loss;
-                if (diverged(run, "loss", loss, step, err) ||
-                    diverged(run, "gradient norm", run->trainer.nn->scalars[1], step, err))
+                struct trainer_result result = trainer_step(&run->trainer, step, record);
+                double validation = NAN;
+                run->losses[step] = result.loss;
+                if (check_step(run, step, &result, err))
                         return err->code;
                 bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
                 if (due && validates(run)) {
@@ -140,8 +174,8 @@ static int train(struct run *run, struct rv_error_info *err)
                                 return err->code;
                 }
                 if (run->net->rank == 0) {
-                        print_progress(run, step, loss, validation);
-                        write_log(run, step, loss, validation);
+                        print_progress(run, step, &result, validation);
+                        write_log(run, step, &result, validation);
                 }
         }
         return 0;
@@ -188,10 +222,14 @@ static struct batch_times *gather_times(struct run *run, int first, int batches)
 static json_t *extra_members(const struct run *run)
 {
         const struct train_settings *s = &run->settings;
-        bool validated = validates(run);
-        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i}, s:o, s:o}", "training", "data", s->data, "steps",
-                         (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
-                         "threads", s->threads, "first_validation_loss",
+        const struct trainer *t = &run->trainer;
+        bool validated = validates(run), mixed = s->plan.mixed;
+        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o}", "training", "data",
+                         s->data, "steps", (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed",
+                         (json_int_t)s->seed, "threads", s->threads, "loss_scale",
+                         mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
+                         mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
+                         s->host_link_bytes_per_second, "first_validation_loss",
                          validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
                          validated ? json_real(run->last_validation) : json_null());
 }
@@ -251,6 +289,10 @@ static void print_losses(const struct run *run)
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
+        if (run->settings.plan.mixed)
+                printf("loss scale  2^%d at the end, %lld of %lld steps skipped\n",
+                       ilogb(run->trainer.scaler.scale), (long long)run->trainer.optim.skipped,
+                       (long long)steps);
 }
 
 /* Goes on after a failure, so that what can be kept of a long training is kept; `err` has the first one. */

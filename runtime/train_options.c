@@ -3,8 +3,9 @@
 #include "models/file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <limits.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,8 @@ enum key {
         KEY_VALIDATION_BATCHES,
         KEY_SEED,
         KEY_THREADS,
+        KEY_HOST_LINK,
+        KEY_INJECT_OVERFLOW,
         KEY_TOKENS,
         KEY_LOG,
         KEY_CHECKPOINT
@@ -61,6 +64,17 @@ static const struct argp_option train_options[] = {
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
          3},
         {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank (default 1)", 3},
+        {0, 0, 0, 0, "For experiments:", 4},
+        {"host-link", KEY_HOST_LINK, "RATE", 0,
+         "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the "
+         "CPU "
+         "device, whose memory is the host's, they are memory copies otherwise",
+         4},
+        {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
+         "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and the "
+         "loss "
+         "scale halves (needs --precision mixed)",
+         4},
         {0},
 };
 
@@ -74,6 +88,23 @@ static int parse_real(const char *option, const char *text, double least, double
                 return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %g to %g", option, text, least,
                                most);
         *value = number;
+        return 0;
+}
+
+/* "STEP" or "STEP:RANK"; a user counts steps from 1, as the log does. */
+static int parse_injection(struct train_settings *s, const char *text, struct rv_error_info *err)
+{
+        long long step;
+        int rank = 0, end = 0, colon = 0;
+        bool whole = sscanf(text, "%lld%n:%d%n", &step, &end, &rank, &colon) >= 1 &&
+                     (!text[end] || (colon && !text[colon]));
+        if (!whole || step < 1 || rank < 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--inject-overflow: '%s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
+                               "begin at 1, ranks at 0)",
+                               text);
+        s->inject_step = step - 1;
+        s->inject_rank = rank;
         return 0;
 }
 
@@ -124,6 +155,10 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 return rc;
         case KEY_THREADS:
                 return options_parse_count("--threads", text, 1, 4096, &s->threads, err);
+        case KEY_HOST_LINK:
+                return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
+        case KEY_INJECT_OVERFLOW:
+                return parse_injection(s, text, err);
         case KEY_TOKENS:
                 return parse_real("--tokens", text, 1, 1e18, &s->tokens, err);
         default:
@@ -190,10 +225,10 @@ static int check_messages(const struct options *o, const struct net *net, struct
         }
         if (o->pp > 1 && plan.message_bytes > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
-                               "a message between stages has %lld bytes (%d x %d x %d x 4), MPI sends at "
+                               "a message between stages has %lld bytes (%d x %d x %d x %d), MPI sends at "
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
-                               INT_MAX);
+                               plan.element_bytes, INT_MAX);
         if (o->pp > 1 && plan.micro_batches - 1 > net->most_micro_batch)
                 return rv_fail(err, RV_EPLAN,
                                "a pipeline has %d micro-batches, this MPI tells %d apart: a larger "
@@ -218,6 +253,22 @@ static int check_outputs(const struct train_settings *s, struct rv_error_info *e
         return file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
+static int check_injection(const struct train_settings *s, int ranks, struct rv_error_info *err)
+{
+        if (s->inject_step < 0)
+                return 0;
+        if (!s->plan.mixed)
+                return rv_fail(err, RV_EPLAN,
+                               "--inject-overflow needs --precision mixed: fp32 gradients are not scaled");
+        if (s->inject_step >= s->optim.steps)
+                return rv_fail(err, RV_EINPUT, "--inject-overflow %lld: --steps %lld has no such step",
+                               (long long)s->inject_step + 1, (long long)s->optim.steps);
+        if (s->inject_rank >= ranks)
+                return rv_fail(err, RV_EINPUT, "--inject-overflow: there is no rank %d, the last of %d is %d",
+                               s->inject_rank, ranks, ranks - 1);
+        return 0;
+}
+
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
         int rc = check_grid(&s->plan, net->ranks, err);
@@ -239,7 +290,7 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                         "--warmup %lld must be less than --steps %lld: the learning rate falls after it",
                         (long long)s->optim.warmup, (long long)s->optim.steps);
         s->optim.clip = s->plan.clip;
-        return 0;
+        return check_injection(s, net->ranks, err);
 }
 
 int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,
@@ -260,6 +311,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 .seed = 1,
                 .threads = 1,
                 .tokens = 300e9,
+                .inject_step = -1,
         };
         options_init(&s->plan);
         int rc = options_parse(&argp, argc, argv, s, quiet, err);

@@ -1,5 +1,7 @@
 #include "runtime/trainer.h"
 
+#include "runtime/limits.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .device = t->device,
                 .net = t->net,
                 .nn = t->nn,
-                .optim = &t->settings->optim,
+                .optim = &t->optim,
                 .plan = options_plan(o, forward_only),
                 .host_tokens = t->inputs,
                 .host_targets = t->targets,
@@ -64,22 +66,13 @@ static void open_ledger(struct trainer *t)
         t->train.engine.message_bytes = t->nn->layout.message;
 }
 
-/* What the user says a device and its host have; of one machine's memory each rank takes its share. */
-static void limit_memory(struct trainer *t)
-{
-        struct device *device = t->device;
-        device->shared_limit_bytes /= t->net->local_ranks;
-        for (int space = 0; space < MEMORY_SPACES; space++) {
-                int64_t given = t->settings->plan.memory[space];
-                device->limit_bytes[space] = given ? given : device->limit_bytes[space] / t->net->local_ranks;
-        }
-}
-
 int trainer_open(struct trainer *t, const struct train_settings *settings, struct net *net,
                  struct rv_error_info *err)
 {
         const struct options *o = &settings->plan;
-        *t = (struct trainer){.settings = settings, .net = net, .plan = options_plan(o, false)};
+        *t = (struct trainer){
+                .settings = settings, .net = net, .plan = options_plan(o, false), .optim = settings->optim};
+        loss_scaler_init(&t->scaler);
         trace_init(&t->trace);
         struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&t->plan, t->net->rank));
         struct memory_plan memory = options_memory(o, stage.index);
@@ -90,7 +83,8 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         t->device = device_cpu_open(settings->threads, err);
         if (!t->device)
                 return err->code;
-        limit_memory(t);
+        t->device->host_link_bytes_per_second = settings->host_link_bytes_per_second;
+        limits_apply(t->device, &settings->plan, net);
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;
@@ -159,19 +153,26 @@ void trainer_close(struct trainer *t)
 static double mean_loss(const struct trainer *t)
 {
         const struct options *o = &t->settings->plan;
-        return t->nn->scalars[0] / ((double)o->batch_size * o->seq_len);
+        return t->nn->scalars[NN_LOSS] / ((double)o->batch_size * o->seq_len);
 }
 
-double trainer_step(struct trainer *t, int64_t step, bool record)
+struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
 {
         struct engine *engine = &t->train.engine;
+        struct driver_real *driver = &t->train.driver;
         draw(t, step, false);
         engine->trace = record ? &t->trace : NULL;
-        t->train.driver.step = step;
-        driver_real_run(&t->train.driver, engine);
+        driver->step = step;
+        driver->loss_scale = t->plan.mixed ? t->scaler.scale : 1;
+        driver->inject_overflow =
+                step == t->settings->inject_step && t->net->rank == t->settings->inject_rank;
+        driver_real_run(driver, engine);
+        if (t->plan.mixed)
+                loss_scaler_step(&t->scaler, driver->overflow);
+        t->optim.skipped += driver->overflow;
         t->times[step] = (struct batch_times){engine->started, engine->pipeline_end, engine->allreduce_end,
                                               engine->ended, engine->busy_seconds};
-        return mean_loss(t);
+        return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};
 }
 
 double trainer_validate(struct trainer *t)

@@ -16,8 +16,11 @@ struct train_settings {
         double validation_fraction;
         int validation_batches; /* a validation's loss is their mean */
         uint64_t seed;
-        int threads;   /* BLAS threads of a device */
-        double tokens; /* for the report's training_days */
+        int threads;                       /* BLAS threads of a device */
+        double host_link_bytes_per_second; /* copies take as long as over it; 0: as long as they take */
+        int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
+        int inject_rank;                   /* into this rank's gradients */
+        double tokens;                     /* for the report's training_days */
 };
 
 /* A schedule and the driver that runs it: one trains, one validates. */
@@ -35,6 +38,8 @@ struct trainer {
         struct nn_stage *nn;
         struct data data;
         struct trainer_lane train, validate;
+        struct optim optim;        /* the settings', and how many steps were skipped */
+        struct loss_scaler scaler; /* mixed precision; the same on every rank */
         struct ledger ledger;
         struct trace trace;
         int32_t *inputs, *targets; /* this replica's share of a batch, on the host */
@@ -49,9 +54,14 @@ void trainer_close(struct trainer *);
 /* Sets every rank's clock to zero at the same moment. Collective; before the first step. */
 void trainer_start_clock(struct trainer *);
 
-/* One step (from 0) of training; returns the mean loss over the batch's tokens, the same on every rank.
- * `record`: the trace keeps this batch. */
-double trainer_step(struct trainer *, int64_t step, bool record);
+/* One step (from 0) of training. `record`: the trace keeps this batch. The result is the same on every rank.
+ */
+struct trainer_result {
+        double loss;         /* mean over the batch's tokens */
+        double squared_norm; /* of the gradients, if the plan clips them */
+        bool skipped;        /* gradients overflowed on some rank: nothing was updated. It counts as a step */
+};
+struct trainer_result trainer_step(struct trainer *, int64_t step, bool record);
 
 /* Mean loss over validation_batches batches of the validation part, always the same sequences. */
 double trainer_validate(struct trainer *);

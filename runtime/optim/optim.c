@@ -79,6 +79,7 @@ void loss_scaler_step(struct loss_scaler *scaler, bool overflow)
 {
         enum { CLEAN_STEPS = 200 };
         const double least = 0x1p10, most = 0x1p24;
+        scaler->stuck = overflow && scaler->scale == least ? scaler->stuck + 1 : 0;
         if (overflow) {
                 scaler->scale = fmax(scaler->scale / 2, least);
                 scaler->clean_steps = 0;

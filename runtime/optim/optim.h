@@ -42,6 +42,7 @@ void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t
 struct loss_scaler {
         double scale;
         int clean_steps; /* since the last change */
+        int stuck;       /* overflows in a row although the scale was at its least */
 };
 void loss_scaler_init(struct loss_scaler *);
 void loss_scaler_step(struct loss_scaler *, bool overflow);

@@ -4,7 +4,8 @@
 
 #include <assert.h>
 
-/* The best of nine that were tried, over shapes from 128 x 3072 x 768 to 2048^3 (make bench-half). */
+/* The best of nine that were tried, over shapes from 128 x 3072 x 768 to 2048^3; make bench-half measures it.
+ */
 enum { TILE_M = 384, TILE_N = 768, TILE_K = 768 };
 static_assert(TILE_M * TILE_K + TILE_K * TILE_N + TILE_M * TILE_N <= CPU_HALF_SCRATCH,
               "tiles fit the scratch");

@@ -10,26 +10,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An all-reduce that waits for those before it in its group. */
+struct waiting {
+        void *buffer;
+        int64_t elements;
+        enum net_type type;
+        int token;
+};
+
+/* The all-reduces of a group, one at a time: MPI would share the network among all that have begun, and the
+ * first would be complete hardly before the last. */
+struct group {
+        MPI_Comm comm; /* MPI_COMM_NULL: this rank is not in it */
+        bool busy;
+        struct waiting *queue; /* [capacity], a ring */
+        int capacity, head, count;
+};
+
+/* What an active request is. */
+struct request {
+        int token;
+        struct group *group; /* of an all-reduce; else NULL */
+};
+
 struct net_mpi {
         struct net net;
         MPI_Comm channels[2]; /* activations and gradients: so that a receive can take any micro-batch */
-        MPI_Comm groups[NET_GROUPS]; /* MPI_COMM_NULL: this rank is not in it */
+        struct group groups[NET_GROUPS];
         MPI_Op add_half;
-        MPI_Request *requests; /* active ones, with their tokens */
-        int *tokens;
+        MPI_Request *requests; /* active ones, */
+        struct request *facts; /* and what they are */
         int active, capacity;
 };
 
-static MPI_Request *new_request(struct net_mpi *mpi, int token)
+static MPI_Request *new_request(struct net_mpi *mpi, int token, struct group *group)
 {
         if (mpi->active == mpi->capacity) {
                 mpi->capacity = mpi->capacity ? 2 * mpi->capacity : 16;
                 mpi->requests = realloc(mpi->requests, (size_t)mpi->capacity * sizeof *mpi->requests);
-                mpi->tokens = realloc(mpi->tokens, (size_t)mpi->capacity * sizeof *mpi->tokens);
-                if (!mpi->requests || !mpi->tokens)
+                mpi->facts = realloc(mpi->facts, (size_t)mpi->capacity * sizeof *mpi->facts);
+                if (!mpi->requests || !mpi->facts)
                         abort();
         }
-        mpi->tokens[mpi->active] = token;
+        mpi->facts[mpi->active] = (struct request){token, group};
         return &mpi->requests[mpi->active++];
 }
 
@@ -44,14 +67,14 @@ static void mpi_isend(struct net *net, const void *buffer, int64_t bytes, int pe
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         MPI_Isend(buffer, count_of(bytes), MPI_BYTE, peer, micro_batch, mpi->channels[channel],
-                  new_request(mpi, token));
+                  new_request(mpi, token, NULL));
 }
 
 static void mpi_ireceive(struct net *net, void *buffer, int64_t bytes, int peer, int channel, int token)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         MPI_Irecv(buffer, count_of(bytes), MPI_BYTE, peer, MPI_ANY_TAG, mpi->channels[channel],
-                  new_request(mpi, token));
+                  new_request(mpi, token, NULL));
 }
 
 /* MPI knows no fp16: its elements travel as uint16_t. */
@@ -61,16 +84,49 @@ static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
         half_add(sum, with, *count);
 }
 
+static void begin_allreduce(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
+        const MPI_Datatype types[] = {
+                [NET_FLOAT] = MPI_FLOAT, [NET_DOUBLE] = MPI_DOUBLE, [NET_HALF] = MPI_UINT16_T};
+        group->busy = true;
+        MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), types[w->type],
+                       w->type == NET_HALF ? mpi->add_half : MPI_SUM, group->comm,
+                       new_request(mpi, w->token, group));
+}
+
 static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
-        const MPI_Datatype types[] = {
-                [NET_FLOAT] = MPI_FLOAT, [NET_DOUBLE] = MPI_DOUBLE, [NET_HALF] = MPI_UINT16_T};
-        assert(mpi->groups[group] != MPI_COMM_NULL);
-        MPI_Iallreduce(MPI_IN_PLACE, buffer, count_of(elements), types[type],
-                       type == NET_HALF ? mpi->add_half : MPI_SUM, mpi->groups[group],
-                       new_request(mpi, token));
+        struct group *g = &mpi->groups[group];
+        const struct waiting w = {buffer, elements, type, token};
+        assert(g->comm != MPI_COMM_NULL);
+        if (!g->busy) {
+                begin_allreduce(mpi, g, &w);
+                return;
+        }
+        if (g->count == g->capacity) {
+                struct waiting *queue = malloc((size_t)(2 * g->capacity + 16) * sizeof *queue);
+                if (!queue)
+                        abort();
+                for (int i = 0; i < g->count; i++)
+                        queue[i] = g->queue[(g->head + i) % g->capacity];
+                free(g->queue);
+                g->queue = queue;
+                g->capacity = 2 * g->capacity + 16;
+                g->head = 0;
+        }
+        g->queue[(g->head + g->count++) % g->capacity] = w;
+}
+
+static void begin_next_allreduce(struct net_mpi *mpi, struct group *g)
+{
+        g->busy = false;
+        if (g->count == 0)
+                return;
+        begin_allreduce(mpi, g, &g->queue[g->head]);
+        g->head = (g->head + 1) % g->capacity;
+        g->count--;
 }
 
 static int mpi_test(struct net *net, struct net_done *done)
@@ -83,12 +139,15 @@ static int mpi_test(struct net *net, struct net_done *done)
         MPI_Testany(mpi->active, mpi->requests, &index, &flag, &status);
         if (!flag || index == MPI_UNDEFINED)
                 return 0;
-        done->token = mpi->tokens[index];
+        const struct request request = mpi->facts[index];
+        done->token = request.token;
         done->micro_batch = status.MPI_TAG;
         /* The rest keeps its order, so that of two that completed the one posted first is told first. */
         size_t behind = (size_t)(--mpi->active - index);
         memmove(&mpi->requests[index], &mpi->requests[index + 1], behind * sizeof *mpi->requests);
-        memmove(&mpi->tokens[index], &mpi->tokens[index + 1], behind * sizeof *mpi->tokens);
+        memmove(&mpi->facts[index], &mpi->facts[index + 1], behind * sizeof *mpi->facts);
+        if (request.group)
+                begin_next_allreduce(mpi, request.group);
         return 1;
 }
 
@@ -122,11 +181,13 @@ static void mpi_close(struct net *net)
         assert(mpi->active == 0);
         for (int i = 0; i < 2; i++)
                 free_communicator(&mpi->channels[i]);
-        for (int i = 0; i < NET_GROUPS; i++)
-                free_communicator(&mpi->groups[i]);
+        for (int i = 0; i < NET_GROUPS; i++) {
+                free_communicator(&mpi->groups[i].comm);
+                free(mpi->groups[i].queue);
+        }
         MPI_Op_free(&mpi->add_half);
         free(mpi->requests);
-        free(mpi->tokens);
+        free(mpi->facts);
         free(mpi);
         MPI_Finalize();
 }
@@ -181,17 +242,17 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->net.most_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
-        mpi->groups[NET_EMBEDDING] = mpi->groups[NET_DATA] = MPI_COMM_NULL;
-        MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD]);
+        mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = MPI_COMM_NULL;
+        MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD].comm);
         MPI_Op_create(add_half, true, &mpi->add_half);
         return &mpi->net;
 }
 
 static void split(struct net_mpi *mpi, enum net_group group, int colour)
 {
-        free_communicator(&mpi->groups[group]);
-        MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank,
-                       &mpi->groups[group]);
+        MPI_Comm *comm = &mpi->groups[group].comm;
+        free_communicator(comm);
+        MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank, comm);
 }
 
 void net_mpi_groups(struct net *net, int embedding_colour, int data_colour)

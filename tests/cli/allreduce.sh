@@ -1,8 +1,8 @@
 #!/bin/sh
-# Sums of fp16 over MPI, with two, three and four ranks.
+# All-reduces over MPI, of fp16 and in order, with two, three and four ranks.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}" # Open MPI keeps memory to its end
-program=${RANVIER_BIN:-build/bin}/../tests/allreduce_half
+program=${RANVIER_BIN:-build/bin}/../tests/allreduce
 status=0
 for ranks in 2 3 4; do
         mpirun --oversubscribe --bind-to none -n $ranks "$program" || status=1

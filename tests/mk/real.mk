@@ -3,6 +3,9 @@ $(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c ru
                 $(call lib,engine core models)
 	$(TEST_LINK)
 SCRIPT_TESTS += tests/cli/equivalence.py tests/cli/pytorch.py tests/cli/allreduce.sh tests/cli/offload.py
-$(BUILD)/tests/allreduce_half: $(call obj,tests/unit/allreduce_half.c) $(call lib,net models)
+$(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models)
 	$(TEST_LINK) $(MPI_LIBS)
-run-tests: $(BUILD)/tests/allreduce_half
+run-tests: $(BUILD)/tests/allreduce
+# Not a test: see make bench.
+$(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models)
+	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm

@@ -1,5 +1,6 @@
-/* All-reduces of fp16 over Open MPI, started by tests/cli/allreduce.sh with several ranks: every rank gets
- * the same bits, and each sum is one that half_add gives in some order. Prints TAP on rank 0. */
+/* All-reduces over Open MPI, started by tests/cli/allreduce.sh with several ranks. Of fp16, every rank gets
+ * the same bits, and each sum is one that half_add gives in some order. Those that are issued together
+ * complete in order. Prints TAP on rank 0. */
 #include "models/half.h"
 #include "runtime/net/net.h"
 #include "tests/unit/numbers.h"
@@ -99,6 +100,36 @@ static void check(struct net *net, int64_t count, int *other_bits, int64_t *wron
         free(sums);
 }
 
+/* Many at once, some issued while others complete: each is summed, and they complete in the order of issue.
+ * Returns how many were wrong on any rank. */
+static double check_order(struct net *net)
+{
+        enum { AT_ONCE = 50, LATER = 30, ELEMENTS = 1000 };
+        static float x[AT_ONCE + LATER][ELEMENTS];
+        double wrong = 0;
+        int issued = 0;
+        for (int i = 0; i < AT_ONCE + LATER; i++)
+                for (int j = 0; j < ELEMENTS; j++)
+                        x[i][j] = (float)(i + j + net->rank);
+        for (; issued < AT_ONCE; issued++)
+                net->ops->iallreduce(net, x[issued], ELEMENTS, NET_FLOAT, NET_WORLD, issued);
+        for (int i = 0; i < AT_ONCE + LATER; i++) {
+                struct net_done done;
+                while (!net->ops->test(net, &done))
+                        sched_yield();
+                wrong += done.token != i;
+                for (int j = 0; j < ELEMENTS; j++)
+                        wrong += x[i][j] != (float)(net->ranks * (i + j) + net->ranks * (net->ranks - 1) / 2);
+                if (issued < AT_ONCE + LATER) {
+                        net->ops->iallreduce(net, x[issued], ELEMENTS, NET_FLOAT, NET_WORLD, issued);
+                        issued++;
+                }
+        }
+        net->ops->iallreduce(net, &wrong, 1, NET_DOUBLE, NET_WORLD, 5);
+        wait(net);
+        return wrong;
+}
+
 int main(int argc, char **argv)
 {
         static const int64_t counts[] = {1, 3, 1000, 300001};
@@ -119,8 +150,12 @@ int main(int argc, char **argv)
                                other_bits || wrong ? "not ok" : "ok", i + 1, (long long)counts[i], net->ranks,
                                (long long)wrong, other_bits);
         }
+        double disorder = check_order(net);
+        failed += disorder > 0;
         if (net->rank == 0)
-                printf("1..%d\n", tests);
+                printf("%s %d - all-reduces over %d ranks that wait for each other complete in "
+                       "order\n1..%d\n",
+                       disorder > 0 ? "not ok" : "ok", tests + 1, net->ranks, tests + 1);
         net->ops->close(net);
         return failed > 0;
 }

@@ -94,11 +94,13 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-polling bench-simulation bench-half
+bench: bench-prediction bench-polling bench-offload bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
+bench-offload: $(BUILD)/tests/offload
+	tests/bench/offload.sh $<
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 bench-half: $(BUILD)/tests/half
@@ -118,4 +120,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-polling bench-simulation bench-half install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-polling bench-offload bench-simulation bench-half install uninstall clean

@@ -216,7 +216,7 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         engine_complete(engine, &done);
 }
 
-void driver_real_run(struct driver_real *d, struct engine *engine)
+void driver_real_start(struct driver_real *d, struct engine *engine)
 {
         double *scalars = d->nn->scalars;
         scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
@@ -224,14 +224,27 @@ void driver_real_run(struct driver_real *d, struct engine *engine)
         d->overflow = false;
         d->injecting = -1;
         engine_start(engine);
-        while (!engine_done(engine)) {
-                struct net_done message;
-                int token = d->device->ops->poll(d->device);
-                if (token >= 0)
-                        finish(d, engine, token, -1);
-                else if (d->net->ops->test(d->net, &message))
-                        finish(d, engine, message.token, message.micro_batch);
-                else
-                        sched_yield();
+}
+
+bool driver_real_poll(struct driver_real *d, struct engine *engine)
+{
+        struct net_done message;
+        int token = d->device->ops->poll(d->device);
+        if (token >= 0) {
+                finish(d, engine, token, -1);
+                return true;
         }
+        if (d->net->ops->test(d->net, &message)) {
+                finish(d, engine, message.token, message.micro_batch);
+                return true;
+        }
+        return false;
+}
+
+void driver_real_run(struct driver_real *d, struct engine *engine)
+{
+        driver_real_start(d, engine);
+        while (!engine_done(engine))
+                if (!driver_real_poll(d, engine))
+                        sched_yield();
 }

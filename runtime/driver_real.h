@@ -37,4 +37,9 @@ void driver_real_free(struct driver_real *);
  * plan that clips; the loss scale taken out). */
 void driver_real_run(struct driver_real *, struct engine *);
 
+/* Its parts, for a loop of one's own: begin the batch; complete an operation that has ended, if there is one
+ * (false: there was none). */
+void driver_real_start(struct driver_real *, struct engine *);
+bool driver_real_poll(struct driver_real *, struct engine *);
+
 #endif

@@ -418,30 +418,17 @@ static int check_sizes(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
-int64_t options_default_bucket(const struct gpt *gpt, int pp)
-{
-        int64_t most = 0;
-        for (int i = 0; i < pp; i++) {
-                struct stage stage = partition_stage(gpt, pp, i);
-                int64_t parameters = partition_parameters(gpt, &stage);
-                most = parameters > most ? parameters : most;
-        }
-        return most < DEFAULT_BUCKET_PARAMETERS ? most : DEFAULT_BUCKET_PARAMETERS;
-}
-
 /* A bucket is a part of the parameters: one that is asked for may not be more than all of them. */
 static int resolve_bucket(struct options *o, struct rv_error_info *err)
 {
         int64_t all = gpt_parameters(&o->gpt);
-        if (!o->bucket_parameters)
-                o->bucket_is_default = true;
-        if (o->bucket_is_default)
-                o->bucket_parameters = options_default_bucket(&o->gpt, o->pp);
-        else if (o->bucket_parameters > all)
+        if (o->bucket_parameters > all)
                 return rv_fail(err, RV_EPLAN,
                                "--bucket-params %lld is more than the %lld parameters of %s: a bucket is a "
                                "part of them",
                                (long long)o->bucket_parameters, (long long)all, o->gpt.name);
+        if (!o->bucket_parameters)
+                o->bucket_parameters = all < DEFAULT_BUCKET_PARAMETERS ? all : DEFAULT_BUCKET_PARAMETERS;
         return 0;
 }
 
@@ -536,6 +523,8 @@ struct memory_plan options_memory(const struct options *o, int stage)
 {
         struct plan plan = options_plan(o, false);
         struct core_limits limits = core_limits(&plan, stage);
+        struct stage part = partition_stage(&o->gpt, o->pp, stage);
+        int64_t parameters = partition_parameters(&o->gpt, &part);
         return (struct memory_plan){
                 .work = options_work(o),
                 .micro_batches = plan.micro_batches,
@@ -544,7 +533,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
                 .offload = o->offload,
-                .update_parameters = o->offload ? plan_update_parameters(&plan) : 0,
+                .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
         };
 }

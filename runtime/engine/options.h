@@ -22,9 +22,7 @@ struct options {
         bool recompute; /* --recompute full */
         bool offload_activations;
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
-        int64_t bucket_parameters;     /* 0: not given; resolved: the default, or the largest stage's if that
-                                          has fewer */
-        bool bucket_is_default;        /* resolved: not given, so another grid may have another */
+        int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
         int allreduce_buckets;
         const char *report, *trace;
         struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
@@ -57,12 +55,8 @@ extern const struct argp options_argp;
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 
 /* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
- * sizes: no file is read. Sets the default bucket of the new grid. */
+ * sizes: no file is read. */
 int options_check(struct options *options, int ranks, struct rv_error_info *err);
-
-/* Parameters of a bucket where --bucket-params is not given: AxoNN's 16,000,000, or what the largest of `pp`
- * stages has, because a larger bucket would only cost memory. */
-int64_t options_default_bucket(const struct gpt *gpt, int pp);
 
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);

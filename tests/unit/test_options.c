@@ -253,37 +253,53 @@ static void mixed_precision_and_offloading_reach_the_core_and_the_workload(void 
         assert_int_equal(memory.update_buffers, 3);
 }
 
-/* A bucket that nobody asked for is AxoNN's, and never more than the largest stage has: offloaded it costs 16
- * bytes a parameter, so a stage would need more memory than without. One that is asked for is taken. */
-static void the_default_bucket_is_no_larger_than_a_stage(void **state)
+/* A default bucket larger than the model is cut to it; a stage smaller than a bucket is worked through in
+ * thirds of its own, so that offloading never costs it more than it saves. */
+static void updates_are_no_larger_than_a_third_of_a_bucket_or_of_a_stage(void **state)
 {
         (void)state;
         struct command command;
         struct rv_error_info err;
-        for (int pp = 1; pp <= 4; pp++) {
-                char line[256];
-                snprintf(line, sizeof line, GOOD "--precision mixed --offload --pp %d", pp);
-                assert_int_equal(run(line, pp, &command, &err), 0);
-                int64_t most = 0;
-                for (int s = 0; s < pp; s++) {
-                        struct stage stage = partition_stage(&command.plan.gpt, pp, s);
-                        int64_t parameters = partition_parameters(&command.plan.gpt, &stage);
-                        most = parameters > most ? parameters : most;
-                }
-                assert_int_equal(command.plan.bucket_parameters, most);
-                assert_true(command.plan.bucket_is_default);
-        }
-        /* The grid changes, and the default with it; what was asked for stays. */
-        command.plan.pp = 1;
-        command.plan.dp = 4;
-        assert_int_equal(options_check(&command.plan, 4, &err), 0);
-        assert_int_equal(command.plan.bucket_parameters, gpt_parameters(&command.plan.gpt));
-        assert_int_equal(run(GOOD "--pp 4 --bucket-params 61120", 4, &command, &err), 0);
-        assert_false(command.plan.bucket_is_default);
-        assert_int_equal(options_check(&command.plan, 4, &err), 0);
+        assert_int_equal(run(GOOD "--precision mixed --offload --pp 4", 4, &command, &err), 0);
         assert_int_equal(command.plan.bucket_parameters, 61120);
-        assert_int_equal(run("gpt-12b --micro-batch-size 2 --batch-size 24 --pp 4", 4, &command, &err), 0);
+        for (int s = 0; s < 4; s++) {
+                struct stage stage = partition_stage(&command.plan.gpt, 4, s);
+                int64_t parameters = partition_parameters(&command.plan.gpt, &stage);
+                struct memory_plan memory = options_memory(&command.plan, s);
+                assert_int_equal(memory.update_parameters, (parameters + 2) / 3);
+                struct memory_bytes bytes;
+                memory_stage(&command.plan.gpt, &stage, &memory, &bytes);
+                assert_true(bytes.in[MEMORY_DEVICE][MEMORY_BUCKETS] <= 16 * parameters + 12 * 64 + 48);
+        }
+        assert_int_equal(
+                run("gpt-12b --micro-batch-size 2 --batch-size 24 --pp 4 --precision mixed --offload", 4,
+                    &command, &err),
+                0);
         assert_int_equal(command.plan.bucket_parameters, 16000000);
+        assert_int_equal(options_memory(&command.plan, 3).update_parameters, 5333334);
+}
+
+/* A plan that was made from a sound one is checked without its model's file. */
+static void a_changed_plan_is_checked_like_a_written_one(void **state)
+{
+        (void)state;
+        struct command command;
+        struct rv_error_info err;
+        assert_int_equal(run(GOOD "--pp 4", 4, &command, &err), 0);
+        struct options *o = &command.plan;
+        o->model = "no such model";
+        o->pp = 1;
+        o->dp = 4;
+        assert_int_equal(options_check(o, 4, &err), 0);
+        assert_int_equal(options_plan(o, false).micro_batches, 3);
+        o->micro_batch_size = 4;
+        assert_int_equal(options_check(o, 4, &err), RV_EPLAN);
+        assert_string_equal(err.sentence,
+                            "--batch-size 24 is not divisible by --dp 4 x --micro-batch-size 4 = 16");
+        o->pp = 8;
+        o->dp = 1;
+        assert_int_equal(options_check(o, 8, &err), RV_EPLAN);
+        assert_string_equal(err.sentence, "--pp 8 needs at least as many layers, but tiny has n_layer 4");
 }
 
 static void memory_is_planned_for_the_buffers_that_the_core_uses(void **state)
@@ -376,7 +392,8 @@ int main(void)
                 cmocka_unit_test(a_full_command_line_means_what_it_says),
                 cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
                 cmocka_unit_test(mixed_precision_and_offloading_reach_the_core_and_the_workload),
-                cmocka_unit_test(the_default_bucket_is_no_larger_than_a_stage),
+                cmocka_unit_test(updates_are_no_larger_than_a_third_of_a_bucket_or_of_a_stage),
+                cmocka_unit_test(a_changed_plan_is_checked_like_a_written_one),
                 cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),
                 cmocka_unit_test(help_ends_parsing_without_an_error),
                 cmocka_unit_test(sizes_are_read_with_their_units),

@@ -1,0 +1,306 @@
+#include "runtime/engine/estimate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* The pipeline's times on one stage, and what follows there: seconds since the batch began. */
+struct stage_estimate {
+        int64_t parameters;
+        double forward, backward;
+        double copy;         /* a micro-batch's activations one way; 0: not offloaded here */
+        double round_trip;   /* from the begin of a forward here to the end of its backward here */
+        double pipeline_end; /* nothing is left to compute for a micro-batch */
+        int chunks;          /* all-reduces of gradients */
+        double chunk;        /* seconds of each but the last */
+        double chunks_begin, chunks_end, gradients_end; /* the last: also of a shared embedding */
+        double norm_end;
+};
+
+struct estimation {
+        const struct options *options;
+        const struct estimate_prices *prices;
+        struct plan plan;
+        double message;
+        struct stage_estimate *stages;
+};
+
+/* The larger; not known if either is not (fmax would forget it). */
+static double later(double a, double b)
+{
+        return isnan(a) || a > b ? a : b;
+}
+
+static double price_kernels(const struct estimation *e, const struct kernel *kernels, int count)
+{
+        double seconds = 0;
+        for (int i = 0; i < count; i++)
+                seconds += e->prices->kernel(e->prices->context, &kernels[i]);
+        return seconds;
+}
+
+static double price_allreduce(const struct estimation *e, int64_t bytes, int ranks)
+{
+        return ranks > 1 ? e->prices->allreduce(e->prices->context, bytes, ranks) : 0;
+}
+
+static double price_copy(const struct estimation *e, int64_t bytes)
+{
+        return e->prices->copy(e->prices->context, bytes);
+}
+
+/* Forward and backward of a micro-batch. Returns whether there was memory. */
+static bool price_micro_batch(const struct estimation *e, const struct stage *part, struct stage_estimate *s)
+{
+        const struct gpt *gpt = &e->options->gpt;
+        struct work work = options_work(e->options);
+        int forward = workload_forward(gpt, part, &work, false, NULL);
+        int backward = workload_backward(gpt, part, &work, NULL);
+        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        if (!kernels)
+                return false;
+        workload_forward(gpt, part, &work, false, kernels);
+        workload_backward(gpt, part, &work, kernels + forward);
+        s->forward = price_kernels(e, kernels, forward);
+        s->backward = price_kernels(e, kernels + forward, backward);
+        free(kernels);
+        return true;
+}
+
+/* Stages in the middle that have as many layers do the same. */
+static bool same_stage(const struct stage *a, const struct stage *b)
+{
+        return !a->first && !a->last && !b->first && !b->last && a->layers == b->layers;
+}
+
+static bool price_stage(const struct estimation *e, int index)
+{
+        const struct gpt *gpt = &e->options->gpt;
+        struct stage part = partition_stage(gpt, e->plan.pp, index);
+        struct stage_estimate *s = &e->stages[index];
+        *s = (struct stage_estimate){.parameters = partition_parameters(gpt, &part)};
+        if (core_limits(&e->plan, index).host_slots > 0) {
+                struct memory_plan memory = options_memory(e->options, index);
+                s->copy = price_copy(e, memory_layout(gpt, &part, &memory).slot);
+        }
+        struct stage before = partition_stage(gpt, e->plan.pp, index > 0 ? index - 1 : 0);
+        if (!same_stage(&part, &before))
+                return price_micro_batch(e, &part, s);
+        s->forward = s[-1].forward;
+        s->backward = s[-1].backward;
+        return true;
+}
+
+/* Round trips from the last stage to the first. */
+static void add_round_trips(const struct estimation *e)
+{
+        double beyond = 0;
+        for (int i = e->plan.pp - 1; i >= 0; i--) {
+                struct stage_estimate *s = &e->stages[i];
+                s->round_trip = s->forward + s->backward + beyond;
+                beyond = s->round_trip + 2 * e->message;
+        }
+}
+
+/* Micro-batches that a stage may have between forward and the end of backward. */
+static int window(const struct plan *plan, int stage)
+{
+        int most = plan->policy == POLICY_1F1B ? plan->pp - stage : core_pipeline_limit(plan);
+        return most < plan->micro_batches ? most : plan->micro_batches;
+}
+
+/* The part of `trip` in which a stage has nothing to do but `works` pieces of `work`. */
+static double idle(double trip, int works, double work)
+{
+        return later(0, trip - works * work);
+}
+
+/* What the batch takes at least for the sake of one stage; `before`: of a micro-batch on the stages before
+ * it; `longest`: of one piece of work on it or a stage or hop after it. */
+static double stage_bound(const struct estimation *e, int index, double before, double longest)
+{
+        const struct stage_estimate *s = &e->stages[index];
+        int m = e->plan.micro_batches, w = window(&e->plan, index);
+        double work = s->forward + s->backward, beyond = s->round_trip - work;
+        double busy = m * work;
+        if (m > w)
+                busy += idle(beyond, w - 1, s->forward) + idle(beyond, w - 1, s->backward);
+        double rounds = (1 + (m - 1) / w) * s->round_trip + (m - 1) % w * longest;
+        return before + later(later(busy, rounds), work + (m + 1) * s->copy);
+}
+
+static double windowed_pipeline(const struct estimation *e)
+{
+        double bound = 0, longest = 0, before = 0;
+        for (int i = 0; i < e->plan.pp; i++)
+                before += e->stages[i].forward + e->stages[i].backward + 2 * e->message;
+        for (int i = e->plan.pp - 1; i >= 0; i--) {
+                const struct stage_estimate *s = &e->stages[i];
+                before -= s->forward + s->backward + 2 * e->message;
+                longest = later(longest, later(s->forward, s->backward));
+                bound = later(bound, stage_bound(e, i, before, longest));
+                longest = later(longest, e->message);
+        }
+        return bound;
+}
+
+/* What all micro-batches but the first add where each takes `work`, and cannot be worked on before the last
+ * but one before it was copied. */
+static double following(const struct estimation *e, double work, double copy)
+{
+        int m = e->plan.micro_batches;
+        return m < 2 ? 0 : later((m - 1) * work, work + (m - 2) * copy);
+}
+
+/* Every forward, then every backward: two flow shops of equal jobs. */
+static double gpipe_pipeline(const struct estimation *e)
+{
+        double hop = e->plan.pp > 1 ? following(e, e->message, 0) : 0, forward = hop, backward = hop;
+        double sum = 2 * (e->plan.pp - 1) * e->message;
+        for (int i = 0; i < e->plan.pp; i++) {
+                const struct stage_estimate *s = &e->stages[i];
+                sum += s->forward + s->backward;
+                forward = later(forward, following(e, s->forward, s->copy));
+                backward = later(backward, following(e, s->backward, s->copy));
+        }
+        return sum + forward + backward;
+}
+
+/* Fills in when each stage's last backward ends: the first stage's is the pipeline's. */
+static double estimate_pipeline(struct estimation *e)
+{
+        add_round_trips(e);
+        double end = e->plan.policy == POLICY_GPIPE ? gpipe_pipeline(e) : windowed_pipeline(e), after = end;
+        for (int i = 0; i < e->plan.pp; i++) {
+                e->stages[i].pipeline_end = after;
+                after -= e->stages[i].backward + e->message;
+        }
+        return end;
+}
+
+/* All-reduces of each stage's gradients, one after another, then of the embedding that first and last share.
+ */
+static void add_allreduces(struct estimation *e)
+{
+        const struct plan *plan = &e->plan;
+        int64_t size = plan->bucket_parameters * plan->allreduce_buckets;
+        for (int i = 0; i < plan->pp; i++) {
+                struct stage_estimate *s = &e->stages[i];
+                struct kernel check = workload_overflow(s->parameters);
+                s->chunks_begin = s->pipeline_end + (plan->mixed ? price_kernels(e, &check, 1) : 0);
+                s->chunks_end = s->gradients_end = s->chunks_begin;
+                if (plan->dp == 1)
+                        continue;
+                s->chunks = (int)((s->parameters + size - 1) / size);
+                int64_t last = s->parameters - (s->chunks - 1) * size;
+                s->chunk = s->chunks > 1 ? price_allreduce(e, size * plan->element_bytes, plan->dp) : 0;
+                s->chunks_end +=
+                        (s->chunks - 1) * s->chunk + price_allreduce(e, last * plan->element_bytes, plan->dp);
+                s->gradients_end = s->chunks_end;
+        }
+        if (plan->tied) {
+                struct stage_estimate *first = &e->stages[0], *last = &e->stages[plan->pp - 1];
+                first->gradients_end = last->gradients_end =
+                        later(first->gradients_end, last->gradients_end) +
+                        price_allreduce(e, plan->embedding_parameters * plan->element_bytes, 2);
+        }
+}
+
+/* When all ranks know that none overflowed; 0: nobody looks. */
+static double overflow_known(const struct estimation *e)
+{
+        double known = 0;
+        if (!e->plan.mixed)
+                return 0;
+        for (int i = 0; i < e->plan.pp; i++)
+                known = later(known, e->stages[i].chunks_begin);
+        return known + price_allreduce(e, (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
+}
+
+/* Norms of all stages, and when all ranks know their sum and the loss. */
+static double scalars_known(struct estimation *e, double no_overflow)
+{
+        double known = 0;
+        for (int i = 0; i < e->plan.pp; i++) {
+                struct stage_estimate *s = &e->stages[i];
+                struct stage part = partition_stage(&e->options->gpt, e->plan.pp, i);
+                struct kernel norm = workload_norm(&e->options->gpt, &part, e->plan.mixed);
+                s->norm_end = e->plan.clip ? later(s->gradients_end, no_overflow) + price_kernels(e, &norm, 1)
+                                           : s->chunks_begin;
+                known = later(known, s->norm_end);
+        }
+        return known + price_allreduce(e, 2 * (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
+}
+
+/* When the gradients of parameters up to `end` in the core's order are final. A shared embedding comes last
+ * in that order, and its gradients are final after its exchange. */
+static double gradients_ready(const struct estimation *e, const struct stage_estimate *s, bool shares,
+                              int64_t end)
+{
+        if (shares && end > s->parameters - e->plan.embedding_parameters)
+                return s->gradients_end;
+        int64_t chunk = (end - 1) / (e->plan.bucket_parameters * e->plan.allreduce_buckets);
+        return chunk + 1 < s->chunks ? s->chunks_begin + (double)(chunk + 1) * s->chunk : s->chunks_end;
+}
+
+/* The updates of a stage that may begin when `permitted`, and, offloaded, the copies beside them: a fetch
+ * needs a buffer that has been written back. Returns when the last one ends. */
+static double updates_end(const struct estimation *e, int index, double permitted)
+{
+        const struct stage_estimate *s = &e->stages[index];
+        const struct plan *plan = &e->plan;
+        bool shares = plan->tied && (index == 0 || index == plan->pp - 1);
+        int64_t size = core_update_parameters(plan, s->parameters);
+        int64_t updates = (s->parameters + size - 1) / size;
+        double update = 0, copy = 0, computed = s->norm_end, fetched = s->pipeline_end;
+        double written[PLAN_UPDATE_BUFFERS] = {0}, last_written = 0;
+        for (int64_t i = 0; i < updates; i++) {
+                int64_t end = i + 1 < updates ? (i + 1) * size : s->parameters, count = end - i * size;
+                if (i == 0 || i == updates - 1) { /* all but the last are equal */
+                        struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
+                        update = price_kernels(e, kernels, workload_update(count, plan->mixed, kernels));
+                        copy = plan->offload ? price_copy(e, plan_offloaded_bytes(count)) : 0;
+                }
+                double ready = plan->clip ? permitted : later(permitted, gradients_ready(e, s, shares, end));
+                if (plan->offload) {
+                        fetched = later(fetched, written[i % PLAN_UPDATE_BUFFERS]) + copy;
+                        ready = later(ready, fetched);
+                }
+                computed = later(computed, ready) + update;
+                last_written = written[i % PLAN_UPDATE_BUFFERS] = later(last_written, computed) + copy;
+        }
+        return plan->offload ? last_written : computed;
+}
+
+static void estimate_update(struct estimation *e, double pipeline_end, struct estimate *estimate)
+{
+        add_allreduces(e);
+        double no_overflow = overflow_known(e), scalars = scalars_known(e, no_overflow);
+        double allreduced = pipeline_end, ended = scalars;
+        for (int i = 0; i < e->plan.pp; i++) {
+                bool shares = e->plan.tied && (i == 0 || i == e->plan.pp - 1);
+                if (e->stages[i].chunks || shares)
+                        allreduced = later(allreduced, e->stages[i].gradients_end);
+                ended = later(ended, updates_end(e, i, e->plan.clip ? scalars : no_overflow));
+        }
+        estimate->pipeline_seconds = pipeline_end;
+        estimate->allreduce_seconds = allreduced - pipeline_end;
+        estimate->optimizer_seconds = ended - allreduced;
+        estimate->batch_seconds = ended;
+}
+
+struct estimate estimate_batch(const struct options *options, const struct estimate_prices *prices)
+{
+        struct estimate estimate = {NAN, NAN, NAN, NAN};
+        struct estimation e = {.options = options, .prices = prices, .plan = options_plan(options, false)};
+        e.stages = malloc((size_t)options->pp * sizeof *e.stages);
+        bool priced = e.stages;
+        for (int i = 0; priced && i < options->pp; i++)
+                priced = price_stage(&e, i);
+        if (priced) {
+                if (options->pp > 1)
+                        e.message = prices->message(prices->context, e.plan.message_bytes);
+                estimate_update(&e, estimate_pipeline(&e), &estimate);
+        }
+        free(e.stages);
+        return estimate;
+}

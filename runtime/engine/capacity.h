@@ -18,31 +18,39 @@ struct capacity_need {
         struct memory_bytes bytes;
 };
 
-/* 0, or RV_EPLAN with one sentence: which rank needs how much of what it has, and where the breakdown is.
- * `options` are resolved. `need` is filled in both cases. */
+/* 0, or RV_EPLAN with one sentence: which rank needs how much of what it has, and that capacity_print, which
+ * the command calls first, says for what and what would make it fit. `options` are resolved. `need` is filled
+ * in both cases. */
 int capacity_check(const struct options *options, const struct capacity *capacity, struct capacity_need *need,
                    struct rv_error_info *err);
 
+enum { CAPACITY_FLAGS = 160 };
+
 /* A change of the plan that makes it fit. */
 struct capacity_change {
-        char flags[128];        /* as a user would write them: "--offload --micro-batch-size 1" */
-        struct options options; /* with the change */
-        int64_t device_bytes;   /* of the rank that needs most */
-        double batch_seconds;   /* as `seconds` said; NAN: not known */
+        char flags[CAPACITY_FLAGS]; /* as a user would write them: "--offload --micro-batch-size 1" */
+        struct options options;     /* with the change */
+        struct memory_bytes bytes;  /* of the rank that needs most on its device */
+        double batch_seconds;       /* as `seconds` said; NAN: not known */
 };
 
-/* The cheapest changes by seconds(context, options) of a batch, at most CAPACITY_CHANGES, cheapest first; a
- * set of changes of which fewer would do at no higher cost is left out. Tried are offloading (with mixed
- * precision), recomputation, offloaded activations, smaller micro-batches, more stages, and combinations.
- * Returns how many; 0: nothing that is built makes it fit. */
+/* The cheapest changes by seconds(context, options) of a batch, at most CAPACITY_CHANGES, cheapest first
+ * (what is not known last); of changes at equal cost the smaller. A change is left out if a lesser one (fewer
+ * flags, or a larger micro-batch, or fewer stages) fits at no higher cost. Tried are offloading (with mixed
+ * precision), recomputation, offloaded activations, smaller micro-batches, more stages on the same ranks, and
+ * up to three of these together (more where three are not enough). Returns how many; 0: nothing that is built
+ * makes it fit.
+ *
+ * `seconds` is called for every combination that fits, some hundreds of times for a large cluster: it should
+ * be an estimate (estimate.h), not a simulation. */
 enum { CAPACITY_CHANGES = 3 };
 int capacity_changes(const struct options *options, const struct capacity *capacity,
                      double (*seconds)(void *context, const struct options *options), void *context,
                      struct capacity_change changes[CAPACITY_CHANGES]);
 
 /* What a user needs to see: bytes by category of that rank, on the device and on the host, what there is, and
- * the changes with their time a batch, relative to `batch_seconds` of the plan as it is. `basis`: what the
- * times rest on, in a few words. */
+ * the changes with their time a batch, relative to `batch_seconds` of the plan as it is (NAN: not known).
+ * `basis`: what the times rest on, in a few words. With no change, what one layer needs at least. */
 void capacity_print(FILE *stream, const struct options *options, const struct capacity *capacity,
                     const struct capacity_need *need, const struct capacity_change *changes, int count,
                     double batch_seconds, const char *basis);

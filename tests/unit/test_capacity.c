@@ -1,0 +1,446 @@
+/* Whether plans fit, and what would make them fit, against a search of this test's own over every plan; and
+ * the table as a user sees it (tests/golden/capacity.txt, which GOLDEN=1 rewrites). */
+#include "runtime/engine/capacity.h"
+#include "runtime/engine/report.h"
+#include "tests/unit/numbers.h"
+
+#include <string.h>
+
+enum { SEED = 20260722, SEARCHES = 300 };
+
+static struct options small_plan(int pp, int dp, int micro_batch_size, int batch_size)
+{
+        struct options o;
+        options_init(&o);
+        o.model = "test";
+        o.gpt = (struct gpt){.name = "test",
+                             .n_layer = 6,
+                             .n_embd = 64,
+                             .n_head = 4,
+                             .vocab_size = 500,
+                             .n_positions = 32,
+                             .tied = true};
+        o.pp = pp;
+        o.dp = dp;
+        o.micro_batch_size = micro_batch_size;
+        o.batch_size = batch_size;
+        o.seq_len = 32;
+        struct rv_error_info err;
+        if (options_check(&o, pp * dp, &err))
+                fail_msg("%s", err.sentence);
+        return o;
+}
+
+/* The most bytes that any stage needs in a memory, and on which. */
+static int64_t most_bytes(const struct options *o, enum memory_space space, int *where)
+{
+        int64_t most = -1;
+        *where = -1;
+        for (int s = 0; s < o->pp; s++) {
+                struct stage stage = partition_stage(&o->gpt, o->pp, s);
+                struct memory_plan plan = options_memory(o, s);
+                struct memory_bytes bytes;
+                memory_stage(&o->gpt, &stage, &plan, &bytes);
+                if (memory_total(&bytes, space) <= most)
+                        continue;
+                most = memory_total(&bytes, space);
+                *where = s;
+        }
+        return most;
+}
+
+static void a_plan_fits_up_to_the_last_byte(void **state)
+{
+        (void)state;
+        struct options o = small_plan(3, 2, 4, 48);
+        o.mixed = o.offload = true;
+        int on_device = -1, on_host = -1;
+        int64_t device = most_bytes(&o, MEMORY_DEVICE, &on_device),
+                host = most_bytes(&o, MEMORY_HOST, &on_host);
+        struct capacity_need need;
+        struct rv_error_info err = {0};
+        const struct {
+                int64_t device, host;
+                bool fits;
+                enum memory_space space;
+        } cases[] = {{0, 0, true, MEMORY_DEVICE},
+                     {device, host, true, MEMORY_DEVICE},
+                     {device, 0, true, MEMORY_DEVICE},
+                     {device - 1, 0, false, MEMORY_DEVICE},
+                     {device - 1, host, false, MEMORY_DEVICE},
+                     {device, host - 1, false, MEMORY_HOST},
+                     {0, host - 1, false, MEMORY_HOST},
+                     {device - 1, host - 2, false, MEMORY_HOST},
+                     {device - 2, host - 1, false, MEMORY_DEVICE}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct capacity capacity = {{cases[i].device, cases[i].host}};
+                int rc = capacity_check(&o, &capacity, &need, &err);
+                assert_int_equal(rc, cases[i].fits ? 0 : RV_EPLAN);
+                assert_int_equal(need.space, cases[i].space);
+                assert_int_equal(need.rank, need.space == MEMORY_DEVICE ? on_device : on_host);
+                assert_int_equal(memory_total(&need.bytes, need.space),
+                                 need.space == MEMORY_DEVICE ? device : host);
+        }
+}
+
+static void the_sentence_names_rank_need_and_what_there_is(void **state)
+{
+        (void)state;
+        struct options o = small_plan(3, 2, 4, 48);
+        struct capacity_need need;
+        struct rv_error_info err = {0};
+        int where = -1;
+        int64_t device = most_bytes(&o, MEMORY_DEVICE, &where);
+        char expected[512];
+        snprintf(expected, sizeof expected,
+                 "rank %d (stage %d of 3) of test needs %.2f MiB of device memory and has 1.00 MiB: the "
+                 "table above "
+                 "says for what, and which changes would make it fit",
+                 where, where, (double)device / 1048576);
+        assert_int_equal(capacity_check(&o, &(struct capacity){{1 << 20, 0}}, &need, &err), RV_EPLAN);
+        assert_string_equal(err.sentence, expected);
+        o.mixed = o.offload = true;
+        int64_t host = most_bytes(&o, MEMORY_HOST, &where);
+        snprintf(expected, sizeof expected,
+                 "rank %d (stage %d of 3) of test needs %.2f MiB of host memory and has 1000 B: the table "
+                 "above says "
+                 "for what, and which changes would make it fit",
+                 where, where, (double)host / 1048576);
+        assert_int_equal(capacity_check(&o, &(struct capacity){{0, 1000}}, &need, &err), RV_EPLAN);
+        assert_string_equal(err.sentence, expected);
+}
+
+/* A cost of each plan that has no pattern, and the same each time. */
+struct costs {
+        uint64_t seed;
+        bool unknown;
+};
+
+static double cost(void *context, const struct options *o)
+{
+        const struct costs *costs = context;
+        if (costs->unknown)
+                return NAN;
+        uint64_t state = costs->seed +
+                         (uint64_t)(o->offload + 2 * o->recompute + 4 * o->offload_activations) +
+                         8 * (uint64_t)o->micro_batch_size + 4096 * (uint64_t)o->pp;
+        for (int i = 0; i < 4; i++)
+                random_bits(&state);
+        return 2 + random_number(&state);
+}
+
+/* Every plan that differs from `base` as a user could ask for, in an order of its own; this test's copy of
+ * what the header promises. */
+struct plans {
+        struct options all[1024];
+        bool fits[1024];
+        int count;
+};
+
+static int differences(const struct options *a, const struct options *b)
+{
+        return (a->offload != b->offload) + (a->recompute != b->recompute) +
+               (a->offload_activations != b->offload_activations) +
+               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp);
+}
+
+static void list_plans(const struct options *base, const struct capacity *capacity, int most,
+                       struct plans *plans)
+{
+        plans->count = 0;
+        for (int switches = 7; switches >= 0; switches--)
+                for (int size = 1; size <= base->micro_batch_size; size++)
+                        for (int dp = 1; dp <= base->dp; dp++) {
+                                struct options o = *base;
+                                o.offload = switches & 1;
+                                o.mixed = base->mixed || o.offload;
+                                o.recompute = switches & 2;
+                                o.offload_activations = switches & 4;
+                                o.micro_batch_size = size;
+                                o.dp = dp;
+                                o.pp = base->pp * base->dp / dp;
+                                bool less = base->offload > o.offload || base->recompute > o.recompute ||
+                                            base->offload_activations > o.offload_activations;
+                                if (less || o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||
+                                    o.batch_size % (dp * size) || differences(base, &o) == 0 ||
+                                    differences(base, &o) > most)
+                                        continue;
+                                int where;
+                                bool fits = true;
+                                for (int space = 0; space < MEMORY_SPACES; space++)
+                                        fits = fits && (!capacity->bytes[space] ||
+                                                        most_bytes(&o, (enum memory_space)space, &where) <=
+                                                                capacity->bytes[space]);
+                                if (fits)
+                                        plans->all[plans->count++] = o;
+                        }
+}
+
+/* Whether less than `o` would do at no higher cost. */
+static bool beaten(const struct plans *plans, const struct options *o, struct costs *costs)
+{
+        for (int i = 0; i < plans->count; i++) {
+                const struct options *p = &plans->all[i];
+                if (differences(p, o) && p->offload <= o->offload && p->recompute <= o->recompute &&
+                    p->offload_activations <= o->offload_activations &&
+                    p->micro_batch_size >= o->micro_batch_size && p->pp <= o->pp &&
+                    !(cost(costs, p) > cost(costs, o)))
+                        return true;
+        }
+        return false;
+}
+
+/* A random plan that does not fit what it is given, of any switches. */
+static struct options random_plan(uint64_t *seed, struct capacity *capacity)
+{
+        static const int grids[][2] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2},
+                                       {1, 6}, {2, 3}, {3, 2}, {1, 12}};
+        const int *grid = grids[random_below(seed, sizeof grids / sizeof *grids)];
+        int size = 1 << random_below(seed, 4);
+        struct options o = small_plan(grid[0], grid[1], size, 96 * (1 + (int)random_below(seed, 2)));
+        o.mixed = random_below(seed, 2);
+        o.offload = o.mixed && random_below(seed, 3) == 0;
+        o.recompute = random_below(seed, 4) == 0;
+        o.offload_activations = random_below(seed, 4) == 0;
+        int where;
+        double device = (double)most_bytes(&o, MEMORY_DEVICE, &where);
+        capacity->bytes[MEMORY_DEVICE] = (int64_t)(device * (0.05 + 0.45 * (1 + random_number(seed))));
+        capacity->bytes[MEMORY_HOST] =
+                random_below(seed, 2) ? (int64_t)(device * (0.01 + 0.5 * (1 + random_number(seed)))) : 0;
+        return o;
+}
+
+static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
+{
+        (void)state;
+        static struct plans plans;
+        uint64_t seed = SEED;
+        int none = 0, full = 0, together = 0;
+        for (int search = 0; search < SEARCHES; search++) {
+                struct capacity capacity;
+                struct options o = random_plan(&seed, &capacity);
+                struct costs costs = {seed, false};
+                struct capacity_change changes[CAPACITY_CHANGES];
+                int count = capacity_changes(&o, &capacity, cost, &costs, changes), expected = 0;
+                list_plans(&o, &capacity, 3, &plans);
+                if (plans.count == 0)
+                        list_plans(&o, &capacity, 5, &plans);
+                double before = 0;
+                for (; expected < CAPACITY_CHANGES; expected++) { /* the next cheapest that is not beaten */
+                        const struct options *next = NULL;
+                        for (int i = 0; i < plans.count; i++)
+                                if (cost(&costs, &plans.all[i]) > before &&
+                                    !beaten(&plans, &plans.all[i], &costs) &&
+                                    (!next || cost(&costs, &plans.all[i]) < cost(&costs, next)))
+                                        next = &plans.all[i];
+                        if (!next)
+                                break;
+                        before = cost(&costs, next);
+                        if (expected >= count || differences(next, &changes[expected].options) ||
+                            next->dp != changes[expected].options.dp ||
+                            next->mixed != changes[expected].options.mixed)
+                                fail_msg("search %d (seed %d): change %d is '%s'", search, SEED, expected,
+                                         expected < count ? changes[expected].flags : "missing");
+                        assert_true(fabs(changes[expected].batch_seconds - before) < 1e-15);
+                        int where;
+                        assert_int_equal(memory_total(&changes[expected].bytes, MEMORY_DEVICE),
+                                         most_bytes(next, MEMORY_DEVICE, &where));
+                        together += differences(next, &o) > 1;
+                }
+                assert_int_equal(count, expected);
+                none += count == 0;
+                full += count == CAPACITY_CHANGES;
+        }
+        /* The plans are of every sort. */
+        assert_in_range(none, SEARCHES / 20, SEARCHES);
+        assert_in_range(full, SEARCHES / 20, SEARCHES);
+        assert_in_range(together, SEARCHES / 20, 3 * SEARCHES);
+}
+
+/* The words of a change, read as a command line, are the plan that was checked. */
+static void the_flags_of_a_change_say_what_it_is(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        for (int search = 0; search < SEARCHES; search++) {
+                struct capacity capacity;
+                struct options o = random_plan(&seed, &capacity);
+                struct costs costs = {seed, false};
+                struct capacity_change changes[CAPACITY_CHANGES];
+                int count = capacity_changes(&o, &capacity, cost, &costs, changes);
+                for (int i = 0; i < count; i++) {
+                        char line[4096], *argv[32] = {"ranvier-test"};
+                        int argc = 1;
+                        struct options read = o;
+                        struct rv_error_info err = {0};
+                        struct capacity_need need;
+                        snprintf(line, sizeof line, "%s", changes[i].flags);
+                        for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
+                                argv[argc++] = at;
+                        assert_true(argc > 1);
+                        if (options_parse(&options_argp, argc, argv, &read, true, &err) ||
+                            options_check(&read, o.pp * o.dp, &err))
+                                fail_msg("'%s': %s", changes[i].flags, err.sentence);
+                        assert_int_equal(differences(&read, &changes[i].options), 0);
+                        assert_int_equal(read.mixed, changes[i].options.mixed);
+                        assert_int_equal(read.dp, changes[i].options.dp);
+                        assert_int_equal(capacity_check(&read, &capacity, &need, &err), 0);
+                }
+        }
+}
+
+/* The cheapest change costs no more where there is more memory, down to a limit where nothing fits. */
+static void more_memory_never_costs_more(void **state)
+{
+        (void)state;
+        struct options o = small_plan(1, 6, 8, 96);
+        struct costs costs = {SEED, false};
+        struct capacity_change changes[CAPACITY_CHANGES];
+        double before = INFINITY;
+        int where, with = 0, without = 0;
+        int64_t most = most_bytes(&o, MEMORY_DEVICE, &where);
+        for (int part = 1; part < 100; part++) {
+                struct capacity capacity = {{most * part / 100, 0}};
+                int count = capacity_changes(&o, &capacity, cost, &costs, changes);
+                without += count == 0;
+                with += count > 0;
+                if (count == 0) {
+                        assert_true(isinf(before));
+                        continue;
+                }
+                assert_true(changes[0].batch_seconds <= before);
+                for (int i = 0; i < count; i++) {
+                        assert_true(memory_total(&changes[i].bytes, MEMORY_DEVICE) <=
+                                    capacity.bytes[MEMORY_DEVICE]);
+                        assert_true(i == 0 || changes[i].batch_seconds >= changes[i - 1].batch_seconds);
+                }
+                before = changes[0].batch_seconds;
+        }
+        assert_true(with > 10 && without > 0);
+}
+
+static void where_no_cost_is_known_the_smallest_changes_come_first(void **state)
+{
+        (void)state;
+        struct options o = small_plan(1, 2, 8, 96);
+        struct costs costs = {SEED, true};
+        struct capacity_change changes[CAPACITY_CHANGES];
+        int where;
+        struct capacity capacity = {{most_bytes(&o, MEMORY_DEVICE, &where) * 9 / 10, 0}};
+        int count = capacity_changes(&o, &capacity, cost, &costs, changes);
+        assert_int_equal(count, CAPACITY_CHANGES);
+        for (int i = 0; i < count; i++) {
+                assert_true(isnan(changes[i].batch_seconds));
+                assert_int_equal(differences(&changes[i].options, &o), 1);
+        }
+}
+
+/* Costs of the size that a cluster has. */
+static double plausible(void *context, const struct options *o)
+{
+        if (((const struct costs *)context)->unknown)
+                return NAN;
+        double filled = 1 + (o->pp - 1) / (double)options_plan(o, false).micro_batches;
+        return (o->mixed ? 200 : 600) * filled * (o->recompute ? 1.22 : 1) *
+                       (1 + 0.08 / o->micro_batch_size) +
+               3 * o->offload_activations + 0.5 * o->offload;
+}
+
+static char *printed(const struct options *o, const struct capacity *capacity, struct costs *costs,
+                     char *text, size_t size)
+{
+        struct capacity_need need;
+        struct capacity_change changes[CAPACITY_CHANGES];
+        struct rv_error_info err;
+        assert_int_equal(capacity_check(o, capacity, &need, &err), RV_EPLAN);
+        int count = capacity_changes(o, capacity, plausible, costs, changes);
+        FILE *stream = fmemopen(text, size, "w");
+        assert_non_null(stream);
+        capacity_print(stream, o, capacity, &need, changes, count, plausible(costs, o), "made up");
+        fclose(stream);
+        return text;
+}
+
+static void a_limit_below_one_layer_is_answered_with_what_that_needs(void **state)
+{
+        (void)state;
+        char text[4096], expected[64];
+        struct costs costs = {SEED, false};
+        struct options o = small_plan(1, 2, 8, 96), least = small_plan(6, 2, 1, 96);
+        least.mixed = least.offload = least.recompute = least.offload_activations = true;
+        int where;
+        int64_t bytes = most_bytes(&least, MEMORY_DEVICE, &where);
+        char size[REPORT_TEXT];
+        snprintf(expected, sizeof expected, "stage %d of 6 needs at least %s\n", where,
+                 report_bytes(size, (double)bytes));
+        printed(&o, &(struct capacity){{bytes - 1, 0}}, &costs, text, sizeof text);
+        assert_non_null(strstr(text, expected));
+        assert_null(strstr(text, "more ranks"));
+        /* Two ranks cannot make six stages, but six could. */
+        printed(&o, &(struct capacity){{bytes, 0}}, &costs, text, sizeof text);
+        assert_non_null(strstr(text, expected));
+        assert_non_null(strstr(text, "more stages, on more ranks, can make it fit"));
+}
+
+/* Five tables, one after another: GPT 12B on 48 V100, in fp32 and mixed; with too little host memory; with
+ * costs that nobody knows; and one that nothing helps. */
+static void the_table_is_what_the_golden_file_shows(void **state)
+{
+        (void)state;
+        static char found[16384], expected[16384];
+        const int64_t GB = 1000000000;
+        const struct {
+                bool mixed, offload, unknown;
+                int64_t device, host;
+        } cases[] = {{false, false, false, 16 * GB, 0},
+                     {true, false, false, 16 * GB, 512 * GB / 6},
+                     {true, true, false, 0, 20 * GB},
+                     {true, false, true, 16 * GB, 0},
+                     {true, false, false, 2 * GB, 0}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct options o;
+                struct rv_error_info err;
+                options_init(&o);
+                o.model = "gpt-12b";
+                o.pp = 6;
+                o.dp = 8;
+                o.micro_batch_size = 2;
+                o.batch_size = 16384;
+                o.mixed = cases[i].mixed;
+                o.offload = cases[i].offload;
+                if (options_resolve(&o, 48, &err))
+                        fail_msg("%s", err.sentence);
+                struct costs costs = {SEED, cases[i].unknown};
+                size_t length = strlen(found);
+                printed(&o, &(struct capacity){{cases[i].device, cases[i].host}}, &costs, found + length,
+                        sizeof found - length);
+                strcat(found, "\n");
+        }
+        const char *path = "tests/golden/capacity.txt";
+        FILE *stream = getenv("GOLDEN") ? fopen(path, "w") : NULL;
+        if (stream) {
+                fputs(found, stream);
+                fclose(stream);
+        }
+        stream = fopen(path, "r");
+        if (!stream)
+                fail_msg("%s is missing: run from the root of the tree", path);
+        expected[fread(expected, 1, sizeof expected - 1, stream)] = 0;
+        fclose(stream);
+        assert_string_equal(found, expected);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_plan_fits_up_to_the_last_byte),
+                cmocka_unit_test(the_sentence_names_rank_need_and_what_there_is),
+                cmocka_unit_test(changes_are_those_that_a_search_of_all_plans_finds),
+                cmocka_unit_test(the_flags_of_a_change_say_what_it_is),
+                cmocka_unit_test(more_memory_never_costs_more),
+                cmocka_unit_test(where_no_cost_is_known_the_smallest_changes_come_first),
+                cmocka_unit_test(a_limit_below_one_layer_is_answered_with_what_that_needs),
+                cmocka_unit_test(the_table_is_what_the_golden_file_shows),
+        };
+        return cmocka_run_group_tests_name("capacity", tests, NULL, NULL);
+}

@@ -227,7 +227,8 @@ static bool next_compute(struct core *core, struct op *op)
         return true;
 }
 
-/* A buffer is free again when it has been written back, which happens in order. */
+/* A buffer is free again when it has been written back, which happens in order. So after an overflow, which
+ * is known before the first update, nothing more is fetched. */
 static bool next_copy(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
@@ -237,8 +238,7 @@ static bool next_copy(struct core *core, struct op *op)
                 *op = nth_update(core, o->write_backs_issued++, OP_WRITE_BACK, LANE_DEVICE_TO_HOST);
                 return true;
         }
-        if (!o->overflow && o->fetches_issued < o->updates &&
-            o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
+        if (o->fetches_issued < o->updates && o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
                 *op = nth_update(core, o->fetches_issued++, OP_FETCH, LANE_HOST_TO_DEVICE);
                 return true;
         }

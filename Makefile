@@ -94,9 +94,11 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-polling bench-offload bench-simulation bench-half
+bench: bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
+bench-prediction-offload: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite offload
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
@@ -120,4 +122,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-polling bench-offload bench-simulation bench-half install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-half install uninstall clean

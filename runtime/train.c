@@ -259,6 +259,7 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
                 .pipeline_seconds = phases.pipeline_seconds,
                 .allreduce_seconds = phases.allreduce_seconds,
                 .optimizer_seconds = phases.optimizer_seconds,
+                .busiest_seconds = phases.busiest_seconds,
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
                 .ranks = ranks,

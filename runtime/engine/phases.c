@@ -10,12 +10,14 @@
 struct phases phases_of(const struct batch_times *times, int ranks)
 {
         struct batch_times all = {.started = INFINITY};
+        double busiest = 0;
         for (int i = 0; i < ranks; i++) {
                 all.started = fmin(all.started, times[i].started);
                 all.pipeline_end = fmax(all.pipeline_end, times[i].pipeline_end);
                 all.allreduce_end = fmax(all.allreduce_end, times[i].allreduce_end);
                 all.ended = fmax(all.ended, times[i].ended);
                 all.busy_seconds += times[i].busy_seconds;
+                busiest = fmax(busiest, times[i].busy_seconds);
         }
         all.allreduce_end = fmax(all.allreduce_end, all.pipeline_end);
         double pipeline = all.pipeline_end - all.started;
@@ -24,6 +26,7 @@ struct phases phases_of(const struct batch_times *times, int ranks)
                 .pipeline_seconds = pipeline,
                 .allreduce_seconds = all.allreduce_end - all.pipeline_end,
                 .optimizer_seconds = all.ended - all.allreduce_end,
+                .busiest_seconds = busiest,
                 .bubble_fraction = pipeline > 0 ? 1 - all.busy_seconds / ranks / pipeline : 0,
         };
 }

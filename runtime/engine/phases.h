@@ -17,6 +17,7 @@ struct batch_times {
  * here. */
 struct phases {
         double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
+        double busiest_seconds; /* that the rank which computed most spent in forward and backward */
         double bubble_fraction; /* of the pipeline phase: share in which a compute lane, on average, was idle
                                  */
 };

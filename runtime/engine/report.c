@@ -171,7 +171,7 @@ json_t *report_json(const struct report *r)
                 return NULL;
         json_t *json = json_pack(
                 "{s:s, s:s, s:s, s:o, s:o, s:{s:f, s:f, s:f, s:i}, s:f, s:f, s:o, s:f, s:I, s:{s:f, s:f, "
-                "s:f, s:f}, "
+                "s:f, s:f, s:f}, "
                 "s:o, s:o}",
                 "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
                 "model", gpt_to_json(&r->options->gpt), "plan", plan_json(r->options), "batch_seconds",
@@ -180,8 +180,8 @@ json_t *report_json(const struct report *r)
                 "percent_of_peak", f.percent_of_peak > 0 ? json_real(f.percent_of_peak) : json_null(),
                 "training_days", f.training_days, "training_tokens", (json_int_t)r->tokens, "phases",
                 "pipeline_seconds", r->pipeline_seconds, "allreduce_seconds", r->allreduce_seconds,
-                "optimizer_seconds", r->optimizer_seconds, "bubble_fraction", r->bubble_fraction, "memory",
-                memory_json(r, &f), "ranks", ranks_json(r));
+                "optimizer_seconds", r->optimizer_seconds, "busiest_seconds", r->busiest_seconds,
+                "bubble_fraction", r->bubble_fraction, "memory", memory_json(r, &f), "ranks", ranks_json(r));
         if (json && r->loss) {
                 json_t *loss = json_array();
                 for (int i = 0; i < r->losses; i++)

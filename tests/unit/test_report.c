@@ -81,6 +81,7 @@ static void phases_follow_each_other_even_where_their_work_overlaps(void **state
         assert_close(phases.pipeline_seconds, 4, 1e-15);
         assert_close(phases.allreduce_seconds, 2, 1e-15);
         assert_close(phases.optimizer_seconds, 1, 1e-15);
+        assert_close(phases.busiest_seconds, 3, 0);
         assert_close(phases.bubble_fraction, 0.5, 1e-15);
         /* An all-reduce that ends while another stage still computes takes no time of its own. */
         phases = phases_of(times + 2, 2);

@@ -28,7 +28,7 @@ net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
 real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/train_options.c \
             runtime/together.c
-sim      := $(filter-out sim/simulate.c,$(wildcard sim/*.c))
+sim      := $(filter-out sim/main.c,$(wildcard sim/*.c))
 profile  := calibrate/profile.c
 fit      := calibrate/fit.c
 calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
@@ -65,7 +65,7 @@ $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net d
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sim: $(call obj,sim/simulate.c) $(call lib,sim engine core profile models)
+$(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models)
 	$(LINK) -lsimgrid -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models)

@@ -73,7 +73,7 @@ static void sim_issue(void *context, const struct op *op)
         struct sim_lane *lane = rank->lanes[op->lane];
         assert(lane);
         struct sim_op queued = {.op = *op, .issued = simgrid_get_clock()};
-        if (op->lane == LANE_COLLECTIVE)
+        if (sim_lane_collects(op->lane))
                 queued.collective = rank->collectives[op->group]++;
         world->operations++;
         if (world->physics.issued)
@@ -141,7 +141,7 @@ static void loose_actor(int argc, char **argv)
 
 static void start_actor(const char *name, const struct sim_rank *rank, void (*code)(int, char **), void *data)
 {
-        sg_actor_t actor = sg_actor_init(name, rank->host);
+        sg_actor_t actor = sg_actor_init(name, rank->place.device);
         sg_actor_set_data(actor, data);
         sg_actor_start_(actor, code, 0, NULL);
 }
@@ -186,9 +186,12 @@ static void lane_actor(int argc, char **argv)
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
 {
         bool first = stage == 0, last = stage == world->plan.pp - 1;
+        bool offloads = world->plan.offload || core_limits(&world->plan, stage).host_slots > 0;
         switch (lane) {
         case LANE_HOST_TO_DEVICE:
-                return first || last;
+                return first || last || offloads;
+        case LANE_DEVICE_TO_HOST:
+                return offloads;
         case LANE_RECEIVE_PREVIOUS:
         case LANE_SEND_PREVIOUS:
                 return !first;
@@ -219,19 +222,18 @@ static int build_rank(struct sim_world *world, int index)
         struct stage stage = partition_stage(&o->gpt, o->pp, rank->stage);
         struct memory_plan memory = options_memory(o, rank->stage);
         struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
-        int64_t bytes[MEMORY_CATEGORIES], parameters = partition_parameters(&o->gpt, &stage);
+        int64_t parameters = partition_parameters(&o->gpt, &stage);
+        struct memory_bytes bytes;
         rank->world = world;
         rank->rank = index;
         rank->replica = plan_replica(&world->plan, index);
         rank->core = malloc(core_bytes(&world->plan, rank->stage, parameters));
         if (!rank->core)
                 return -1;
-        core_init(rank->core, &world->plan, rank->stage, parameters);
+        core_init(rank->core, &world->plan, rank->stage, parameters, layout.slot);
         ledger_init(&rank->ledger);
-        memory_stage(&o->gpt, &stage, &memory, bytes);
-        for (int i = 0; i < MEMORY_CATEGORIES; i++) /* activations and messages come and go */
-                if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
-                        ledger_add(&rank->ledger, (enum memory_category)i, bytes[i]);
+        memory_stage(&o->gpt, &stage, &memory, &bytes);
+        ledger_add_fixed(&rank->ledger, &bytes);
         engine_init(&rank->engine, rank->core,
                     (struct driver){.issue = sim_issue, .now = sim_now, .world = rank}, world->trace,
                     &rank->ledger, index);
@@ -244,7 +246,8 @@ static int build_rank(struct sim_world *world, int index)
 }
 
 int sim_world_init(struct sim_world *world, const struct options *options, const struct sim_physics *physics,
-                   struct trace *trace, int batches, const sg_host_t *hosts, struct rv_error_info *err)
+                   struct trace *trace, int batches, const struct network_place *places,
+                   struct rv_error_info *err)
 {
         *world = (struct sim_world){
                 .options = options,
@@ -261,7 +264,7 @@ int sim_world_init(struct sim_world *world, const struct options *options, const
         int rc = world->rank && world->wake && world->times ? 0 : -1;
         for (int i = 0; rc == 0 && i < world->ranks; i++) {
                 rc = build_rank(world, i);
-                world->rank[i].host = hosts[i];
+                world->rank[i].place = places[i];
         }
         return rc ? rv_fail(err, RV_ESYSTEM, "no memory to simulate %d ranks", world->ranks) : 0;
 }

@@ -10,8 +10,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/phases.h"
-
-#include <simgrid/forward.h>
+#include "sim/network.h"
 
 struct sim_rank;
 struct sim_world;
@@ -41,7 +40,7 @@ enum { SIM_GROUPS = GROUP_WORLD + 1 };
 struct sim_rank {
         struct sim_world *world;
         int rank, stage, replica;
-        sg_host_t host;
+        struct network_place place;
         struct core *core;
         struct engine engine;
         struct ledger ledger;
@@ -76,9 +75,10 @@ struct sim_world {
         int64_t operations; /* issued by all ranks */
 };
 
-/* Builds ranks, engines and lanes; SimGrid must have its platform. hosts[rank] is where a rank runs. */
+/* Builds ranks, engines and lanes; SimGrid must have its platform. */
 int sim_world_init(struct sim_world *world, const struct options *options, const struct sim_physics *physics,
-                   struct trace *trace, int batches, const sg_host_t *hosts, struct rv_error_info *err);
+                   struct trace *trace, int batches, const struct network_place *places,
+                   struct rv_error_info *err);
 void sim_world_free(struct sim_world *world);
 
 /* Runs the simulation to its end. An error says which rank waits for what if the schedule is deadlocked. */
@@ -88,6 +88,12 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err);
 void sim_lane_mark(struct sim_lane *lane);
 /* In the lane's actor: sleeps until the lane is woken; what it waits for must be looked at again then. */
 void sim_lane_wait(struct sim_lane *lane);
+
+/* Whether all ranks of a group take part in what this lane does. */
+static inline bool sim_lane_collects(enum op_lane lane)
+{
+        return lane == LANE_COLLECTIVE || lane == LANE_SCALARS;
+}
 
 /* The rank at the other end of a message lane. */
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane);

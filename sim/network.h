@@ -6,10 +6,15 @@
 
 #include <simgrid/forward.h>
 
-/* Starts SimGrid on a platform: only once a process. hosts[ranks] receives where each rank runs. A SimGrid
+/* Where a rank runs, and the host that its copies come from and go to; NULL: copies take no time. */
+struct network_place {
+        sg_host_t device, memory;
+};
+
+/* Starts SimGrid on a platform: only once a process. places[ranks] receives where each rank runs. A SimGrid
  * XML file that a user gave is tried in a child first, because SimGrid ends the process over a mistake in
  * one, such as a missing route between two of the ranks, of which `stages` make a pipeline. */
-int network_open(const struct platform *platform, int ranks, int stages, sg_host_t *hosts,
+int network_open(const struct platform *platform, int ranks, int stages, struct network_place *places,
                  struct rv_error_info *err);
 
 #endif

@@ -93,9 +93,37 @@ static int read_text(const char *path, const json_t *document, const char *key, 
         return 0;
 }
 
+/* Rails and sockets are shared by a node's GPUs in equal blocks, so there are no more than GPUs. */
+static int check_share(const struct platform *p, const char *key, int count, struct rv_error_info *err)
+{
+        if (count <= p->gpus_per_node)
+                return 0;
+        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" %d: there are more than the %d GPUs of a node", p->path,
+                       file_line_of(p->path, key), key, count, p->gpus_per_node);
+}
+
+/* The link between sockets is given whole or not at all: without it GPUs reach each other past the sockets.
+ */
+static int check_socket_link(const struct platform *p, const json_t *document, struct rv_error_info *err)
+{
+        bool rate = json_object_get(document, "socket_link");
+        bool latency = json_object_get(document, "socket_link_latency");
+        if (rate != latency)
+                return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" needs \"%s\" beside it", p->path,
+                               file_line_of(p->path, rate ? "socket_link" : "socket_link_latency"),
+                               rate ? "socket_link" : "socket_link_latency",
+                               rate ? "socket_link_latency" : "socket_link");
+        if (rate && p->sockets == 1)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: \"socket_link\" joins sockets, but \"sockets\" is 1; leave it out or "
+                               "give their number",
+                               p->path, file_line_of(p->path, "socket_link"));
+        return 0;
+}
+
 static int read_figures(struct platform *p, const json_t *document, struct rv_error_info *err)
 {
-        double memory = 0, gpus = 0, nodes = 0, rails = 1, segments = 1;
+        double memory = 0, host_memory = 0, gpus = 0, nodes = 0, rails = 1, segments = 1, sockets = 1;
         const struct figure figures[] = {
                 {"gpus_per_node", COUNT, 1, false, &gpus},
                 {"nodes", COUNT, 1, false, &nodes},
@@ -108,6 +136,11 @@ static int read_figures(struct platform *p, const json_t *document, struct rv_er
                 {"rails", COUNT, 1, true, &rails},
                 {"host_link", RATE, 1e-6, false, &p->host_link_bytes_per_second},
                 {"host_link_latency", SECONDS, 0, false, &p->host_link_seconds},
+                {"sockets", COUNT, 1, true, &sockets},
+                {"socket_link", RATE, 1e-6, true, &p->socket_link_bytes_per_second},
+                {"socket_link_latency", SECONDS, 0, true, &p->socket_link_seconds},
+                {"host_memory", BYTES, 1, true, &host_memory},
+                {"host_memory_bandwidth", RATE, 1e-6, true, &p->host_memory_bytes_per_second},
                 {"reduce", SECONDS_PER_BYTE, 0, false, &p->reduce_seconds_per_byte},
                 {"collective_step_latency", SECONDS, 0, false, &p->collective_latency_seconds},
                 {"collective_segments", COUNT, 1, true, &segments},
@@ -118,6 +151,7 @@ static int read_figures(struct platform *p, const json_t *document, struct rv_er
                         return rc;
         }
         p->gpu_memory_bytes = (int64_t)memory;
+        p->host_memory_bytes = (int64_t)host_memory;
         int rc = read_count(p->path, "gpus_per_node", gpus, &p->gpus_per_node, err);
         if (rc == 0)
                 rc = read_count(p->path, "nodes", nodes, &p->nodes, err);
@@ -125,10 +159,13 @@ static int read_figures(struct platform *p, const json_t *document, struct rv_er
                 rc = read_count(p->path, "rails", rails, &p->rails, err);
         if (rc == 0)
                 rc = read_count(p->path, "collective_segments", segments, &p->collective_segments, err);
-        if (rc == 0 && p->rails > p->gpus_per_node)
-                rc = rv_fail(err, RV_EINPUT, "%s:%d: \"rails\" %d: there are more than the %d GPUs of a node",
-                             p->path, file_line_of(p->path, "rails"), p->rails, p->gpus_per_node);
-        return rc;
+        if (rc == 0)
+                rc = read_count(p->path, "sockets", sockets, &p->sockets, err);
+        if (rc == 0)
+                rc = check_share(p, "rails", p->rails, err);
+        if (rc == 0)
+                rc = check_share(p, "sockets", p->sockets, err);
+        return rc ? rc : check_socket_link(p, document, err);
 }
 
 static int read_json(struct platform *p, struct rv_error_info *err)
@@ -180,69 +217,71 @@ static int find_path(struct platform *p, const char *name_or_path, struct rv_err
 
 struct platform platform_without_network(int ranks)
 {
-        return (struct platform){
-                .name = "none", .gpus_per_node = 1, .nodes = ranks, .rails = 1, .collective_segments = 1};
+        return (struct platform){.name = "none",
+                                 .gpus_per_node = 1,
+                                 .nodes = ranks,
+                                 .rails = 1,
+                                 .sockets = 1,
+                                 .collective_segments = 1};
 }
 
-/* Seconds for `bytes`: between the nearest measured sizes in proportion, beyond them and without any by the
- * line. */
-static double measured_seconds(const struct line_fit *line, const struct line_point *points, int count,
-                               int64_t bytes)
+int platform_socket(const struct platform *p, int gpu)
 {
-        const struct line_point *below = NULL, *above = NULL;
-        for (int i = 0; i < count; i++) {
-                if (points[i].bytes <= bytes && (!below || points[i].bytes > below->bytes))
-                        below = &points[i];
-                if (points[i].bytes >= bytes && (!above || points[i].bytes < above->bytes))
-                        above = &points[i];
-        }
-        if (!below || !above)
-                return line->latency_seconds + (double)bytes * line->seconds_per_byte;
-        if (above->bytes == below->bytes)
-                return below->seconds;
-        double place = (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
-        return below->seconds + place * (above->seconds - below->seconds);
+        return (int)((int64_t)gpu * p->sockets / p->gpus_per_node);
+}
+
+int platform_rail(const struct platform *p, int gpu)
+{
+        return (int)((int64_t)gpu * p->rails / p->gpus_per_node);
+}
+
+int64_t platform_host_share(const struct platform *p, int ranks)
+{
+        return p->host_memory_bytes / (ranks < p->gpus_per_node ? ranks : p->gpus_per_node);
 }
 
 void platform_meet_messages(struct platform *p, int64_t bytes)
 {
-        const struct profile_load *load = p->messages;
         double line = 2 * p->gpu_link_seconds + (double)bytes / p->gpu_link_bytes_per_second;
-        double slower =
-                measured_seconds(&load->message, load->message_points, load->message_count, bytes) / line;
+        double measured = profile_line_seconds(p->messages, LINE_MESSAGE, bytes, false);
+        if (measured <= 0) /* as in a profile made for a closed form: the line's links are fast enough */
+                return;
+        double slower = measured / line;
         p->gpu_link_seconds *= slower;
         p->gpu_link_bytes_per_second /= slower;
 }
 
 /* With p ranks measured, ring(n) = 2 (p - 1) message(n / p) + (p - 1) reduce n / p, and recursive doubling
  * takes log2(p) steps of (step + message(n)): both are solved for what the measured time leaves. */
-struct platform_collective platform_collective(const struct platform *p, int ranks, int64_t bytes)
+struct platform_collective platform_collective(const struct platform *p, int ranks, int64_t bytes, bool half)
 {
-        const struct profile_load *load = p->allreduces;
+        bool measured = p->allreduces[half]; /* else the other sort, which suits a few scalars as well */
+        const struct profile_load *load = p->allreduces[measured ? half : !half];
+        enum profile_line line = half == measured ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE;
         if (!load)
                 return (struct platform_collective){p->collective_latency_seconds,
                                                     p->reduce_seconds_per_byte};
         double message_seconds = 2 * p->gpu_link_seconds, block = ceil((double)bytes / ranks);
         if (bytes < COLLECTIVE_RING_FROM_BYTES) {
-                double all = measured_seconds(&load->allreduce, load->allreduce_points, load->allreduce_count,
-                                              bytes);
+                double all = profile_line_seconds(load, line, bytes, false);
                 double step = all / ceil(log2(load->ranks)) - message_seconds -
                               (double)bytes / p->gpu_link_bytes_per_second;
                 return (struct platform_collective){.step_seconds = fmax(step, 0)};
         }
-        double all = measured_seconds(&load->allreduce, load->allreduce_points, load->allreduce_count,
-                                      (int64_t)block * load->ranks);
+        double all = profile_line_seconds(load, line, (int64_t)block * load->ranks, false);
         double left = all / (load->ranks - 1) - 2 * (message_seconds + block / p->gpu_link_bytes_per_second);
         return (struct platform_collective){.reduce_seconds_per_byte = fmax(left, 0) / block};
 }
 
-/* The load nearest to `ranks` that has messages (and, if `allreduce`, all-reduces) fitted. */
-static const struct profile_load *fitted_load(const struct profile *profile, int ranks, bool allreduce)
+/* The load nearest to `ranks` that has messages and `line` fitted (all-reduces: between more than one). */
+static const struct profile_load *fitted_load(const struct profile *profile, int ranks,
+                                              enum profile_line line)
 {
         const struct profile_load *best = NULL;
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
-                if (load->message.present && (!allreduce || (load->allreduce.present && load->ranks > 1)) &&
+                if (load->lines[LINE_MESSAGE].fit.present && load->lines[line].fit.present &&
+                    (line == LINE_MESSAGE || load->ranks > 1) &&
                     (!best || abs(load->ranks - ranks) < abs(best->ranks - ranks)))
                         best = load;
         }
@@ -253,8 +292,6 @@ static const struct profile_load *fitted_load(const struct profile *profile, int
 static int load_local(struct platform *p, const struct profile *profile, int ranks, struct rv_error_info *err)
 {
         const struct profile_load *load = profile_load_for(profile, ranks);
-        const struct profile_load *messages = fitted_load(profile, ranks, false);
-        const struct profile_load *allreduces = fitted_load(profile, ranks, true);
         *p = platform_without_network(ranks);
         snprintf(p->name, sizeof p->name, "local");
         snprintf(p->path, sizeof p->path, "%s", profile->path);
@@ -263,27 +300,20 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         p->gpus_per_node = ranks;
         p->gpu_memory_bytes = profile->device_memory_bytes;
         p->gpu_peak_flops_per_second = profile->peak_flops_per_second;
-        if (!load->copy.present)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "profile %.200s has no fit of host-device copies, which --platform local needs; "
-                        "\"ranvier calibrate\" measures them",
-                        profile->path);
-        p->host_link_seconds = load->copy.latency_seconds;
-        p->host_link_bytes_per_second = 1 / fmax(load->copy.seconds_per_byte, 1e-15);
+        if (!load->lines[LINE_COPY].fit.present)
+                return profile_no_line(profile, load, LINE_COPY, err);
+        p->copies = load;
         if (ranks == 1)
                 return 0;
-        if (!messages)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "profile %.200s has no fit of messages, which --platform local needs for %d ranks; "
-                        "\"ranvier calibrate --ranks %d\" measures them",
-                        profile->path, ranks, ranks);
-        p->gpu_link_seconds = messages->message.latency_seconds / 2; /* a message crosses two links */
-        p->gpu_link_bytes_per_second = 1 / fmax(messages->message.seconds_per_byte, 1e-15);
-        p->messages = messages;
-        p->allreduces = allreduces;
-        if (!allreduces)
+        p->messages = fitted_load(profile, ranks, LINE_MESSAGE);
+        p->allreduces[0] = fitted_load(profile, ranks, LINE_ALLREDUCE);
+        p->allreduces[1] = fitted_load(profile, ranks, LINE_ALLREDUCE_HALF);
+        if (!p->messages)
+                return profile_no_line(profile, load, LINE_MESSAGE, err);
+        const struct line_fit *message = &p->messages->lines[LINE_MESSAGE].fit;
+        p->gpu_link_seconds = message->latency_seconds / 2; /* a message crosses two links */
+        p->gpu_link_bytes_per_second = 1 / fmax(message->seconds_per_byte, 1e-15);
+        if (!p->allreduces[0] && !p->allreduces[1])
                 snprintf(p->note, sizeof p->note,
                          "the profile has no fit of all-reduces: they are predicted from its messages alone, "
                          "without arithmetic");
@@ -293,7 +323,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
 int platform_load(struct platform *p, const char *name_or_path, const struct profile *profile, int ranks,
                   struct rv_error_info *err)
 {
-        *p = (struct platform){.rails = 1, .collective_segments = 1};
+        *p = (struct platform){.rails = 1, .sockets = 1, .collective_segments = 1};
         if (strcmp(name_or_path, "local") == 0)
                 return load_local(p, profile, ranks, err);
         int rc = find_path(p, name_or_path, err);

@@ -19,12 +19,20 @@ struct platform {
          * nodes crosses the rail of either end. */
         double nic_bytes_per_second, nic_seconds;
         int rails;
-        double host_link_bytes_per_second, host_link_seconds; /* host memory to one GPU */
-        double reduce_seconds_per_byte;                       /* arithmetic of an all-reduce on the device */
+        /* GPUs of a node belong to its sockets in equal blocks. A copy crosses the GPU's host link and, if it
+         * is limited, the memory of its socket, which both directions and all GPUs of the socket share. */
+        int sockets;
+        double host_link_bytes_per_second, host_link_seconds; /* memory of its socket to one GPU */
+        double host_memory_bytes_per_second;                  /* of a socket; 0: never limits */
+        int64_t host_memory_bytes;                            /* of a node; 0: not known */
+        /* What a message between GPUs of two sockets crosses besides; 0: nothing. */
+        double socket_link_bytes_per_second, socket_link_seconds;
+        double reduce_seconds_per_byte;    /* arithmetic of an all-reduce on the device */
         double collective_latency_seconds; /* software cost of starting one step of a collective */
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
-        /* Local: the profile's loads whose messages and all-reduces these links are; NULL: none. */
-        const struct profile_load *messages, *allreduces;
+        /* Local: the profile's loads whose messages and all-reduces ([1]: of fp16) these links are, and whose
+         * copies are taken as measured; NULL: none. */
+        const struct profile_load *messages, *allreduces[2], *copies;
         char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 
@@ -41,12 +49,23 @@ void platform_meet_messages(struct platform *platform, int64_t bytes);
 struct platform_collective {
         double step_seconds, reduce_seconds_per_byte;
 };
-struct platform_collective platform_collective(const struct platform *platform, int ranks, int64_t bytes);
+struct platform_collective platform_collective(const struct platform *platform, int ranks, int64_t bytes,
+                                               bool half);
+
+/* Bytes of host memory that each of `ranks` ranks can have for itself: its node's, in equal shares. 0: not
+ * known. */
+int64_t platform_host_share(const struct platform *platform, int ranks);
+
+/* The socket that GPU `gpu` of a node belongs to, and the rail that it sends over. */
+int platform_socket(const struct platform *platform, int gpu);
+int platform_rail(const struct platform *platform, int gpu);
 
 /* Hosts without links: enough where nothing crosses the network (a replayed trace). */
 struct platform platform_without_network(int ranks);
 
-/* Writes SimGrid XML for the first `gpus` GPUs: a zone a node; host "gpu-<rank>". Linear in nodes. */
+/* Writes SimGrid XML for the first `gpus` GPUs: a zone a node; host "gpu-<rank>", whose property
+ * PLATFORM_MEMORY names the host that stands for its socket's memory. Linear in nodes. */
+#define PLATFORM_MEMORY "memory"
 int platform_write_xml(const struct platform *platform, int gpus, FILE *stream, struct rv_error_info *err);
 
 #endif

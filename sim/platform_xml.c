@@ -12,71 +12,159 @@ static void write_link(FILE *stream, const char *name, int a, int b, double byte
                 bytes_per_second, seconds);
 }
 
-/* The rail that GPU `gpu` of a node sends over. */
-static int rail_of(const struct platform *p, int gpu)
+/* What is written of one node: its first `gpus` GPUs, of which the first is rank `first`. */
+struct node {
+        const struct platform *platform;
+        int index, first, gpus;
+        bool alone; /* no other node is written */
+};
+
+/* Whether messages have links; whether copies do (they have none where they are taken as measured). */
+static bool has_network(const struct platform *p)
 {
-        return gpu * p->rails / p->gpus_per_node;
+        return p->gpu_link_bytes_per_second > 0;
 }
 
-static void write_links(const struct platform *p, int node, int gpus, bool alone, FILE *stream)
+static bool has_copies(const struct platform *p)
 {
-        for (int i = 0; gpus > 1 && i < gpus; i++) {
-                write_link(stream, "out", node, i, p->gpu_link_bytes_per_second, p->gpu_link_seconds);
-                write_link(stream, "in", node, i, p->gpu_link_bytes_per_second, p->gpu_link_seconds);
+        return p->host_link_bytes_per_second > 0 && !p->copies;
+}
+
+static int sockets_of(const struct node *node)
+{
+        return platform_socket(node->platform, node->gpus - 1) + 1;
+}
+
+static void write_hosts(const struct node *node, FILE *stream)
+{
+        bool copies = has_copies(node->platform);
+        for (int i = 0; i < node->gpus; i++) {
+                fprintf(stream, "   <host id=\"gpu-%d\" speed=\"1f\"", node->first + i);
+                if (copies)
+                        fprintf(stream, "><prop id=\"" PLATFORM_MEMORY "\" value=\"memory-%d-%d\"/></host>\n",
+                                node->index, platform_socket(node->platform, i));
+                else
+                        fprintf(stream, "/>\n");
         }
-        for (int i = 0; !alone && i <= rail_of(p, gpus - 1); i++) {
-                write_link(stream, "up", node, i, p->nic_bytes_per_second / p->rails, p->nic_seconds);
-                write_link(stream, "down", node, i, p->nic_bytes_per_second / p->rails, p->nic_seconds);
+        for (int s = 0; copies && s < sockets_of(node); s++)
+                fprintf(stream, "   <host id=\"memory-%d-%d\" speed=\"1f\"/>\n", node->index, s);
+        fprintf(stream, "   <router id=\"router-%d\"/>\n", node->index);
+}
+
+static void write_network_links(const struct node *node, FILE *stream)
+{
+        const struct platform *p = node->platform;
+        for (int i = 0; node->gpus > 1 && i < node->gpus; i++) {
+                write_link(stream, "out", node->index, i, p->gpu_link_bytes_per_second, p->gpu_link_seconds);
+                write_link(stream, "in", node->index, i, p->gpu_link_bytes_per_second, p->gpu_link_seconds);
+        }
+        int sockets = p->socket_link_bytes_per_second > 0 ? sockets_of(node) : 0;
+        for (int s = 0; s < sockets * sockets; s++)
+                if (s / sockets != s % sockets)
+                        fprintf(stream,
+                                "   <link id=\"socket-%d-%d-%d\" bandwidth=\"%.17gBps\" "
+                                "latency=\"%.17gs\"/>\n",
+                                node->index, s / sockets, s % sockets, p->socket_link_bytes_per_second,
+                                p->socket_link_seconds);
+        for (int i = 0; !node->alone && i <= platform_rail(p, node->gpus - 1); i++) {
+                write_link(stream, "up", node->index, i, p->nic_bytes_per_second / p->rails, p->nic_seconds);
+                write_link(stream, "down", node->index, i, p->nic_bytes_per_second / p->rails,
+                           p->nic_seconds);
         }
 }
 
-static void write_routes(const struct platform *p, int node, int first, int gpus, bool alone, FILE *stream)
+static void write_copy_links(const struct node *node, FILE *stream)
 {
-        for (int i = 0; i < gpus; i++) {
-                for (int j = 0; j < gpus; j++)
+        const struct platform *p = node->platform;
+        for (int i = 0; i < node->gpus; i++) {
+                write_link(stream, "fetch", node->index, i, p->host_link_bytes_per_second,
+                           p->host_link_seconds);
+                write_link(stream, "store", node->index, i, p->host_link_bytes_per_second,
+                           p->host_link_seconds);
+        }
+        for (int s = 0; p->host_memory_bytes_per_second > 0 && s < sockets_of(node); s++)
+                write_link(stream, "memory", node->index, s, p->host_memory_bytes_per_second, 0);
+}
+
+static void write_message_route(const struct node *node, int from, int to, FILE *stream)
+{
+        const struct platform *p = node->platform;
+        int a = platform_socket(p, from), b = platform_socket(p, to);
+        fprintf(stream,
+                "   <route src=\"gpu-%d\" dst=\"gpu-%d\" symmetrical=\"NO\"><link_ctn id=\"out-%d-%d\"/>",
+                node->first + from, node->first + to, node->index, from);
+        if (a != b && p->socket_link_bytes_per_second > 0)
+                fprintf(stream, "<link_ctn id=\"socket-%d-%d-%d\"/>", node->index, a, b);
+        fprintf(stream, "<link_ctn id=\"in-%d-%d\"/></route>\n", node->index, to);
+}
+
+static void write_network_routes(const struct node *node, FILE *stream)
+{
+        const struct platform *p = node->platform;
+        int n = node->index;
+        for (int i = 0; i < node->gpus; i++) {
+                for (int j = 0; j < node->gpus; j++)
                         if (i != j)
-                                fprintf(stream,
-                                        "   <route src=\"gpu-%d\" dst=\"gpu-%d\" "
-                                        "symmetrical=\"NO\"><link_ctn "
-                                        "id=\"out-%d-%d\"/><link_ctn id=\"in-%d-%d\"/></route>\n",
-                                        first + i, first + j, node, i, node, j);
-                if (alone)
-                        continue;
-                fprintf(stream,
-                        "   <route src=\"gpu-%d\" dst=\"router-%d\" symmetrical=\"NO\"><link_ctn "
-                        "id=\"up-%d-%d\"/></route>\n"
-                        "   <route src=\"router-%d\" dst=\"gpu-%d\" symmetrical=\"NO\"><link_ctn "
-                        "id=\"down-%d-%d\"/></route>\n",
-                        first + i, node, node, rail_of(p, i), node, first + i, node, rail_of(p, i));
+                                write_message_route(node, i, j, stream);
+                if (!node->alone)
+                        fprintf(stream,
+                                "   <route src=\"gpu-%d\" dst=\"router-%d\" symmetrical=\"NO\"><link_ctn "
+                                "id=\"up-%d-%d\"/></route>\n"
+                                "   <route src=\"router-%d\" dst=\"gpu-%d\" symmetrical=\"NO\"><link_ctn "
+                                "id=\"down-%d-%d\"/></route>\n",
+                                node->first + i, n, n, platform_rail(p, i), n, node->first + i, n,
+                                platform_rail(p, i));
         }
 }
 
-static void write_node(const struct platform *p, int node, int gpus, bool alone, FILE *stream)
+/* Both directions of a copy cross one link that is the socket's memory: SimGrid shares a link's bandwidth
+ * among all that cross it, whichever way. */
+static void write_copy_routes(const struct node *node, FILE *stream)
 {
-        int first = node * p->gpus_per_node;
-        fprintf(stream, "  <zone id=\"node-%d\" routing=\"Full\">\n", node);
-        for (int i = 0; i < gpus; i++)
-                fprintf(stream, "   <host id=\"gpu-%d\" speed=\"1f\"/>\n", first + i);
-        fprintf(stream, "   <router id=\"router-%d\"/>\n", node);
-        if (p->gpu_link_bytes_per_second > 0) {
-                write_links(p, node, gpus, alone, stream);
-                write_routes(p, node, first, gpus, alone, stream);
+        const struct platform *p = node->platform;
+        for (int i = 0; i < node->gpus; i++) {
+                int s = platform_socket(p, i), n = node->index;
+                char memory[64] = "";
+                if (p->host_memory_bytes_per_second > 0)
+                        snprintf(memory, sizeof memory, "<link_ctn id=\"memory-%d-%d\"/>", n, s);
+                fprintf(stream,
+                        "   <route src=\"memory-%d-%d\" dst=\"gpu-%d\" symmetrical=\"NO\"><link_ctn "
+                        "id=\"fetch-%d-%d\"/>%s</route>\n"
+                        "   <route src=\"gpu-%d\" dst=\"memory-%d-%d\" symmetrical=\"NO\"><link_ctn "
+                        "id=\"store-%d-%d\"/>%s</route>\n",
+                        n, s, node->first + i, n, i, memory, node->first + i, n, s, n, i, memory);
         }
+}
+
+static void write_node(const struct node *node, FILE *stream)
+{
+        bool network = has_network(node->platform), copies = has_copies(node->platform);
+        fprintf(stream, "  <zone id=\"node-%d\" routing=\"Full\">\n", node->index);
+        write_hosts(node, stream);
+        if (network)
+                write_network_links(node, stream);
+        if (copies)
+                write_copy_links(node, stream);
+        if (network)
+                write_network_routes(node, stream);
+        if (copies)
+                write_copy_routes(node, stream);
         fprintf(stream, "  </zone>\n");
 }
 
 int platform_write_xml(const struct platform *p, int gpus, FILE *stream, struct rv_error_info *err)
 {
         int nodes = (gpus + p->gpus_per_node - 1) / p->gpus_per_node;
-        bool network = p->gpu_link_bytes_per_second > 0;
+        bool network = has_network(p);
         fprintf(stream, "<?xml version='1.0'?>\n"
                         "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
                         "<platform version=\"4.1\">\n"
                         " <zone id=\"cluster\" routing=\"DijkstraCache\">\n"
                         "  <zone id=\"core\" routing=\"Full\"><router id=\"switch\"/></zone>\n");
         for (int node = 0; node < nodes; node++) {
-                int left = gpus - node * p->gpus_per_node;
-                write_node(p, node, left < p->gpus_per_node ? left : p->gpus_per_node, nodes == 1, stream);
+                int first = node * p->gpus_per_node, left = gpus - first;
+                int here = left < p->gpus_per_node ? left : p->gpus_per_node;
+                write_node(&(struct node){p, node, first, here, nodes == 1}, stream);
         }
         for (int node = 0; network && nodes > 1 && node < nodes; node++)
                 fprintf(stream, "  <link id=\"fabric-%d\" %s/>\n", node, FABRIC);

@@ -1,15 +1,14 @@
 #include "sim/price.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* What pricing needs beside the kernel. */
 struct pricing {
         struct price_list *list;
         const struct options *options;
-        const struct profile *profile;
-        const struct profile_load *load;
-        bool fits_only;
+        const struct price_basis *basis;
         struct rv_error_info *err;
 };
 
@@ -26,8 +25,9 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
 {
         struct price_list *list = pricing->list;
         struct price price = {.kernel = *kernel};
-        int rc = profile_kernel_seconds(pricing->profile, pricing->load, kernel, pricing->fits_only,
-                                        &price.seconds, &price.source, pricing->err);
+        const struct price_basis *basis = pricing->basis;
+        int rc = profile_kernel_seconds(basis->profile, basis->load, kernel, basis->fits_only, &price.seconds,
+                                        &price.source, pricing->err);
         if (rc)
                 return rc;
         struct price *grown = realloc(list->prices, (size_t)(list->count + 1) * sizeof *grown);
@@ -37,7 +37,7 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         list->prices = grown;
         grown[list->count++] = price;
         list->from_points += price.source == PROFILE_POINT;
-        const struct kernel_fit *fit = &pricing->load->fits[kernel->kind];
+        const struct kernel_fit *fit = &basis->load->fits[kernel->half][kernel->kind];
         if (price.source == PROFILE_FIT && fit->median_error > list->worst_fit_error)
                 list->worst_fit_error = fit->median_error;
         return 0;
@@ -47,7 +47,7 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
 static int price_kernels(const struct pricing *pricing, const struct kernel *kernels, int count,
                          double *seconds)
 {
-        *seconds = pricing->load->op_overhead_seconds;
+        *seconds = pricing->basis->load->op_overhead_seconds;
         for (int i = 0; i < count; i++) {
                 int rc = known_price(pricing->list, &kernels[i]) ? 0 : add_price(pricing, &kernels[i]);
                 if (rc)
@@ -57,35 +57,51 @@ static int price_kernels(const struct pricing *pricing, const struct kernel *ker
         return 0;
 }
 
+/* The update of `parameters`. */
+static int price_update(const struct pricing *pricing, int64_t parameters, double *seconds)
+{
+        const struct price_basis *basis = pricing->basis;
+        if (pricing->options->offload && basis->offloaded_by_line) {
+                *seconds = profile_line_seconds(basis->load, LINE_OFFLOADED_UPDATE,
+                                                plan_offloaded_bytes(parameters), basis->fits_only);
+                return isnan(*seconds) ? profile_no_line(basis->profile, basis->load, LINE_OFFLOADED_UPDATE,
+                                                         pricing->err)
+                                       : 0;
+        }
+        struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
+        int count = workload_update(parameters, pricing->options->mixed, kernels);
+        return price_kernels(pricing, kernels, count, seconds);
+}
+
 static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
                            struct stage_price *price)
 {
         const struct options *o = pricing->options;
+        struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
-        int64_t bucket = parameters < o->bucket_parameters ? parameters : o->bucket_parameters;
-        int64_t last = (parameters - 1) % bucket + 1;
-        struct kernel norm = workload_norm(&o->gpt, stage);
-        struct kernel update = workload_update(bucket), last_update = workload_update(last);
-        price->last_update_count = last;
+        int64_t update = core_update_parameters(&plan, parameters);
+        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed), check = workload_overflow(parameters);
+        price->last_update_count = (parameters - 1) % update + 1;
         int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, &price->norm) : 0;
+        if (rc == 0 && o->mixed)
+                rc = price_kernels(pricing, &check, 1, &price->check);
         if (rc == 0)
-                rc = price_kernels(pricing, &update, 1, &price->update);
-        if (rc == 0)
-                rc = price_kernels(pricing, &last_update, 1, &price->last_update);
-        return rc;
+                rc = price_update(pricing, update, &price->update);
+        return rc ? rc : price_update(pricing, price->last_update_count, &price->last_update);
 }
 
 static int price_stage(const struct pricing *pricing, int index, struct stage_price *price)
 {
         const struct options *o = pricing->options;
         struct stage stage = partition_stage(&o->gpt, o->pp, index);
-        int forward = workload_forward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, false, NULL);
-        int backward = workload_backward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, NULL);
+        struct work work = options_work(o);
+        int forward = workload_forward(&o->gpt, &stage, &work, false, NULL);
+        int backward = workload_backward(&o->gpt, &stage, &work, NULL);
         struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
         if (!kernels)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d", index);
-        workload_forward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, false, kernels);
-        workload_backward(&o->gpt, &stage, o->micro_batch_size, o->seq_len, kernels + forward);
+        workload_forward(&o->gpt, &stage, &work, false, kernels);
+        workload_backward(&o->gpt, &stage, &work, kernels + forward);
         int rc = price_kernels(pricing, kernels, forward, &price->forward);
         if (rc == 0)
                 rc = price_kernels(pricing, kernels + forward, backward, &price->backward);
@@ -95,10 +111,10 @@ static int price_stage(const struct pricing *pricing, int index, struct stage_pr
         return rc;
 }
 
-int price_stages(struct price_list *list, const struct options *options, const struct profile *profile,
-                 const struct profile_load *load, bool fits_only, struct rv_error_info *err)
+int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
+                 struct rv_error_info *err)
 {
-        struct pricing pricing = {list, options, profile, load, fits_only, err};
+        struct pricing pricing = {list, options, basis, err};
         *list = (struct price_list){.stages = calloc((size_t)options->pp, sizeof *list->stages)};
         if (!list->stages)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", options->pp);
@@ -127,7 +143,9 @@ double price_operation(const struct price_list *list, int stage, const struct op
                 return price->backward;
         case OP_NORM:
                 return price->norm;
-        default:
+        case OP_CHECK_OVERFLOW:
+                return price->check;
+        default: /* nothing overflows here, so nothing is cleared */
                 assert(op->kind == OP_UPDATE);
                 return op->count == price->last_update_count ? price->last_update : price->update;
         }

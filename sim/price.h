@@ -14,9 +14,9 @@ struct price {
 
 /* Seconds of one operation on the compute lane of a stage, the cost of starting it included. */
 struct stage_price {
-        double forward, backward, norm;
-        double update, last_update; /* of a full bucket, and of the stage's last one */
-        int64_t last_update_count;  /* parameters of the last one */
+        double forward, backward, norm, check; /* check: for overflow */
+        double update, last_update;            /* of a full update, and of the stage's last one */
+        int64_t last_update_count;             /* parameters of the last one */
 };
 
 struct price_list {
@@ -27,10 +27,18 @@ struct price_list {
         double worst_fit_error; /* largest median error among the fits that were used */
 };
 
-/* Prices all stages of a plan with the profile's `load`. Errors name the kernel that the profile lacks. The
- * caller frees with price_free, after an error too. */
-int price_stages(struct price_list *list, const struct options *options, const struct profile *profile,
-                 const struct profile_load *load, bool fits_only, struct rv_error_info *err);
+/* What prices rest on. */
+struct price_basis {
+        const struct profile *profile;
+        const struct profile_load *load;
+        bool fits_only;         /* by the fits even where something was measured */
+        bool offloaded_by_line; /* offloaded updates take what was measured while copies ran beside them */
+};
+
+/* Prices all stages of a plan. Errors name the kernel or line that the profile lacks. The caller frees with
+ * price_free, after an error too. */
+int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
+                 struct rv_error_info *err);
 void price_free(struct price_list *list);
 
 /* Seconds of a compute operation on stage `stage`. */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <simgrid/actor.h>
+#include <simgrid/host.h>
 #include <simgrid/mailbox.h>
 
 /* The mailbox of a message lane's receiving end, looked up once a lane. */
@@ -28,24 +29,78 @@ static void receive(struct sim_lane *lane, struct op *op, const char *what)
         op->micro_batch = (int)(intptr_t)sg_mailbox_get(mailbox(lane, lane->rank->rank, what)) - 1;
 }
 
-static void allreduce(const struct platform *platform, const struct sim_rank *rank, const struct op *op)
+static void allreduce(const struct priced *priced, const struct sim_rank *rank, const struct op *op)
 {
+        const struct platform *platform = priced->platform;
         struct sim_group group = sim_group_of(rank, op->group);
-        struct platform_collective beside = platform_collective(platform, group.size, op->bytes);
+        bool half = priced->half && op->kind == OP_ALLREDUCE; /* scalars are not */
+        struct platform_collective beside = platform_collective(platform, group.size, op->bytes, half);
         struct collective_costs costs = {beside.step_seconds, beside.reduce_seconds_per_byte,
                                          platform->collective_segments};
         collective_allreduce(&group, op->bytes, &costs);
 }
 
+/* The profile's line of an operation that copies. */
+static enum profile_line line_of(enum op_kind kind)
+{
+        switch (kind) {
+        case OP_FETCH:
+                return LINE_FETCH;
+        case OP_WRITE_BACK:
+                return LINE_WRITE_BACK;
+        case OP_STORE_ACTIVATIONS:
+                return LINE_COPY_BACK;
+        default:
+                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS);
+                return LINE_COPY;
+        }
+}
+
+/* Between host and device: as it was measured, or a flow over the links between them. */
+static void copy(const struct priced *priced, const struct sim_lane *lane, const struct op *op)
+{
+        const struct profile_load *measured = priced->platform->copies;
+        const struct network_place *place = &lane->rank->place;
+        if (measured)
+                sg_actor_sleep_for(
+                        profile_line_seconds(measured, line_of(op->kind), op->bytes, priced->fits_only));
+        else if (place->memory && lane->lane == LANE_HOST_TO_DEVICE)
+                sg_host_sendto(place->memory, place->device, (double)op->bytes);
+        else if (place->memory)
+                sg_host_sendto(place->device, place->memory, (double)op->bytes);
+}
+
+int priced_check_lines(const struct platform *platform, const struct options *options,
+                       const struct profile *profile, struct rv_error_info *err)
+{
+        const struct profile_load *load = platform->copies;
+        const struct {
+                bool needed;
+                enum profile_line line;
+        } needs[] = {{true, LINE_COPY},
+                     {options->offload_activations, LINE_COPY_BACK},
+                     {options->offload, LINE_FETCH},
+                     {options->offload, LINE_WRITE_BACK}};
+        for (size_t i = 0; load && i < sizeof needs / sizeof *needs; i++)
+                if (needs[i].needed && !load->lines[needs[i].line].fit.present)
+                        return profile_no_line(profile, load, needs[i].line, err);
+        struct plan plan = options_plan(options, false);
+        bool sums = plan.dp > 1 || plan.tied;
+        if (load && options->mixed && sums && !platform->allreduces[1])
+                return profile_no_line(profile, load, LINE_ALLREDUCE_HALF, err);
+        return 0;
+}
+
 static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
 {
         struct priced *priced = context;
-        const struct platform *p = priced->platform;
         switch (op->op.kind) {
         case OP_LOAD:
-                if (p->host_link_bytes_per_second > 0)
-                        sg_actor_sleep_for(p->host_link_seconds +
-                                           (double)op->op.bytes / p->host_link_bytes_per_second);
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+                copy(priced, lane, &op->op);
                 break;
         case OP_SEND_ACTIVATION:
                 send(lane, &op->op, "activations");
@@ -61,7 +116,8 @@ static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:
-                allreduce(p, lane->rank, &op->op);
+        case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
+                allreduce(priced, lane->rank, &op->op);
                 break;
         default:
                 assert(lane->lane == LANE_COMPUTE);

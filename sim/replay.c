@@ -28,6 +28,19 @@ static int last_batch(const struct trace *trace)
         return last;
 }
 
+/* A step that an overflow skipped took decisions that depend on the gradients, which a replay does not have.
+ */
+static int check_no_skip(const struct replay *replay, const char *path, struct rv_error_info *err)
+{
+        for (int64_t i = 0; i < replay->recorded.count; i++)
+                if (replay->recorded.records[i].kind == OP_CLEAR)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s: batch %d was skipped because a gradient overflowed, and a replay "
+                                       "has no gradients: choose another with --replay-batch",
+                                       path, replay->batch);
+        return 0;
+}
+
 /* Keeps only the records of one batch, and checks that they are of `ranks` ranks. */
 static int keep_batch(struct replay *replay, const char *path, struct rv_error_info *err)
 {
@@ -48,7 +61,7 @@ static int keep_batch(struct replay *replay, const char *path, struct rv_error_i
                                most ? "s" : "", replay->ranks);
         trace->count = kept;
         qsort(trace->records, (size_t)kept, sizeof *trace->records, by_identity);
-        return 0;
+        return check_no_skip(replay, path, err);
 }
 
 static double first_issue(const struct replay *replay, int rank)
@@ -151,12 +164,12 @@ static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
         struct replay *replay = context;
         if (op->op.kind == OP_SEND_ACTIVATION || op->op.kind == OP_SEND_GRADIENT)
                 send_issued(replay, rank, op);
-        if (op->op.lane != LANE_COLLECTIVE)
+        if (!sim_lane_collects(op->op.lane))
                 return;
         append(&replay->rank[rank->rank].issues[op->op.group], op->issued, -1);
         struct sim_group group = sim_group_of(rank, op->op.group);
         for (int i = 0; i < group.size; i++)
-                sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[LANE_COLLECTIVE]);
+                sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[op->op.lane]);
 }
 
 static void receive(struct replay *replay, struct sim_lane *lane, struct sim_op *op)
@@ -190,7 +203,7 @@ static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
         struct replay *replay = context;
         if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT) {
                 receive(replay, lane, op);
-        } else if (lane->lane == LANE_COLLECTIVE) {
+        } else if (sim_lane_collects(lane->lane)) {
                 collect(replay, lane, op);
         } else {
                 struct trace_record record = find_op(replay, lane->rank->rank, &op->op);

@@ -1,8 +1,8 @@
 /* `ranvier simulate`: a training run, predicted. */
+#include "sim/simulate.h"
+
 #include "models/file.h"
-#include "runtime/engine/report.h"
-#include "sim/network.h"
-#include "sim/priced.h"
+#include "sim/predict.h"
 #include "sim/replay.h"
 
 #include <errno.h>
@@ -19,23 +19,15 @@ struct settings {
         bool fits_only, ignore_memory;
 };
 
-/* One prediction, from its inputs to its results; each part is freed by forget(). */
-struct prediction {
+/* What the command works with; each part is freed by forget(). */
+struct simulation {
         const struct settings *settings;
-        struct profile profile;
-        const struct profile_load *load;
-        struct platform platform;
-        struct price_list prices;
+        struct machine machine;
         struct replay replay;
-        struct trace trace;
-        struct sim_world world;
-        double *batch_seconds;   /* [batches] */
-        struct phases phases;    /* of the median batch */
-        int64_t *rank_live_peak; /* [gpus] */
-        sg_host_t *hosts;
-        int64_t (*rank_bytes)[MEMORY_CATEGORIES]; /* [gpus] */
-        int fullest;                              /* the rank with the most bytes */
-        int64_t fullest_bytes;
+        struct prediction prediction;
+        struct capacity capacity;
+        struct capacity_need need; /* of the rank that is furthest beyond it, or needs most */
+        bool fits;
         int64_t decisions, identical; /* of a replay */
 };
 
@@ -206,86 +198,58 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 
 /* ---- the inputs ---- */
 
-static bool is_local(const struct prediction *p)
+/* Says what does not fit, and which changes would, with what they cost by estimate. */
+static void explain_need(struct simulation *s)
 {
-        return p->settings->platform && strcmp(p->settings->platform, "local") == 0;
+        const struct options *o = &s->settings->plan;
+        struct capacity_change changes[CAPACITY_CHANGES];
+        char basis[192];
+        snprintf(basis, sizeof basis, "estimated from %.80s on %.64s, not simulated", s->settings->profile,
+                 s->machine.platform.name);
+        int count = capacity_changes(o, &s->capacity, machine_estimate, &s->machine, changes);
+        capacity_print(stderr, o, &s->capacity, &s->need, changes, count, machine_estimate(&s->machine, o),
+                       basis);
 }
 
-/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. */
-static int check_prices(const struct prediction *p, struct rv_error_info *err)
+static int check_capacity(struct simulation *s, struct rv_error_info *err)
 {
-        for (int i = 0; i < p->settings->plan.pp; i++)
-                if (p->prices.stages[i].forward + p->prices.stages[i].backward > 0)
-                        return 0;
-        return rv_fail(err, RV_EINPUT,
-                       "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
-                       p->profile.path);
+        const struct options *o = &s->settings->plan;
+        s->capacity = machine_capacity(&s->machine, o);
+        int rc = capacity_check(o, &s->capacity, &s->need, err);
+        s->fits = rc == 0;
+        if (s->fits || s->settings->ignore_memory)
+                return 0;
+        explain_need(s);
+        return rc;
 }
 
-static int load_machine(struct prediction *p, struct rv_error_info *err)
+static int load_inputs(struct simulation *s, struct rv_error_info *err)
 {
-        const struct settings *s = p->settings;
-        if (s->replay) {
-                p->platform = platform_without_network(s->gpus);
-                return replay_open(&p->replay, s->replay, s->replay_batch, s->gpus, err);
+        const struct settings *given = s->settings;
+        if (given->replay) {
+                s->fits = true;
+                int rc = replay_open(&s->replay, given->replay, given->replay_batch, given->gpus, err);
+                return rc ? rc : predict_open(&s->prediction, &given->plan, NULL, err);
         }
-        int rc = profile_load(&p->profile, s->profile, err);
+        int rc = machine_open(&s->machine, given->profile, given->platform, given->gpus, given->fits_only,
+                              err);
         if (rc == 0)
-                rc = platform_load(&p->platform, s->platform, &p->profile, s->gpus, err);
-        if (rc)
-                return rc;
-        int here = p->platform.gpus_per_node < s->gpus ? p->platform.gpus_per_node : s->gpus;
-        int element_bytes = options_plan(&s->plan, false).element_bytes;
-        if (p->profile.element_bytes != element_bytes)
-                return rv_fail(err, RV_EPLAN,
-                               "profile %s is of elements of %d bytes; this plan computes with %d",
-                               p->profile.path, p->profile.element_bytes, element_bytes);
-        p->load = profile_load_for(&p->profile, here);
-        if (is_local(p) && s->gpus > 1 && !s->fits_only)
-                platform_meet_messages(&p->platform, options_plan(&s->plan, false).message_bytes);
-        rc = price_stages(&p->prices, &s->plan, &p->profile, p->load, s->fits_only, err);
-        return rc ? rc : check_prices(p, err);
+                rc = predict_open(&s->prediction, &given->plan, &s->machine, err);
+        return rc ? rc : check_capacity(s, err);
 }
 
-/* Bytes of every rank, and whether the fullest fits its device. */
-static int weigh(struct prediction *p, struct rv_error_info *err)
+static int write_platform(const struct simulation *s, struct rv_error_info *err)
 {
-        const struct options *o = &p->settings->plan;
-        p->rank_bytes = calloc((size_t)p->settings->gpus, sizeof *p->rank_bytes);
-        if (!p->rank_bytes)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", p->settings->gpus);
-        for (int i = 0; i < p->settings->gpus; i++) {
-                struct stage stage = partition_stage(&o->gpt, o->pp, i % o->pp);
-                struct memory_plan memory = options_memory(o, stage.index);
-                int64_t bytes = memory_stage(&o->gpt, &stage, &memory, p->rank_bytes[i]);
-                if (bytes > p->fullest_bytes) {
-                        p->fullest_bytes = bytes;
-                        p->fullest = i;
-                }
-        }
-        if (p->settings->ignore_memory || p->platform.gpu_memory_bytes == 0 ||
-            p->fullest_bytes <= p->platform.gpu_memory_bytes)
-                return 0;
-        char needs[REPORT_TEXT], has[REPORT_TEXT];
-        return rv_fail(
-                err, RV_EPLAN,
-                "rank %d needs %s of a device's %s: the plan does not fit; more stages (--pp), a smaller "
-                "--micro-batch-size or --pipeline-limit need less, --ignore-memory predicts it all the same",
-                p->fullest, report_bytes(needs, (double)p->fullest_bytes),
-                report_bytes(has, (double)p->platform.gpu_memory_bytes));
-}
-
-static int write_platform(const struct prediction *p, struct rv_error_info *err)
-{
+        const struct platform *platform = &s->prediction.platform;
         struct file_writer writer;
-        if (!p->settings->platform_xml)
+        if (!s->settings->platform_xml)
                 return 0;
-        if (p->platform.xml[0])
-                return rv_fail(err, RV_EINPUT, "--platform-xml: %s is SimGrid XML already", p->platform.path);
-        int rc = file_writer_open(&writer, p->settings->platform_xml, err);
+        if (platform->xml[0])
+                return rv_fail(err, RV_EINPUT, "--platform-xml: %s is SimGrid XML already", platform->path);
+        int rc = file_writer_open(&writer, s->settings->platform_xml, err);
         if (rc)
                 return rc;
-        rc = platform_write_xml(&p->platform, p->settings->gpus, writer.stream, err);
+        rc = platform_write_xml(platform, s->settings->gpus, writer.stream, err);
         if (rc) {
                 file_writer_abandon(&writer);
                 return rc;
@@ -295,39 +259,24 @@ static int write_platform(const struct prediction *p, struct rv_error_info *err)
 
 /* ---- the run ---- */
 
-static int collect(struct prediction *p, struct rv_error_info *err)
+static int run_replay(struct simulation *s, struct rv_error_info *err)
 {
-        const struct sim_world *world = &p->world;
-        p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
-        p->rank_live_peak = malloc((size_t)world->ranks * sizeof *p->rank_live_peak);
-        if (!p->batch_seconds || !p->rank_live_peak)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
-        p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
-        for (int i = 0; i < world->ranks; i++)
-                p->rank_live_peak[i] = world->rank[i].ledger.total_peak;
-        return 0;
+        struct sim_physics physics = replay_physics(&s->replay);
+        double *starts = calloc((size_t)s->settings->gpus, sizeof *starts);
+        if (!starts)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", s->settings->gpus);
+        for (int i = 0; i < s->settings->gpus; i++)
+                starts[i] = replay_start(&s->replay, i);
+        int rc = predict_run(&s->prediction, &physics, starts, 1, true, err);
+        free(starts);
+        return rc;
 }
 
-static int run(struct prediction *p, struct rv_error_info *err)
+static int run(struct simulation *s, struct rv_error_info *err)
 {
-        const struct settings *s = p->settings;
-        struct priced priced = {&p->prices, &p->platform};
-        struct sim_physics physics = s->replay ? replay_physics(&p->replay) : priced_physics(&priced);
-        p->hosts = calloc((size_t)s->gpus, sizeof(sg_host_t));
-        if (!p->hosts)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", s->gpus);
-        int rc = network_open(&p->platform, s->gpus, s->plan.pp, p->hosts, err);
-        if (rc)
-                return rc;
-        bool traced = s->plan.trace || s->replay;
-        rc = sim_world_init(&p->world, &s->plan, &physics, traced ? &p->trace : NULL, s->batches, p->hosts,
-                            err);
-        if (rc)
-                return rc;
-        for (int i = 0; s->replay && i < s->gpus; i++)
-                p->world.rank[i].start_seconds = replay_start(&p->replay, i);
-        rc = sim_world_run(&p->world, err);
-        return rc ? rc : collect(p, err);
+        if (s->settings->replay)
+                return run_replay(s, err);
+        return predict_run(&s->prediction, NULL, NULL, s->settings->batches, s->settings->plan.trace, err);
 }
 
 /* ---- the results ---- */
@@ -337,142 +286,149 @@ static const char *plural(int count)
         return count == 1 ? "" : "s";
 }
 
-static void print_kernels(const struct prediction *p)
+static void print_kernels(const struct simulation *s)
 {
-        const struct price_list *prices = &p->prices;
+        const struct price_list *prices = &s->prediction.prices;
+        const struct machine *m = &s->machine;
         int fitted = prices->count - prices->from_points;
-        if (p->settings->fits_only)
+        if (m->fits_only)
                 printf("kernels    all %d shapes fitted, as --fits-only asks", prices->count);
         else
                 printf("kernels    %d of %d shapes measured while %d rank%s of a node worked%s",
-                       prices->from_points, prices->count, p->load->ranks, plural(p->load->ranks),
+                       prices->from_points, prices->count, m->load->ranks, plural(m->load->ranks),
                        fitted ? "; the others" : "");
-        if (fitted && !p->settings->fits_only)
-                printf(p->profile.measured ? " fitted" : " from datasheet constants");
-        if (fitted && p->profile.measured)
+        if (fitted && !m->fits_only)
+                printf(m->profile.measured ? " fitted" : " from datasheet constants");
+        if (fitted && m->profile.measured)
                 printf(" (median error up to %.1f %%)", 100 * prices->worst_fit_error);
         printf("\n");
 }
 
-static void print_messages(const struct prediction *p)
+/* The all-reduces of gradients that were measured; NULL: none. */
+static const struct profile_load *measured_allreduces(const struct simulation *s)
 {
-        const struct line_fit *line = &p->platform.messages->message;
-        const struct profile_load *allreduces = p->platform.allreduces;
-        if (p->settings->fits_only)
+        return s->machine.platform.allreduces[s->settings->plan.mixed];
+}
+
+static void print_messages(const struct simulation *s)
+{
+        const struct line_fit *line = &s->machine.platform.messages->lines[LINE_MESSAGE].fit;
+        const struct profile_load *allreduces = measured_allreduces(s);
+        if (s->machine.fits_only)
                 printf("messages   by the line over %d measured sizes (%.1f %% in the median)", line->points,
                        100 * line->median_error);
         else
                 printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
                        line->points, 100 * line->median_error);
-        if (allreduces)
-                printf("; all-reduces %d sizes between %d ranks (%.1f %%)", allreduces->allreduce.points,
-                       allreduces->ranks, 100 * allreduces->allreduce.median_error);
+        if (allreduces) {
+                bool half = s->settings->plan.mixed;
+                line = &allreduces->lines[half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE].fit;
+                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", half ? " of fp16" : "",
+                       line->points, allreduces->ranks, 100 * line->median_error);
+        }
         printf("\n");
 }
 
-/* What the prediction rests on, for those who want to know how far to trust it. */
-static void print_basis(const struct prediction *p)
+static void print_copies(const struct simulation *s)
 {
-        printf("profile    %s: %s%s\n", p->profile.path, p->profile.measured ? "" : "NOT measured; ",
-               p->profile.source);
-        print_kernels(p);
-        printf("platform   %s: %s\n", p->platform.name, p->platform.source);
-        if (is_local(p) && p->settings->gpus > 1)
-                print_messages(p);
+        const struct options *o = &s->settings->plan;
+        if (s->machine.platform.xml[0] || !(o->offload || o->offload_activations))
+                return;
+        if (!s->machine.local)
+                printf("copies     flows over the host links and each socket's memory\n");
+        else if (o->offload)
+                printf("copies     fetch, update and write back measured while all three ran (fetch: %d "
+                       "sizes)\n",
+                       s->machine.load->lines[LINE_FETCH].fit.points);
+        else
+                printf("copies     measured alone (%d sizes)\n",
+                       s->machine.load->lines[LINE_COPY].fit.points);
+}
+
+/* What the prediction rests on, for those who want to know how far to trust it. */
+static void print_basis(const struct simulation *s)
+{
+        const struct machine *m = &s->machine;
+        printf("profile    %s: %s%s\n", m->profile.path, m->profile.measured ? "" : "NOT measured; ",
+               m->profile.source);
+        print_kernels(s);
+        printf("platform   %s: %s\n", m->platform.name, m->platform.source);
+        if (m->platform.messages)
+                print_messages(s);
+        print_copies(s);
 }
 
 /* All-reduces of a group that is not as large as the one that was measured. */
-static void allreduce_note(const struct prediction *p, char *text, size_t text_size)
+static void allreduce_note(const struct simulation *s, char *text, size_t text_size)
 {
-        int dp = p->settings->plan.dp, measured = p->platform.allreduces ? p->platform.allreduces->ranks : 0;
+        const struct profile_load *measured = measured_allreduces(s);
+        int dp = s->settings->plan.dp;
         text[0] = 0;
-        if (is_local(p) && dp > 1 && measured && dp != measured)
+        if (dp > 1 && measured && dp != measured->ranks)
                 snprintf(text, text_size,
                          "no all-reduce between %d ranks was measured: they are predicted from those between "
                          "%d",
-                         dp, measured);
+                         dp, measured->ranks);
 }
 
-static void print_notes(const struct prediction *p)
+static void print_notes(const struct simulation *s)
 {
+        const char *platform_note = s->machine.platform.note;
         char note[160];
-        allreduce_note(p, note, sizeof note);
-        if (p->platform.note[0])
-                printf("note       %s\n", p->platform.note);
+        allreduce_note(s, note, sizeof note);
+        if (platform_note[0])
+                printf("note       %s\n", platform_note);
         if (note[0])
                 printf("note       %s\n", note);
-        if (p->platform.gpu_memory_bytes && p->fullest_bytes > p->platform.gpu_memory_bytes) {
+        if (!s->fits) {
                 char needs[REPORT_TEXT], has[REPORT_TEXT];
-                printf("WARNING    rank %d needs %s of %s: does not fit\n", p->fullest,
-                       report_bytes(needs, (double)p->fullest_bytes),
-                       report_bytes(has, (double)p->platform.gpu_memory_bytes));
+                printf("WARNING    rank %d needs %s of %s of %s memory: does not fit\n", s->need.rank,
+                       report_bytes(needs, (double)memory_total(&s->need.bytes, s->need.space)),
+                       report_bytes(has, (double)s->capacity.bytes[s->need.space]),
+                       memory_space_name(s->need.space));
         }
 }
 
 /* What a simulated report has beside a real one's members. */
-static json_t *extra_json(const struct prediction *p)
+static json_t *extra_json(const struct simulation *s)
 {
-        const struct settings *s = p->settings;
+        const struct machine *m = &s->machine;
+        const struct platform *platform = &s->prediction.platform;
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
-        allreduce_note(p, note, sizeof note);
-        if (p->platform.note[0])
-                json_array_append_new(notes, json_string(p->platform.note));
+        allreduce_note(s, note, sizeof note);
+        if (platform->note[0])
+                json_array_append_new(notes, json_string(platform->note));
         if (note[0])
                 json_array_append_new(notes, json_string(note));
-        if (s->fits_only)
+        if (m->fits_only)
                 json_array_append_new(
                         notes, json_string("--fits-only: kernels, and messages on the local platform, are "
                                            "priced by fits even where they were measured"));
         json_object_set_new(extra, "simulation",
-                            json_pack("{s:I}", "operations", (json_int_t)p->world.operations));
-        if (s->replay)
+                            json_pack("{s:I}", "operations", (json_int_t)s->prediction.world.operations));
+        if (s->settings->replay)
                 json_object_set_new(extra, "replay",
-                                    json_pack("{s:s, s:i, s:I, s:I}", "trace", s->replay, "batch",
-                                              p->replay.batch, "decisions", (json_int_t)p->decisions,
-                                              "identical", (json_int_t)p->identical));
+                                    json_pack("{s:s, s:i, s:I, s:I}", "trace", s->settings->replay, "batch",
+                                              s->replay.batch, "decisions", (json_int_t)s->decisions,
+                                              "identical", (json_int_t)s->identical));
         else
                 json_object_set_new(extra, "profile",
-                                    json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b}", "path", p->profile.path,
-                                              "source", p->profile.source, "measured", p->profile.measured,
-                                              "load_ranks", p->load->ranks, "kernels_from_points",
-                                              p->prices.from_points, "kernels_from_fits",
-                                              p->prices.count - p->prices.from_points, "fits_only",
-                                              s->fits_only));
+                                    json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b}", "path", m->profile.path,
+                                              "source", m->profile.source, "measured", m->profile.measured,
+                                              "load_ranks", m->load->ranks, "kernels_from_points",
+                                              s->prediction.prices.from_points, "kernels_from_fits",
+                                              s->prediction.prices.count - s->prediction.prices.from_points,
+                                              "fits_only", m->fits_only));
         json_object_set_new(extra, "platform",
-                            json_pack("{s:s, s:s, s:s}", "name", p->platform.name, "path", p->platform.path,
-                                      "source", p->platform.source));
+                            json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
+                                      "source", platform->source));
         json_object_set_new(extra, "notes", notes);
         return extra;
 }
 
-static struct report report_of(const struct prediction *p, const char *command, json_t *extra)
+static int write_report(const struct options *o, const struct report *report, struct rv_error_info *err)
 {
-        const struct settings *s = p->settings;
-        double platform_peak = p->platform.gpu_peak_flops_per_second;
-        return (struct report){
-                .world = "simulated",
-                .command = command,
-                .options = &s->plan,
-                .batch_seconds = p->batch_seconds,
-                .batches = p->world.batches,
-                .pipeline_seconds = p->phases.pipeline_seconds,
-                .allreduce_seconds = p->phases.allreduce_seconds,
-                .optimizer_seconds = p->phases.optimizer_seconds,
-                .bubble_fraction = p->phases.bubble_fraction,
-                .peak_flops_per_gpu_per_second =
-                        platform_peak > 0 ? platform_peak : p->profile.peak_flops_per_second,
-                .tokens = (int64_t)s->tokens,
-                .ranks = s->gpus,
-                .rank_bytes = (const int64_t(*)[MEMORY_CATEGORIES])p->rank_bytes,
-                .rank_live_peak = p->rank_live_peak,
-                .extra = extra,
-        };
-}
-
-static int write_report(const struct prediction *p, const struct report *report, struct rv_error_info *err)
-{
-        const struct options *o = &p->settings->plan;
         if (!o->report)
                 return 0;
         json_t *document = report_json(report);
@@ -482,84 +438,74 @@ static int write_report(const struct prediction *p, const struct report *report,
         return rc;
 }
 
-static int show(struct prediction *p, const char *command, struct rv_error_info *err)
+static int show(struct simulation *s, const char *command, struct rv_error_info *err)
 {
-        const struct options *o = &p->settings->plan;
-        int rc = o->trace ? trace_write(&p->trace, o->trace, "simulated", o->pp, err) : 0;
+        const struct options *o = &s->settings->plan;
+        const struct trace *trace = &s->prediction.trace;
+        int rc = o->trace ? trace_write(trace, o->trace, "simulated", o->pp, err) : 0;
         if (rc) /* a replay that went another way has its trace written: it shows where */
                 return rc;
-        if (p->settings->replay) {
-                rc = replay_compare(&p->replay, &p->trace, &p->decisions, &p->identical, err);
+        if (s->settings->replay) {
+                rc = replay_compare(&s->replay, trace, &s->decisions, &s->identical, err);
                 if (rc == 0 || err->code == RV_ESYSTEM)
-                        printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)p->identical,
-                               (long long)p->decisions, p->settings->gpus, plural(p->settings->gpus));
+                        printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)s->identical,
+                               (long long)s->decisions, s->settings->gpus, plural(s->settings->gpus));
                 if (rc)
                         return rc;
         }
-        json_t *extra = extra_json(p);
-        struct report report = report_of(p, command, extra);
+        json_t *extra = extra_json(s);
+        struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
         report_print(&report, stdout);
-        if (!p->settings->replay)
-                print_basis(p);
-        print_notes(p);
-        rc = write_report(p, &report, err);
+        if (!s->settings->replay)
+                print_basis(s);
+        print_notes(s);
+        rc = write_report(o, &report, err);
         json_decref(extra);
         return rc;
 }
 
-static void forget(struct prediction *p)
+static void forget(struct simulation *s)
 {
-        free(p->batch_seconds);
-        free(p->rank_live_peak);
-        sim_world_free(&p->world);
-        trace_free(&p->trace);
-        replay_close(&p->replay);
-        price_free(&p->prices);
-        profile_free(&p->profile);
-        free(p->rank_bytes);
-        free(p->hosts);
+        predict_close(&s->prediction);
+        replay_close(&s->replay);
+        machine_close(&s->machine);
 }
 
-static int predict(const struct settings *settings, const char *command, struct rv_error_info *err)
+static int simulate(const struct settings *settings, const char *command, struct rv_error_info *err)
 {
-        struct prediction p = {.settings = settings};
-        trace_init(&p.trace);
-        int rc = load_machine(&p, err);
+        struct simulation s = {.settings = settings};
+        int rc = load_inputs(&s, err);
         if (rc == 0)
-                rc = weigh(&p, err);
+                rc = write_platform(&s, err);
         if (rc == 0)
-                rc = write_platform(&p, err);
+                rc = run(&s, err);
         if (rc == 0)
-                rc = run(&p, err);
-        if (rc == 0)
-                rc = show(&p, command, err);
-        forget(&p);
+                rc = show(&s, command, err);
+        forget(&s);
         return rc;
 }
 
-int main(int argc, char **argv)
+static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
         const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
         const struct argp argp = {simulate_options, parse_option, "MODEL", documentation,
                                   children,         NULL,         NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
-        struct rv_error_info err = {.code = RV_OK};
-        static char name[] = "ranvier simulate";
-        if (argc > 1 && strcmp(argv[1], "simulate") == 0) { /* the dispatcher names the verb */
-                argv++;
-                argc--;
-        }
-        argv[0] = name;
         options_init(&settings.plan);
-        char *command = options_command_line(name, argc, argv);
-        int rc = command ? options_parse(&argp, argc, argv, &settings, false, &err)
+        int rc = options_parse(&argp, argc, argv, &settings, false, err);
+        if (rc == 0)
+                rc = check_settings(&settings, err);
+        if (rc == 0)
+                rc = options_resolve(&settings.plan, settings.gpus, err);
+        return rc ? rc : simulate(&settings, command, err);
+}
+
+int simulate_main(int argc, char **argv)
+{
+        struct rv_error_info err = {.code = RV_OK};
+        char *command = options_command_line(argv[0], argc, argv);
+        int rc = command ? parse_and_simulate(argc, argv, command, &err)
                          : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
-        if (rc == 0)
-                rc = check_settings(&settings, &err);
-        if (rc == 0)
-                rc = options_resolve(&settings.plan, settings.gpus, &err);
-        if (rc == 0)
-                rc = predict(&settings, command, &err);
         free(command);
         if (rc == OPTIONS_DONE)
                 return 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Invariant of the house: given the durations of a real run, the simulated run makes the same decisions in the same
 order on every rank. Real runs are recorded, then replayed inside SimGrid by the same core."""
+import json
 import os
 import re
 import sys
@@ -12,6 +13,45 @@ import text
 
 RUNS = [(2, 1, "axonn", 16), (3, 1, "axonn", 18), (3, 2, "axonn", 24), (4, 1, "axonn", 16), (4, 1, "gpipe", 12),
         (4, 1, "1f1b", 12), (1, 3, "axonn", 12)]
+
+COMPUTE = ("forward", "backward", "norm", "check overflow", "update", "clear")
+OFFLOAD = ["--precision", "mixed", "--offload", "--bucket-params", 30000, "--allreduce-buckets", 1]
+# What else is recorded and replayed: pp, dp, schedule, batch, options.
+MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0]), (2, 2, "gpipe", 24, OFFLOAD),
+         (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
+         (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"])]
+
+
+def decisions(trace, batch):
+    """Compute operations of a batch, as the trace has them."""
+    return sum(1 for event in json.load(open(trace))["traceEvents"]
+               if event.get("ph") == "X" and event["args"]["batch"] == batch and event["args"]["kind"] in COMPUTE)
+
+
+def replay_mixed(tap, folder):
+    trace = os.path.join(folder, "trace.json")
+    data = ["--data", os.path.join(folder, "text.txt"), "--steps", 4, "--trace", trace]
+    for pp, dp, schedule, batch, options in MIXED:
+        plan = ["tiny", "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", batch,
+                *options]
+        name = f"{pp} x {dp} {schedule} {' '.join(map(str, options))}"
+        status, _, err = ranvier.run(["train", *plan, *data], pp * dp)
+        if status:
+            tap.ok(False, f"{name}: a real run is recorded", err)
+            continue
+        status, out, err = ranvier.run(["simulate", *plan, "--gpus", pp * dp, "--replay", trace])
+        found = re.search(r"decisions: (\d+) of (\d+) identical", out)
+        expected = decisions(trace, 3)
+        tap.ok(status == 0 and found and found[1] == found[2] == str(expected) and expected > 2 * pp * batch,
+               f"{name}: the replay decides {expected} times as the real run did", out + err)
+    plan = ["tiny", "--dp", 2, "--micro-batch-size", 1, "--batch-size", 8, *OFFLOAD]
+    status, _, err = ranvier.run(["train", *plan, *data, "--inject-overflow", "2:1"], 2)
+    replays = [ranvier.run(["simulate", *plan, "--gpus", 2, "--replay", trace, "--replay-batch", batch])
+               for batch in (1, 2, 3)]
+    skipped = [batch for batch, replay in enumerate(replays, 1) if "was skipped because a gradient overflowed" in replay[2]]
+    tap.ok(status == 0 and skipped == [1] and
+           all(replay[0] == (2 if batch in skipped else 0) for batch, replay in enumerate(replays, 1)),
+           "of a run with an injected overflow every batch but the skipped one is replayed", err + str(replays))
 
 
 def main():
@@ -36,6 +76,7 @@ def main():
                 expected = 2 * pp * batch + 2 * pp * dp
                 tap.ok(status == 0 and found and found[1] == found[2] == str(expected),
                        f"{name}, batch {recorded}: the replay decides {expected} times as the real run did", out + err)
+        replay_mixed(tap, folder)
     tap.end()
 
 

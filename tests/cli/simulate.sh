@@ -40,7 +40,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..60
+echo 1..85
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -153,8 +153,82 @@ for option in "--profile a100-datasheet" "--platform generic" "--platform-xml $f
                 "$ranvier" "${plan[@]}" --replay "$folder/trace.json" $option
 done
 
+# ---- two memories: updates of a bucket take 20 ms, and nothing else does ----
+python3 - "$fixtures" "$folder" <<'END'
+import json, sys
+profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
+load = profile["loads"][0]
+nothing = {"overhead_seconds": 0, "seconds_per_flop": 0, "seconds_per_byte": 0}
+for name, kernel in list(load["kernels"].items()):
+    load["kernels"][name + "_half"] = json.loads(json.dumps(kernel))
+for name in "overflow_half", "unscale_half", "clear_half":
+    load["kernels"][name] = {"fit": dict(nothing)}
+load["kernels"]["adamw_half"]["fit"]["overhead_seconds"] = 0.02
+json.dump(profile, open(sys.argv[2] + "/half.profile", "w"))
+load["lines"] = {name: {"fit": {"latency_seconds": latency, "seconds_per_byte": 0}} for name, latency in
+                 (("copy", 0), ("copy_back", 0), ("message", 0), ("allreduce", 0), ("allreduce_half", 0.5),
+                  ("fetch", 0.03), ("offloaded_update", 0.04), ("write_back", 0.05))}
+load["ranks"] = 2
+json.dump(profile, open(sys.argv[2] + "/lines.profile", "w"))
+for name in load["lines"]:
+    without = json.loads(json.dumps(profile))
+    del without["loads"][0]["lines"][name]
+    json.dump(without, open(sys.argv[2] + "/no_" + name + ".profile", "w"))
+platform = json.load(open(sys.argv[1] + "/platform_instant_links.json"))
+platform["host_link"]["value"] = 10
+json.dump(platform, open(sys.argv[2] + "/host10.platform", "w"))
+platform["host_memory_bandwidth"] = {"value": 4, "unit": "GB/s", "source": "chosen for the test"}
+json.dump(platform, open(sys.argv[2] + "/memory4.platform", "w"))
+END
+offload() { # GPUS PROFILE PLATFORM [OPTION...]: 4 layers on one GPU, buckets of 15 million parameters
+        "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$folder/$2.profile" --platform "$3" --gpus "$1" \
+                --micro-batch-size 6 --batch-size 24 --clip 0 --precision mixed --offload --bucket-params 15000000 \
+                --report "$folder/report.json" "${@:4}"
+}
+# n updates of 5 million parameters; the last one is smaller. f: fetch or write back of 60 MB at 10 GB/s
+parts="(n := -(-(memory['by_category']['weights'] // 2) // 5000000), f := 60e6 / 10e9, last := f * ((memory['by_category']['weights'] // 2 - 1) % 5000000 + 1) / 5e6)"
+offload 1 half "$folder/host10.platform" >"$folder/out" &&
+        holds "$parts and close(phases['optimizer_seconds'], f + n * 0.02 + last)"
+result "updates that are longer than copies hide all of them but the first and the last"
+offload 1 half "$folder/memory4.platform" >"$folder/out" &&
+        holds "$parts and (n - 2) * 120e6 / 4e9 <= phases['optimizer_seconds'] <= f + 0.02 + n * 120e6 / 4e9"
+result "a slow host memory carries both directions of all copies"
+offload 1 lines local >"$folder/out" && holds "$parts and close(phases['optimizer_seconds'], 0.03 + 0.04 + n * 0.05)" &&
+        grep -q '^copies .* measured while all three ran' "$folder/out"
+result "the local machine takes the measured fetch, update and write back"
+offload 2 lines local --dp 2 --allreduce-buckets 1000 >"$folder/out" && holds "close(phases['allreduce_seconds'], 0.5, 1e-3)"
+result "and the measured all-reduce of fp16"
+offload 1 lines local --bucket-params 1000000000000 2>&1 | grep -q 'bucket is a part'
+result "a bucket larger than the model is refused"
+for line in fetch offloaded_update write_back allreduce_half; do
+        said=$(offload 2 "no_$line" local --dp 2 2>&1 >"$folder/out")
+        [ $? -eq 2 ] && grep -q "has no line \"$line\"" <<<"$said"
+        result "a profile without the line $line, which the plan needs, is refused"
+done
+"$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$folder/no_copy_back.profile" --platform local --gpus 1 \
+        --micro-batch-size 6 --batch-size 48 --schedule gpipe --precision mixed --offload-activations 2>&1 >"$folder/out" |
+        grep -q 'has no line "copy_back"'
+result "and so is one without copies to the host, for offloaded activations"
+# Stored activations go over the host link, 10 GB/s; with a link a thousand times slower they are what limits.
+activations=(--schedule gpipe --batch-size 48 --offload-activations)
+offload 1 half "$folder/host10.platform" --schedule gpipe --batch-size 48 >"$folder/out"
+alone=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['phases']['pipeline_seconds'])")
+offload 1 half "$folder/host10.platform" "${activations[@]}" --trace "$folder/trace.json" >"$folder/out" &&
+        holds "close(phases['pipeline_seconds'], $alone, 0.2)" && grep -q '"store activations' "$folder/trace.json"
+result "activations are stored and fetched beside the work"
+offload 1 half "$folder/host10.platform" "${activations[@]}" --replay "$folder/trace.json" >"$folder/out" 2>&1
+"$ranvier" simulate "$fixtures/model_4_layers.json" --gpus 1 --micro-batch-size 6 --clip 0 --precision mixed --offload \
+        --bucket-params 15000000 "${activations[@]}" --replay "$folder/trace.json" >"$folder/out" &&
+        grep -q "^decisions: \([0-9]*\) of \1 identical" "$folder/out"
+result "a trace of offloaded updates and activations is replayed with the same decisions"
+sed 's/"update of/"clear of/; s/"kind":"update"/"kind":"clear"/' "$folder/trace.json" >"$folder/skipped.json"
+said=$("$ranvier" simulate "$fixtures/model_4_layers.json" --gpus 1 --micro-batch-size 6 --clip 0 --precision mixed \
+        --offload --bucket-params 15000000 "${activations[@]}" --replay "$folder/skipped.json" 2>&1 >"$folder/out")
+[ $? -eq 2 ] && grep -q 'batch 0 was skipped .* choose another with --replay-batch' <<<"$said"
+result "a batch whose step was skipped is refused for replay"
+
 # ---- what it refuses ----
-rm -f "$folder"/*.json
+rm -f "$folder"/*.json "$folder"/*.profile "$folder"/*.platform
 cp "$fixtures/model_4_layers.json" "$folder/model.json"
 small=(simulate tiny --gpus 2 --pp 2 --micro-batch-size 1 --batch-size 4)
 "$ranvier" "${small[@]}" "${datasheet[@]}" >"$folder/out"
@@ -182,15 +256,46 @@ refused "an output that would replace the trace to be replayed is refused" 2 '--
         "$ranvier" "${small[@]}" --replay "$folder/model.json" --report "$folder/model.json"
 refused "an unknown profile is refused" 2 'nothing.json' \
         "$ranvier" "${small[@]}" --profile nothing.json --platform generic
-refused "a machine without measured copies is not local" 2 'no fit of host-device copies' \
+refused "a machine without measured copies is not local" 2 'has no line "copy"' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform local
 refused "more GPUs than there are are refused" 2 'generic has 512' \
         "$ranvier" simulate tiny --gpus 600 --dp 600 --micro-batch-size 1 --batch-size 600 "${datasheet[@]}"
-refused "a plan that does not fit is refused with what it needs" 2 'needs [0-9.]+ GiB of a device' \
-        "$ranvier" simulate gpt-12b --gpus 1 --micro-batch-size 1 --batch-size 1 "${datasheet[@]}"
-"$ranvier" simulate gpt-12b --gpus 1 --micro-batch-size 1 --batch-size 1 "${datasheet[@]}" --ignore-memory >"$folder/out" &&
-        grep -q '^WARNING .* does not fit' "$folder/out"
+
+# ---- capacity ----
+large=("$ranvier" simulate gpt-12b --gpus 1 --micro-batch-size 1 --batch-size 1 "${datasheet[@]}")
+# too_large SENTENCE PATTERN COMMAND...: exit status 2, nothing predicted, a breakdown, and last the sentence
+too_large() {
+        local sentence=$1 pattern=$2 said status
+        shift 2
+        said=$("$@" 2>&1 >"$folder/out")
+        status=$?
+        [ $status -eq 2 ] && ! [ -s "$folder/out" ] && grep -q '^ *weights ' <<<"$said" &&
+                tail -n 1 <<<"$said" | grep -qE -- "$pattern"
+        result "$sentence" || echo "# status $status; said: ${said//$'\n'/$'\n'# }"
+}
+too_large "a plan that does not fit is refused with a breakdown" \
+        'needs [0-9.]+ GiB of device memory and has 74.51 GiB' "${large[@]}"
+too_large "--device-memory overrides the platform" 'device memory and has 1.00 MiB' \
+        "$ranvier" "${small[@]}" "${datasheet[@]}" --device-memory 1MiB
+"${large[@]}" --device-memory 1TiB >"$folder/out" && ! grep -q WARNING "$folder/out"
+result "also to say that there is more"
+"${large[@]}" --ignore-memory >"$folder/out" && grep -q '^WARNING .* does not fit' "$folder/out"
 result "and predicted with a warning if it is insisted on"
+offloaded=(simulate gpt-12b --gpus 12 --pp 12 --micro-batch-size 1 --batch-size 12 --precision mixed --offload
+        --profile v100-datasheet)
+too_large "a host memory that is too small is named" 'needs [0-9.]+ GiB of host memory and has 8.00 GiB' \
+        "$ranvier" "${offloaded[@]}" --platform summit --host-memory 8GiB
+sed 's/"host_memory": {"value": 512,/"host_memory": {"value": 48,/' "$fixtures/../../sim/platforms/summit.json" \
+        >"$folder/summit"
+too_large "a rank has its share of a node's memory" 'needs [0-9.]+ GiB of host memory and has 7.45 GiB' \
+        "$ranvier" "${offloaded[@]}" --platform "$folder/summit"
+said=$("$ranvier" simulate gpt-12b --gpus 48 --pp 6 --dp 8 --micro-batch-size 1 --batch-size 48 --precision mixed \
+        --profile v100-datasheet --platform summit 2>&1 >"$folder/out")
+flags=$(grep -oE '^  --[a-z-]+( [a-z0-9-]+)*' <<<"$said" | head -n 1)
+# shellcheck disable=SC2086 # the flags are words
+"$ranvier" simulate gpt-12b --gpus 48 --pp 6 --dp 8 --micro-batch-size 1 --batch-size 48 --precision mixed \
+        --profile v100-datasheet --platform summit $flags >"$folder/out" && [ -n "$flags" ]
+result "the first change that is proposed makes it fit"
 
 # platform SENTENCE PATTERN EDIT: the generic platform with one thing changed by a Python statement
 platform() {
@@ -207,6 +312,19 @@ platform "a figure of another unit is refused" ':[0-9]+: "nic" has the unit "fur
 platform "a figure without a source is refused" '"gpu_link" needs a "source"' 'del p["gpu_link"]["source"]'
 platform "a negative figure is refused" '"gpu_link" needs a "value"' 'p["gpu_link"]["value"] = -3'
 platform "half a GPU is refused" '"gpus_per_node" is 7.5' 'p["gpus_per_node"]["value"] = 7.5'
+source='"source": "test"'
+platform "more sockets than GPUs are refused" '"sockets" 9: there are more than the 8 GPUs' 'p["sockets"]["value"] = 9'
+platform "a socket link without its latency is refused" '"socket_link" needs "socket_link_latency" beside it' \
+        "p['socket_link'] = {'value': 64, 'unit': 'GB/s', $source}"
+platform "a latency of no socket link is refused" '"socket_link_latency" needs "socket_link" beside it' \
+        "p['socket_link_latency'] = {'value': 1, 'unit': 'us', $source}"
+platform "a socket link of one socket is refused" '"socket_link" joins sockets, but "sockets" is 1' \
+        "p['sockets']['value'] = 1; p['socket_link'] = {'value': 64, 'unit': 'GB/s', $source}; p['socket_link_latency'] = {'value': 1, 'unit': 'us', $source}"
+platform "a host memory that carries nothing is refused" '"host_memory_bandwidth" needs a "value"' \
+        'p["host_memory_bandwidth"]["value"] = 0'
+platform "a host memory in another unit is refused" '"host_memory" has the unit "GB/s", must be B, GB or GiB' \
+        'p["host_memory"]["unit"] = "GB/s"'
+platform "a host memory without a source is refused" '"host_memory" needs a "source"' 'del p["host_memory"]["source"]'
 head -c 200 "$fixtures/../../sim/platforms/generic.json" >"$folder/broken"
 refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \(is the file cut short\?\)$' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken"

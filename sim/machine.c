@@ -1,0 +1,127 @@
+#include "sim/machine.h"
+
+#include "sim/collective.h"
+
+#include <math.h>
+#include <string.h>
+
+int machine_open(struct machine *m, const char *profile, const char *platform, int gpus, bool fits_only,
+                 struct rv_error_info *err)
+{
+        *m = (struct machine){.gpus = gpus, .fits_only = fits_only, .local = strcmp(platform, "local") == 0};
+        int rc = profile_load(&m->profile, profile, err);
+        if (rc)
+                return rc;
+        rc = platform_load(&m->platform, platform, &m->profile, gpus, err);
+        if (rc) {
+                machine_close(m);
+                return rc;
+        }
+        int here = m->platform.gpus_per_node < gpus ? m->platform.gpus_per_node : gpus;
+        m->load = profile_load_for(&m->profile, here);
+        return 0;
+}
+
+void machine_close(struct machine *m)
+{
+        profile_free(&m->profile);
+        *m = (struct machine){0};
+}
+
+struct capacity machine_capacity(const struct machine *m, const struct options *options)
+{
+        const int64_t *given = options->memory;
+        return (struct capacity){{
+                [MEMORY_DEVICE] = given[MEMORY_DEVICE] ? given[MEMORY_DEVICE] : m->platform.gpu_memory_bytes,
+                [MEMORY_HOST] =
+                        given[MEMORY_HOST] ? given[MEMORY_HOST] : platform_host_share(&m->platform, m->gpus),
+        }};
+}
+
+double machine_peak_flops_per_second(const struct machine *m)
+{
+        double platform = m->platform.gpu_peak_flops_per_second;
+        return platform > 0 ? platform : m->profile.peak_flops_per_second;
+}
+
+/* ---- rough prices ---- */
+
+struct estimate_context {
+        const struct machine *machine;
+        const struct options *options;
+};
+
+static double kernel_seconds(void *context, const struct kernel *kernel)
+{
+        const struct machine *m = ((const struct estimate_context *)context)->machine;
+        double seconds;
+        return profile_kernel_seconds(&m->profile, m->load, kernel, m->fits_only, &seconds, NULL, NULL)
+                       ? NAN
+                       : seconds;
+}
+
+static double inside_seconds(const struct platform *p, double bytes)
+{
+        return 2 * p->gpu_link_seconds + bytes / p->gpu_link_bytes_per_second;
+}
+
+/* Between nodes, while `sharing` GPUs of a node do the same. */
+static double between_seconds(const struct platform *p, double bytes, int sharing)
+{
+        return 2 * p->nic_seconds + bytes * sharing / p->nic_bytes_per_second;
+}
+
+static double message_seconds(void *context, int64_t bytes)
+{
+        const struct machine *m = ((const struct estimate_context *)context)->machine;
+        const struct platform *p = &m->platform;
+        if (p->messages)
+                return profile_line_seconds(p->messages, LINE_MESSAGE, bytes, m->fits_only);
+        if (p->gpu_link_bytes_per_second == 0) /* a SimGrid file: its links are not ours to read */
+                return 0;
+        if (p->gpus_per_node >= m->gpus)
+                return inside_seconds(p, (double)bytes);
+        int n = p->gpus_per_node;
+        return ((n - 1) * inside_seconds(p, (double)bytes) + between_seconds(p, (double)bytes, 1)) / n;
+}
+
+/* The ring of collective.c. */
+static double allreduce_seconds(void *context, int64_t bytes, int ranks)
+{
+        const struct estimate_context *c = context;
+        const struct platform *p = &c->machine->platform;
+        bool half = c->options->mixed;
+        if (p->allreduces[half])
+                return profile_line_seconds(p->allreduces[half], half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE,
+                                            bytes, c->machine->fits_only);
+        if (p->gpu_link_bytes_per_second == 0)
+                return 0;
+        double block = (double)bytes / ranks;
+        bool inside = p->gpus_per_node >= c->machine->gpus;
+        double message = inside ? inside_seconds(p, block) : between_seconds(p, block, p->gpus_per_node);
+        return 2 * (ranks - 1) * (p->collective_latency_seconds + message) +
+               (ranks - 1) * p->reduce_seconds_per_byte * block;
+}
+
+static double copy_seconds(void *context, int64_t bytes)
+{
+        const struct machine *m = ((const struct estimate_context *)context)->machine;
+        const struct platform *p = &m->platform;
+        if (p->copies)
+                return profile_line_seconds(p->copies, LINE_COPY, bytes, m->fits_only);
+        if (p->host_link_bytes_per_second == 0)
+                return 0;
+        int here = p->gpus_per_node < m->gpus ? p->gpus_per_node : m->gpus;
+        double rate = p->host_link_bytes_per_second;
+        if (p->host_memory_bytes_per_second > 0)
+                rate = fmin(rate, p->host_memory_bytes_per_second * p->sockets / (2 * here));
+        return p->host_link_seconds + (double)bytes / rate;
+}
+
+double machine_estimate(void *machine, const struct options *options)
+{
+        struct estimate_context context = {machine, options};
+        const struct estimate_prices prices = {kernel_seconds, message_seconds, allreduce_seconds,
+                                               copy_seconds, &context};
+        return estimate_batch(options, &prices).batch_seconds;
+}

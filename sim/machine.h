@@ -1,0 +1,37 @@
+/* The machine that a prediction is for: what its kernels take, how its devices are joined, what memory they
+ * have; and rough prices for estimates. */
+#ifndef RANVIER_SIM_MACHINE_H
+#define RANVIER_SIM_MACHINE_H
+
+#include "runtime/engine/capacity.h"
+#include "runtime/engine/estimate.h"
+#include "sim/platform.h"
+
+struct machine {
+        struct profile profile;
+        struct platform platform;
+        const struct profile_load *load; /* of as many ranks as a node holds */
+        bool local;                      /* the machine that the profile was measured on */
+        bool fits_only;                  /* by fits even where something was measured */
+        int gpus;
+};
+
+/* `gpus` devices of a machine; `profile` and `platform` as the command line names them. On failure there is
+ * nothing to close. */
+int machine_open(struct machine *machine, const char *profile, const char *platform, int gpus, bool fits_only,
+                 struct rv_error_info *err);
+void machine_close(struct machine *machine);
+
+/* What a rank has: what the options say, else the platform. */
+struct capacity machine_capacity(const struct machine *machine, const struct options *options);
+
+/* Of one device, as percent of peak counts it; 0: not known. */
+double machine_peak_flops_per_second(const struct machine *machine);
+
+/* Seconds of a batch by estimate_batch; NAN: not known. `machine` is the context that capacity_changes hands
+ * on. Prices of links: a message between neighbours takes the mean over the pipeline's hops; in an all-reduce
+ * replicas are in different nodes if they are one pipeline or more apart, and all GPUs of a node send at
+ * once; so they do in copies, which go both ways. */
+double machine_estimate(void *machine, const struct options *options);
+
+#endif

@@ -1,0 +1,128 @@
+#include "sim/predict.h"
+
+#include "sim/priced.h"
+
+#include <stdlib.h>
+
+/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. */
+static int check_prices(const struct prediction *p, struct rv_error_info *err)
+{
+        for (int i = 0; i < p->options->pp; i++)
+                if (p->prices.stages[i].forward + p->prices.stages[i].backward > 0)
+                        return 0;
+        return rv_fail(err, RV_EINPUT,
+                       "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
+                       p->machine->profile.path);
+}
+
+static int price(struct prediction *p, struct rv_error_info *err)
+{
+        const struct machine *m = p->machine;
+        const struct price_basis basis = {&m->profile, m->load, m->fits_only, m->local};
+        p->platform = m->platform;
+        if (p->platform.messages && !m->fits_only)
+                platform_meet_messages(&p->platform, options_plan(p->options, false).message_bytes);
+        int rc = price_stages(&p->prices, p->options, &basis, err);
+        if (rc == 0)
+                rc = priced_check_lines(&p->platform, p->options, &m->profile, err);
+        return rc ? rc : check_prices(p, err);
+}
+
+static int weigh(struct prediction *p, struct rv_error_info *err)
+{
+        const struct options *o = p->options;
+        int ranks = o->pp * o->dp;
+        p->rank_bytes = calloc((size_t)ranks, sizeof *p->rank_bytes);
+        if (!p->rank_bytes)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", ranks);
+        for (int i = 0; i < ranks; i++) {
+                struct stage stage = partition_stage(&o->gpt, o->pp, i % o->pp);
+                struct memory_plan memory = options_memory(o, stage.index);
+                if (i < o->pp)
+                        memory_stage(&o->gpt, &stage, &memory, &p->rank_bytes[i]);
+                else /* replicas are equal */
+                        p->rank_bytes[i] = p->rank_bytes[i % o->pp];
+        }
+        return 0;
+}
+
+int predict_open(struct prediction *p, const struct options *options, const struct machine *machine,
+                 struct rv_error_info *err)
+{
+        *p = (struct prediction){.options = options, .machine = machine};
+        trace_init(&p->trace);
+        int rc = 0;
+        if (machine)
+                rc = price(p, err);
+        else
+                p->platform = platform_without_network(options->pp * options->dp);
+        return rc ? rc : weigh(p, err);
+}
+
+void predict_close(struct prediction *p)
+{
+        free(p->batch_seconds);
+        free(p->rank_live_peak);
+        sim_world_free(&p->world);
+        trace_free(&p->trace);
+        price_free(&p->prices);
+        free(p->rank_bytes);
+        free(p->places);
+        *p = (struct prediction){0};
+}
+
+static int collect(struct prediction *p, struct rv_error_info *err)
+{
+        const struct sim_world *world = &p->world;
+        p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
+        p->rank_live_peak = malloc((size_t)world->ranks * sizeof *p->rank_live_peak);
+        if (!p->batch_seconds || !p->rank_live_peak)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
+        p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
+        for (int i = 0; i < world->ranks; i++)
+                p->rank_live_peak[i] = world->rank[i].ledger.total_peak[MEMORY_DEVICE];
+        return 0;
+}
+
+int predict_run(struct prediction *p, const struct sim_physics *physics, const double *start_seconds,
+                int batches, bool traced, struct rv_error_info *err)
+{
+        const struct options *o = p->options;
+        int ranks = o->pp * o->dp;
+        struct priced priced = {&p->prices, &p->platform, p->machine && p->machine->fits_only, o->mixed};
+        struct sim_physics own = priced_physics(&priced);
+        p->places = calloc((size_t)ranks, sizeof *p->places);
+        if (!p->places)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", ranks);
+        int rc = network_open(&p->platform, ranks, o->pp, p->places, err);
+        if (rc == 0)
+                rc = sim_world_init(&p->world, o, physics ? physics : &own, traced ? &p->trace : NULL,
+                                    batches, p->places, err);
+        if (rc)
+                return rc;
+        for (int i = 0; start_seconds && i < ranks; i++)
+                p->world.rank[i].start_seconds = start_seconds[i];
+        rc = sim_world_run(&p->world, err);
+        return rc ? rc : collect(p, err);
+}
+
+struct report predict_report(const struct prediction *p, const char *command, double tokens, json_t *extra)
+{
+        return (struct report){
+                .world = "simulated",
+                .command = command,
+                .options = p->options,
+                .batch_seconds = p->batch_seconds,
+                .batches = p->world.batches,
+                .pipeline_seconds = p->phases.pipeline_seconds,
+                .allreduce_seconds = p->phases.allreduce_seconds,
+                .optimizer_seconds = p->phases.optimizer_seconds,
+                .bubble_fraction = p->phases.bubble_fraction,
+                .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
+                .tokens = (int64_t)tokens,
+                .ranks = p->world.ranks,
+                .rank_bytes = p->rank_bytes,
+                .rank_live_peak = p->rank_live_peak,
+                .extra = extra,
+        };
+}

@@ -117,6 +117,7 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .pipeline_seconds = p->phases.pipeline_seconds,
                 .allreduce_seconds = p->phases.allreduce_seconds,
                 .optimizer_seconds = p->phases.optimizer_seconds,
+                .busiest_seconds = p->phases.busiest_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
                 .tokens = (int64_t)tokens,

@@ -94,16 +94,20 @@ static int parse_real(const char *option, const char *text, double least, double
 /* "STEP" or "STEP:RANK"; a user counts steps from 1, as the log does. */
 static int parse_injection(struct train_settings *s, const char *text, struct rv_error_info *err)
 {
-        long long step;
-        int rank = 0, end = 0, colon = 0;
-        bool whole = sscanf(text, "%lld%n:%d%n", &step, &end, &rank, &colon) >= 1 &&
-                     (!text[end] || (colon && !text[colon]));
-        if (!whole || step < 1 || rank < 0)
+        char step[24];
+        int64_t number = 0;
+        int rank = 0;
+        const size_t length = strcspn(text, ":");
+        snprintf(step, sizeof step, "%.*s", (int)length, text);
+        if (length >= sizeof step ||
+            options_parse_int("--inject-overflow", step, 1, MOST_STEPS, &number, NULL) ||
+            (text[length] &&
+             options_parse_count("--inject-overflow", text + length + 1, 0, INT_MAX, &rank, NULL)))
                 return rv_fail(err, RV_EINPUT,
-                               "--inject-overflow: '%s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
+                               "--inject-overflow: '%.64s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
                                "begin at 1, ranks at 0)",
                                text);
-        s->inject_step = step - 1;
+        s->inject_step = number - 1;
         s->inject_rank = rank;
         return 0;
 }

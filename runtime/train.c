@@ -1,6 +1,7 @@
 /* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
 #include "models/file.h"
 #include "runtime/engine/report.h"
+#include "runtime/limits.h"
 #include "runtime/together.h"
 #include "runtime/train_options.h"
 
@@ -360,6 +361,9 @@ static int run_training(struct run *run, struct rv_error_info *err)
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
+        if (rc == 0) /* alike on every rank */
+                rc = limits_check(&run->settings.plan, run->settings.host_link_bytes_per_second, run->net,
+                                  err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, &run->settings, run->net, err);
         if (rc == 0)

@@ -22,6 +22,12 @@ static int64_t excess(const struct capacity *capacity, const struct memory_bytes
         return capacity->bytes[space] ? memory_total(bytes, space) - capacity->bytes[space] : 0;
 }
 
+static int64_t shared_excess(const struct capacity *capacity, const struct memory_bytes *bytes)
+{
+        int64_t both = memory_total(bytes, MEMORY_DEVICE) + memory_total(bytes, MEMORY_HOST);
+        return capacity->bytes[CAPACITY_SHARED] ? both - capacity->bytes[CAPACITY_SHARED] : 0;
+}
+
 /* The ranks of a stage are alike: that of the first pipeline stands for them. Returns whether all fit. */
 static bool find_need(const struct options *o, const struct capacity *capacity, struct capacity_need *need)
 {
@@ -31,14 +37,19 @@ static bool find_need(const struct options *o, const struct capacity *capacity, 
                 int64_t on_device = memory_total(&bytes, MEMORY_DEVICE);
                 if (furthest == 0 && on_device > most) {
                         most = on_device;
-                        *need = (struct capacity_need){stage, MEMORY_DEVICE, bytes};
+                        *need = (struct capacity_need){stage, MEMORY_DEVICE, false, bytes};
                 }
                 for (int space = 0; space < MEMORY_SPACES; space++) {
                         int64_t much = excess(capacity, &bytes, (enum memory_space)space);
                         if (much <= furthest)
                                 continue;
                         furthest = much;
-                        *need = (struct capacity_need){stage, (enum memory_space)space, bytes};
+                        *need = (struct capacity_need){stage, (enum memory_space)space, false, bytes};
+                }
+                int64_t much = shared_excess(capacity, &bytes);
+                if (much > furthest) {
+                        furthest = much;
+                        *need = (struct capacity_need){stage, MEMORY_DEVICE, true, bytes};
                 }
         }
         return furthest == 0;
@@ -49,7 +60,17 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
 {
         if (find_need(o, capacity, need))
                 return 0;
-        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        char needs[REPORT_TEXT], host[REPORT_TEXT], has[REPORT_TEXT];
+        if (need->shared)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "rank %d (stage %d of %d) of %s needs %s of device and %s of host memory, which are "
+                        "the same here, and has %s of it: the table above says for what, and which changes "
+                        "would make it fit",
+                        need->rank, need->rank, o->pp, o->gpt.name,
+                        report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
+                        report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
+                        report_bytes(has, (double)capacity->bytes[CAPACITY_SHARED]));
         return rv_fail(
                 err, RV_EPLAN,
                 "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: the table above says "
@@ -269,6 +290,11 @@ static void print_need(FILE *stream, const struct capacity *capacity, const stru
         for (int space = 0; space < spaces; space++)
                 print_bytes(stream, capacity->bytes[space], "not known");
         fprintf(stream, "\n");
+        if (spaces > 1 && capacity->bytes[CAPACITY_SHARED]) {
+                fprintf(stream, "  %-12s", "both have");
+                print_bytes(stream, capacity->bytes[CAPACITY_SHARED], "-");
+                fprintf(stream, "\n");
+        }
 }
 
 /* One line of the table of changes. */

@@ -6,15 +6,19 @@
 
 #include <stdio.h>
 
+/* Beside the two memories: both together, where they are one. */
+enum { CAPACITY_SHARED = MEMORY_SPACES, CAPACITY_LIMITS };
+
 /* What one rank has; 0: not known, and any amount fits. */
 struct capacity {
-        int64_t bytes[MEMORY_SPACES];
+        int64_t bytes[CAPACITY_LIMITS]; /* by enum memory_space, and CAPACITY_SHARED */
 };
 
 /* What the rank needs that is furthest beyond its capacity, or, if all fit, the one that needs most. */
 struct capacity_need {
         int rank;
-        enum memory_space space; /* where it needs too much, or most */
+        enum memory_space space; /* where it needs too much, or most; */
+        bool shared;             /* or that both together are too much for the memory that they share */
         struct memory_bytes bytes;
 };
 

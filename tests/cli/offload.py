@@ -204,7 +204,9 @@ def check_overflow(tap, folder):
         tap.ok(run.status == 0 and step in run.skipped and len(weights) > 0 and parameters_of(run) == weights,
                f"an overflow on rank {rank} of 2 x 2 in step {step} leaves the parameters as they were", run.detail())
     # Was it skipped on all ranks? The next losses come from all of them.
-    whole = Run(folder, (1, 1), *SMALL, "--inject-overflow", step)
+    undisturbed, whole = Run(folder, (1, 1), *SMALL), Run(folder, (1, 1), *SMALL, "--inject-overflow", step)
+    tap.ok(whole.status == 0 and whole.skipped == sorted(undisturbed.skipped + [step]),
+           "an injected overflow skips that step and no other", whole.detail())
     for rank in range(4):
         run = Run(folder, grid, *SMALL, "--inject-overflow", f"{step}:{rank}")
         ours, theirs = run.numbers(), whole.numbers()

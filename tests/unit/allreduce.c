@@ -73,7 +73,7 @@ static uint64_t hash(const uint16_t *x, int64_t count)
  */
 static void check(struct net *net, int64_t count, int *other_bits, int64_t *wrong)
 {
-        uint16_t *sums = malloc((size_t)count * sizeof *sums), *parts[MOST_RANKS];
+        uint16_t *sums = malloc((size_t)count * sizeof *sums), *parts[MOST_RANKS] = {0};
         assert_non_null(sums);
         for (int r = 0; r < net->ranks; r++) {
                 parts[r] = malloc((size_t)count * sizeof *parts[r]);

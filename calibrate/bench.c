@@ -14,6 +14,15 @@ struct record {
         double seconds, end;
 };
 
+const struct optim bench_optim = {.lr = 1e-4,
+                                  .min_lr = 1e-4,
+                                  .steps = 1,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .epsilon = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .clip = 1};
+
 struct bench {
         struct device *device;
         struct nn_stage *stage;
@@ -23,9 +32,18 @@ struct bench {
         int starts[8], start_count; /* the log's count when each operation of the pass began */
         bool met[8];                /* this operation waited for the other ranks before it began */
         int fed;                    /* operations that keep the lane busy */
+        struct loss_scaler scaler;  /* half: as in training, so that gradients are as large */
 };
 
 enum { TOKEN_OPERATION, TOKEN_FED };
+
+struct device *bench_device(const struct request *request, struct rv_error_info *err)
+{
+        struct device *device = device_cpu_open(request->threads, err);
+        if (device)
+                device->host_link_bytes_per_second = request->host_link_bytes_per_second;
+        return device;
+}
 
 static void record_kernel(void *context, const struct kernel *kernel, double seconds)
 {
@@ -77,10 +95,11 @@ static int fill_tokens(struct bench *bench, struct rv_error_info *err)
         return RV_OK;
 }
 
-static int open_stage(struct bench *bench, int threads, struct rv_error_info *err)
+static int open_stage(struct bench *bench, const struct request *request, struct rv_error_info *err)
 {
+        enum { MOST_OPTIMIZER_KERNELS = 8 };
         const struct family_run *run = &bench->run;
-        bench->device = device_cpu_open(threads, err);
+        bench->device = bench_device(request, err);
         if (!bench->device)
                 return RV_ESYSTEM;
         bench->stage = nn_open(bench->device, &run->gpt, &run->stage, &run->plan, true, err);
@@ -88,15 +107,17 @@ static int open_stage(struct bench *bench, int threads, struct rv_error_info *er
                 return RV_ESYSTEM;
         const struct work *work = &run->plan.work;
         bench->log_capacity = workload_forward(&run->gpt, &run->stage, work, false, NULL) +
-                              workload_backward(&run->gpt, &run->stage, work, NULL) + 8;
+                              workload_backward(&run->gpt, &run->stage, work, NULL) + MOST_OPTIMIZER_KERNELS;
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
         nn_initialize(bench->stage, 1);
+        loss_scaler_init(&bench->scaler);
         return fill_tokens(bench, err);
 }
 
-struct bench *bench_open(const struct family_run *run, int threads, struct rv_error_info *err)
+struct bench *bench_open(const struct family_run *run, const struct request *request,
+                         struct rv_error_info *err)
 {
         struct bench *bench = calloc(1, sizeof *bench);
         if (!bench) {
@@ -104,7 +125,7 @@ struct bench *bench_open(const struct family_run *run, int threads, struct rv_er
                 return NULL;
         }
         bench->run = *run;
-        if (open_stage(bench, threads, err) == RV_OK)
+        if (open_stage(bench, request, err) == RV_OK)
                 return bench;
         bench_close(bench);
         return NULL;
@@ -160,18 +181,50 @@ static void meet(struct bench *bench, struct net *net, int ranks)
         bench->met[bench->start_count] = true;
 }
 
-static void optimizer_operations(struct bench *bench, struct net *net, int ranks,
-                                 const struct family_optimizer *optimizer)
+static bool half_of(const struct bench *bench)
 {
-        static const struct optim optim = {.lr = 1e-4,
-                                           .min_lr = 1e-4,
-                                           .steps = 1,
-                                           .beta1 = 0.9,
-                                           .beta2 = 0.95,
-                                           .epsilon = 1e-8,
-                                           .weight_decay = 0.1,
-                                           .clip = 1};
+        return work_half(&bench->run.plan.work);
+}
+
+/* Gradients of one scale do not add to those of another, nor to ones that overflowed. */
+static void clear_unseen(struct bench *bench)
+{
+        device_record_fn *recorder = bench->device->recorder;
+        bench->device->recorder = NULL;
+        optim_clear(bench->stage);
+        bench->device->ops->synchronize(bench->device);
+        bench->device->recorder = recorder;
+}
+
+static void check_overflow(struct bench *bench, struct net *net, int ranks,
+                           const struct family_optimizer *optimizer)
+{
         struct nn_stage *stage = bench->stage;
+        if (optimizer->parameters <= stage->parameters) {
+                meet(bench, net, ranks);
+                begin_operation(bench);
+                kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
+                                 optimizer->parameters, optim_overflow_limit(1));
+                end_operation(bench, net);
+        }
+}
+
+static void clear(struct bench *bench, struct net *net, int ranks, const struct family_optimizer *optimizer)
+{
+        struct nn_stage *stage = bench->stage;
+        if (optimizer->parameters <= stage->parameters) {
+                meet(bench, net, ranks);
+                begin_operation(bench);
+                kernels_clear(bench->device, stage->gradients, optimizer->parameters);
+                end_operation(bench, net);
+        }
+}
+
+static void norm_and_updates(struct bench *bench, struct net *net, int ranks,
+                             const struct family_optimizer *optimizer)
+{
+        struct nn_stage *stage = bench->stage;
+        const double scale = half_of(bench) ? bench->scaler.scale : 1;
         if (optimizer->norm.m <= stage->parameters) {
                 meet(bench, net, ranks);
                 begin_operation(bench);
@@ -179,22 +232,44 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
                                      optimizer->norm.m, false);
                 end_operation(bench, net);
         }
-        stage->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&optim, stage->scalars[NN_SQUARED_NORM]);
+        double squared_norm = stage->scalars[NN_SQUARED_NORM] / (scale * scale);
+        stage->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&bench_optim, squared_norm) / scale;
         int64_t offset = 0;
         for (int i = 0; i < optimizer->update_count; i++) {
                 if (optimizer->updates[i] > stage->parameters - offset)
                         continue;
                 meet(bench, net, ranks);
                 begin_operation(bench);
-                optim_update(stage, &optim, 0, offset, optimizer->updates[i], -1);
+                optim_update(stage, &bench_optim, 0, offset, optimizer->updates[i], -1);
                 end_operation(bench, net);
                 offset += optimizer->updates[i];
         }
 }
 
+/* A run clears after an overflow instead of updating; here it does both, and the scale changes as in a run.
+ */
+static void optimizer_operations(struct bench *bench, struct net *net, int ranks,
+                                 const struct family_optimizer *optimizer)
+{
+        if (!half_of(bench)) {
+                norm_and_updates(bench, net, ranks, optimizer);
+                return;
+        }
+        check_overflow(bench, net, ranks, optimizer);
+        bool overflow = bench->stage->scalars[NN_OVERFLOW] != 0;
+        if (overflow)
+                clear_unseen(bench);
+        norm_and_updates(bench, net, ranks, optimizer);
+        clear(bench, net, ranks, optimizer);
+        loss_scaler_step(&bench->scaler, overflow);
+}
+
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
 {
-        double scale = 1.0 / (bench->run.plan.work.micro_batch_size * (double)bench->run.plan.work.seq_len);
+        const struct work *work = &bench->run.plan.work;
+        double scale = 1.0 / (work->micro_batch_size * (double)work->seq_len);
+        if (half_of(bench))
+                scale *= bench->scaler.scale;
         bench->log_count = bench->start_count = 0;
         memset(bench->met, 0, sizeof bench->met);
         bench->device->recorder = record_kernel;
@@ -209,17 +284,19 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
                 optimizer_operations(bench, net, ranks,
                                      &bench->run.optimizers[turn % bench->run.optimizer_count]);
         bench->device->recorder = NULL;
+        if (half_of(bench))
+                clear_unseen(bench);
         if (samples)
                 keep_samples(bench, samples);
         return pass_seconds(bench);
 }
 
-int bench_peak(int threads, struct net *net, int repetitions, struct samples *samples,
+int bench_peak(const struct request *request, struct net *net, int repetitions, struct samples *samples,
                struct rv_error_info *err)
 {
         const int64_t size = BENCH_PEAK_SIZE, bytes = size * size * (int64_t)sizeof(real);
         const struct matmul product = {.m = size, .n = size, .k = size};
-        struct bench bench = {.log_capacity = repetitions + 1, .device = device_cpu_open(threads, err)};
+        struct bench bench = {.log_capacity = repetitions + 1, .device = bench_device(request, err)};
         real *matrices[3];
         int rc = RV_OK;
         if (!bench.device)

@@ -1,6 +1,7 @@
 #include "calibrate/family.h"
 
 #include "runtime/engine/report.h"
+#include "runtime/sched/core.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,12 @@
 /* A pass of more than this (a few seconds on a core) is cut to fewer blocks, but not to fewer than two: the
  * second block finds the caches as a run's blocks do. */
 static const double MOST_PASS_FLOPS = 2e11;
-enum { LEAST_LAYERS = 2, ELEMENT_BYTES = 4, ALLREDUCE_BUCKETS = 4 };
+enum { LEAST_LAYERS = 2, ALLREDUCE_BUCKETS = 4 };
+
+static int element_bytes_of(bool half)
+{
+        return half ? 2 : 4;
+}
 
 static void *grown(void *array, int count, size_t element_bytes)
 {
@@ -29,39 +35,39 @@ static bool add_kernel(struct family *family, const struct kernel *kernel)
         return true;
 }
 
-static void add_reduction(struct family *family, int64_t bytes)
+static void add_reduction(struct family *family, int64_t bytes, bool half)
 {
         for (int i = 0; i < family->reduction_count; i++)
-                if (family->reductions[i] == bytes)
+                if (family->reductions[i].bytes == bytes && family->reductions[i].half == half)
                         return;
         family->reductions = grown(family->reductions, family->reduction_count, sizeof *family->reductions);
-        family->reductions[family->reduction_count++] = bytes;
+        family->reductions[family->reduction_count++] = (struct family_reduction){bytes, half};
 }
 
 /* The all-reduces of a stage: its gradients in chunks, and those of an embedding that two stages share. */
 static void add_stage_reductions(struct family *family, const struct gpt *gpt, const struct stage *stage,
-                                 int64_t bucket)
+                                 int64_t bucket, bool half)
 {
         int64_t chunk = ALLREDUCE_BUCKETS * bucket, gradients = partition_parameters(gpt, stage);
+        int64_t element_bytes = element_bytes_of(half);
         if (gradients >= chunk)
-                add_reduction(family, chunk * ELEMENT_BYTES);
+                add_reduction(family, chunk * element_bytes, half);
         if (gradients % chunk)
-                add_reduction(family, gradients % chunk * ELEMENT_BYTES);
+                add_reduction(family, gradients % chunk * element_bytes, half);
         if (gpt->tied && stage->stages > 1 && stage->first)
-                add_reduction(family, (int64_t)gpt->vocab_size * gpt->n_embd * ELEMENT_BYTES);
+                add_reduction(family, (int64_t)gpt->vocab_size * gpt->n_embd * element_bytes, half);
 }
 
-/* Scalars, and sizes between, so that a line has points to go through. */
-static void add_usual_reductions(struct family *family)
+/* Sizes below the largest, so that a line has points to go through. */
+static void add_sizes_between(struct family *family, bool half)
 {
         int64_t largest = 0;
         for (int i = 0; i < family->reduction_count; i++)
-                if (family->reductions[i] > largest)
-                        largest = family->reductions[i];
-        add_reduction(family, 8);
-        add_reduction(family, 64);
+                if (family->reductions[i].half == half && family->reductions[i].bytes > largest)
+                        largest = family->reductions[i].bytes;
+        add_reduction(family, 64, half);
         for (int64_t bytes = 65536; bytes < largest; bytes *= 8)
-                add_reduction(family, bytes);
+                add_reduction(family, bytes, half);
 }
 
 static bool add_pass_kernels(struct family *family, const struct family_run *run)
@@ -81,10 +87,12 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
         return new;
 }
 
-static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket)
+static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket,
+                                            bool half)
 {
         int64_t parameters = partition_parameters(gpt, stage);
-        struct family_optimizer optimizer = {.norm = workload_norm(gpt, stage, false)};
+        struct family_optimizer optimizer = {.parameters = parameters,
+                                             .norm = workload_norm(gpt, stage, half)};
         if (parameters >= bucket)
                 optimizer.updates[optimizer.update_count++] = bucket;
         if (parameters % bucket)
@@ -92,29 +100,49 @@ static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct 
         return optimizer;
 }
 
+/* Returns whether one of them was new. */
+static bool add_optimizer_kernels(struct family *family, const struct family_optimizer *optimizer)
+{
+        const bool half = optimizer->norm.half;
+        bool new = add_kernel(family, &optimizer->norm);
+        for (int i = 0; i < optimizer->update_count; i++) {
+                struct kernel update[WORKLOAD_UPDATE_KERNELS];
+                int count = workload_update(optimizer->updates[i], half, update);
+                for (int j = 0; j < count; j++)
+                        new |= add_kernel(family, &update[j]);
+        }
+        if (!half)
+                return new;
+        const struct kernel overflow = workload_overflow(optimizer->parameters),
+                            clear = workload_clear(optimizer->parameters);
+        new |= add_kernel(family, &overflow);
+        return add_kernel(family, &clear) || new;
+}
+
+/* The numbers of stages that a model is split into. */
+static struct request_list splits_of(const struct request *request, const struct gpt *gpt)
+{
+        const struct request_list usual = {{1, 2}, gpt->n_layer > 1 ? 2 : 1};
+        return request->stages.count ? request->stages : usual;
+}
+
 /* The optimizers of all stages that a model is split into, each once. Returns how many. */
-static int find_optimizers(struct family *family, const struct request *request, int model)
+static int find_optimizers(struct family *family, const struct request *request, int model, bool half)
 {
         const struct gpt *gpt = &request->gpts[model];
-        const struct request_list usual = {{1, 2}, gpt->n_layer > 1 ? 2 : 1};
-        const struct request_list *splits = request->stages.count ? &request->stages : &usual;
+        const struct request_list splits = splits_of(request, gpt);
+        struct family_optimizer **optimizers = &family->optimizers[model][half];
         int count = 0;
-        for (int i = 0; i < splits->count; i++) {
-                for (int index = 0; index < splits->values[i]; index++) {
-                        struct stage stage = partition_stage(gpt, splits->values[i], index);
-                        struct family_optimizer found = optimizer_of(gpt, &stage, request->bucket_parameters);
-                        add_stage_reductions(family, gpt, &stage, request->bucket_parameters);
-                        bool new = add_kernel(family, &found.norm);
-                        for (int j = 0; j < found.update_count; j++) {
-                                struct kernel update[WORKLOAD_UPDATE_KERNELS];
-                                workload_update(found.updates[j], false, update);
-                                new |= add_kernel(family, &update[0]);
-                        }
-                        if (!new)
+        for (int i = 0; i < splits.count; i++) {
+                for (int index = 0; index < splits.values[i]; index++) {
+                        struct stage stage = partition_stage(gpt, splits.values[i], index);
+                        struct family_optimizer found =
+                                optimizer_of(gpt, &stage, request->bucket_parameters, half);
+                        add_stage_reductions(family, gpt, &stage, request->bucket_parameters, half);
+                        if (!add_optimizer_kernels(family, &found))
                                 continue;
-                        family->optimizers[model] =
-                                grown(family->optimizers[model], count, sizeof *family->optimizers[model]);
-                        family->optimizers[model][count++] = found;
+                        *optimizers = grown(*optimizers, count, sizeof **optimizers);
+                        (*optimizers)[count++] = found;
                 }
         }
         return count;
@@ -164,11 +192,11 @@ static int add_run(struct family *family, struct family_run *run, int64_t memory
         return RV_OK;
 }
 
-static int add_model(struct family *family, const struct request *request, int model, int64_t memory_bytes,
-                     struct rv_error_info *err)
+static int add_model(struct family *family, const struct request *request, int model, bool half,
+                     int64_t memory_bytes, struct rv_error_info *err)
 {
         const struct gpt *gpt = &request->gpts[model];
-        int optimizer_count = find_optimizers(family, request, model);
+        int optimizer_count = find_optimizers(family, request, model, half);
         int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
         for (int i = 0; i < seq_lens; i++) {
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
@@ -178,11 +206,11 @@ static int add_model(struct family *family, const struct request *request, int m
                                                   .seq_len = request->seq_lens.count
                                                                      ? request->seq_lens.values[i]
                                                                      : gpt->n_positions,
-                                                  .element_bytes = ELEMENT_BYTES},
+                                                  .element_bytes = element_bytes_of(half)},
                                          .micro_batches = 1,
                                          .slots = 1,
                                          .gradient_buffers = 1},
-                                .optimizers = family->optimizers[model],
+                                .optimizers = family->optimizers[model][half],
                                 .optimizer_count = optimizer_count,
                                 .every_optimizer = i == 0 && j == 0 && optimizer_count > 0,
                         };
@@ -194,25 +222,125 @@ static int add_model(struct family *family, const struct request *request, int m
         return RV_OK;
 }
 
+/* ---- the offloaded optimizer ---- */
+
+/* A remainder that lacks a hundredth of a full update at most lies between points that are measured. */
+static void add_update(struct family_phase *phase, int64_t parameters)
+{
+        for (int i = 0; i < phase->update_count; i++)
+                if (parameters <= phase->updates[i] &&
+                    parameters > phase->updates[i] - phase->updates[i] / 100)
+                        return;
+        phase->updates = grown(phase->updates, phase->update_count, sizeof *phase->updates);
+        phase->updates[phase->update_count++] = parameters;
+}
+
+/* The updates of all stages that the model is split into, and two smaller ones. Returns the largest. */
+static int64_t find_updates(struct family_phase *phase, const struct request *request)
+{
+        const struct gpt *gpt = &phase->gpt;
+        const struct request_list splits = splits_of(request, gpt);
+        const struct plan plan = {.offload = true, .bucket_parameters = request->bucket_parameters};
+        int64_t largest = 0;
+        for (int i = 0; i < splits.count; i++) {
+                for (int index = 0; index < splits.values[i]; index++) {
+                        struct stage stage = partition_stage(gpt, splits.values[i], index);
+                        int64_t parameters = partition_parameters(gpt, &stage);
+                        int64_t update = core_update_parameters(&plan, parameters);
+                        add_update(phase, update);
+                        if (parameters % update)
+                                add_update(phase, parameters % update);
+                        largest = update > largest ? update : largest;
+                }
+        }
+        for (int64_t part = 4; part <= 16; part *= 4)
+                if (largest >= part)
+                        add_update(phase, largest / part);
+        return largest;
+}
+
+/* Of a model like this one with so many blocks. */
+static int64_t stage_parameters(const struct gpt *gpt, int blocks)
+{
+        struct gpt cut = *gpt;
+        cut.n_layer = blocks;
+        struct stage stage = partition_stage(&cut, 1, 0);
+        return partition_parameters(&cut, &stage);
+}
+
+/* Gives the phase's stage the fewest blocks that have so many parameters. Returns its bytes. */
+static int64_t size_phase(struct family_phase *phase, int64_t parameters)
+{
+        struct memory_bytes bytes;
+        const int64_t one = stage_parameters(&phase->gpt, 1), block = stage_parameters(&phase->gpt, 2) - one;
+        int64_t more = parameters > one ? (parameters - one + block - 1) / block : 0;
+        phase->gpt.n_layer = (int)(1 + more);
+        phase->stage = partition_stage(&phase->gpt, 1, 0);
+        memory_stage(&phase->gpt, &phase->stage, &phase->plan, &bytes);
+        return memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
+}
+
+static int add_phase(struct family *family, const struct request *request, int model, int64_t memory_bytes,
+                     struct rv_error_info *err)
+{
+        const int64_t cold = 8000000; /* 128 MB, which is more than most caches hold */
+        struct family_phase *phase = &family->phases[family->phase_count++];
+        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        phase->gpt = request->gpts[model];
+        phase->plan = (struct memory_plan){.work = {1, 1, element_bytes_of(true), false},
+                                           .micro_batches = 1,
+                                           .offload = true,
+                                           .update_parameters = find_updates(phase, request),
+                                           .update_buffers = PLAN_UPDATE_BUFFERS};
+        const int64_t least = PLAN_UPDATE_BUFFERS * phase->plan.update_parameters;
+        int64_t needed = size_phase(phase, 2 * least > cold ? 2 * least : cold);
+        if (needed > memory_bytes) /* a buffer's next update is not one that is still on its way back */
+                needed = size_phase(phase, least);
+        if (needed <= memory_bytes)
+                return RV_OK;
+        return rv_fail(err, RV_EPLAN,
+                       "the offloaded optimizer of %s needs %s to be measured, and a rank may use %s here; a "
+                       "smaller --bucket-params needs less",
+                       phase->gpt.name, report_bytes(needs, (double)needed),
+                       report_bytes(has, (double)memory_bytes));
+}
+
+static int add_all(struct family *family, const struct request *request, int64_t memory_bytes,
+                   struct rv_error_info *err)
+{
+        int rc = RV_OK;
+        for (int half = 0; half < 2; half++) {
+                for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
+                        if (request->precisions[half])
+                                rc = add_model(family, request, model, half, memory_bytes, err);
+                if (request->precisions[half])
+                        add_sizes_between(family, half);
+        }
+        add_reduction(family, 8, false); /* scalars, in either precision */
+        add_reduction(family, 64, false);
+        for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
+                if (request->offload)
+                        rc = add_phase(family, request, model, memory_bytes, err);
+        return rc;
+}
+
 int family_init(struct family *family, const struct request *request, int64_t memory_bytes,
                 struct rv_error_info *err)
 {
         memset(family, 0, sizeof *family);
-        for (int model = 0; model < request->gpt_count; model++) {
-                int rc = add_model(family, request, model, memory_bytes, err);
-                if (rc != RV_OK) {
-                        family_free(family);
-                        return rc;
-                }
-        }
-        add_usual_reductions(family);
-        return RV_OK;
+        int rc = add_all(family, request, memory_bytes, err);
+        if (rc != RV_OK)
+                family_free(family);
+        return rc;
 }
 
 void family_free(struct family *family)
 {
         for (int model = 0; model < REQUEST_MODELS; model++)
-                free(family->optimizers[model]);
+                for (int half = 0; half < 2; half++)
+                        free(family->optimizers[model][half]);
+        for (int i = 0; i < family->phase_count; i++)
+                free(family->phases[i].updates);
         free(family->kernels);
         free(family->reductions);
         free(family->runs);

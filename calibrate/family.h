@@ -11,6 +11,7 @@
 
 /* The optimizer of one stage: its norm, and the sizes of its updates. */
 struct family_optimizer {
+        int64_t parameters; /* of the stage: in half, looked through for overflow, and cleared after one */
         struct kernel norm;
         int64_t updates[2]; /* a full bucket, and the remainder if there is one */
         int update_count;
@@ -26,14 +27,32 @@ struct family_run {
         bool every_optimizer; /* this run is the one that must cover all of them */
 };
 
+/* The offloaded optimizer of a model's stages. It is run on a stage of that model with as many blocks as
+ * leave no update in the caches of the one before, and without activations. */
+struct family_phase {
+        struct gpt gpt;
+        struct stage stage;
+        struct memory_plan plan;
+        int64_t *updates; /* parameters of one: of all stages that the model is split into, and smaller ones
+                             for the line */
+        int update_count;
+};
+
+struct family_reduction {
+        int64_t bytes;
+        bool half;
+};
+
 struct family {
         struct family_run *runs;
         int run_count;
         struct kernel *kernels; /* all that the family's plans launch, each shape once */
         int kernel_count;
-        struct family_optimizer *optimizers[REQUEST_MODELS];
-        int64_t *reductions; /* bytes of all-reduces: scalars, shared embeddings, chunks of gradients, and
-                                between */
+        struct family_optimizer *optimizers[REQUEST_MODELS][2]; /* [model][half] */
+        struct family_phase phases[REQUEST_MODELS];
+        int phase_count;
+        struct family_reduction *reductions; /* all-reduces: scalars, shared embeddings, chunks of gradients,
+                                                and between */
         int reduction_count;
 };
 

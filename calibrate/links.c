@@ -20,34 +20,57 @@ static int next_token(struct net *net, struct bench *bench)
         }
 }
 
-int links_copies(struct net *net, int threads, int repetitions, struct samples *samples,
+/* Both ends of copies, and how far they were used: a copy goes on where the last one ended, because in a run
+ * neither end is in a cache that holds the last one's. */
+enum { COPY_MEMORY = 64 << 20 };
+struct copy_ends {
+        struct device *device;
+        char *host, *there;
+        int64_t used;
+};
+
+static void copy(struct copy_ends *ends, struct net *net, enum profile_line line, int64_t bytes,
+                 struct samples *samples)
+{
+        struct device *device = ends->device;
+        int64_t at = ends->used + bytes <= COPY_MEMORY ? ends->used : 0;
+        ends->used = at + bytes;
+        double start = device_seconds();
+        if (line == LINE_COPY) {
+                device->ops->copy(device, DEVICE_HOST_TO_DEVICE, ends->there + at, ends->host + at, bytes);
+                device->ops->record(device, DEVICE_HOST_TO_DEVICE, TOKEN_COPY);
+        } else {
+                device->ops->copy(device, DEVICE_DEVICE_TO_HOST, ends->host + at, ends->there + at, bytes);
+                device->ops->record(device, DEVICE_DEVICE_TO_HOST, TOKEN_COPY);
+        }
+        bench_poll_until(device, net, TOKEN_COPY);
+        if (samples)
+                samples_add_line(samples, line, bytes, device_seconds() - start);
+}
+
+int links_copies(struct net *net, const struct request *request, int repetitions, struct samples *samples,
                  struct rv_error_info *err)
 {
         const int64_t least = 4096, most = 16 << 20;
-        struct device *device = device_cpu_open(threads, err);
+        struct device *device = bench_device(request, err);
         if (!device)
                 return RV_ESYSTEM;
-        char *host = malloc((size_t)most),
-             *there = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, most);
+        struct copy_ends ends = {
+                .device = device,
+                .host = device->ops->alloc(device, MEMORY_HOST, MEMORY_WORKSPACE, COPY_MEMORY),
+                .there = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, COPY_MEMORY)};
         int rc = RV_OK;
-        if (!host || !there) {
-                rc = rv_fail(err, RV_ESYSTEM, "no memory to copy %lld MiB", (long long)(most >> 20));
-                goto out;
-        }
-        memset(host, 1, (size_t)most);
-        for (int i = -1; i < repetitions; i++) { /* the first one warms up */
+        if (!ends.host || !ends.there)
+                rc = rv_fail(err, RV_ESYSTEM, "no memory to copy between two parts of %d MiB",
+                             COPY_MEMORY >> 20);
+        for (int i = -1; i < repetitions && rc == RV_OK; i++) { /* the first one warms up */
+                struct samples *kept = i >= 0 ? samples : NULL;
                 for (int64_t bytes = least; bytes <= most; bytes *= 4) {
-                        double start = device_seconds();
-                        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, there, host, bytes);
-                        device->ops->record(device, DEVICE_HOST_TO_DEVICE, TOKEN_COPY);
-                        bench_poll_until(device, net, TOKEN_COPY);
-                        if (i >= 0)
-                                samples_add_line(samples, LINE_COPY, bytes, device_seconds() - start);
+                        copy(&ends, net, LINE_COPY, bytes, kept);
+                        copy(&ends, net, LINE_COPY_BACK, bytes, kept);
                 }
         }
-out:
         device->ops->close(device);
-        free(host);
         return rc;
 }
 
@@ -140,35 +163,38 @@ int links_messages(struct net *net, struct bench *bench, int repetitions, struct
         return RV_OK;
 }
 
-static void allreduce(struct net *net, float *buffer, int64_t bytes, struct samples *samples)
+static void allreduce(struct net *net, void *buffer, const struct family_reduction *reduction,
+                      struct samples *samples)
 {
+        const bool half = reduction->half;
         float small[2] = {0};
         /* Ends the wake of the one before, and brings the ranks closer together than a barrier does. */
         net->ops->iallreduce(net, small, 2, NET_FLOAT, NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         double start = device_seconds();
-        net->ops->iallreduce(net, buffer, bytes / (int64_t)sizeof *buffer, NET_FLOAT, NET_WORLD,
-                             TOKEN_REDUCE);
+        net->ops->iallreduce(net, buffer, reduction->bytes / (half ? 2 : 4), half ? NET_HALF : NET_FLOAT,
+                             NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
-                samples_add_line(samples, LINE_ALLREDUCE, bytes, device_seconds() - start);
+                samples_add_line(samples, half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE, reduction->bytes,
+                                 device_seconds() - start);
 }
 
-int links_allreduces(struct net *net, const int64_t *bytes, int count, int repetitions,
+int links_allreduces(struct net *net, const struct family_reduction *reductions, int count, int repetitions,
                      struct samples *samples, struct rv_error_info *err)
 {
-        int64_t largest = 0;
+        int largest = 0;
         for (int i = 0; i < count; i++)
-                if (bytes[i] > largest)
-                        largest = bytes[i];
-        float *buffer = calloc(1, (size_t)largest);
+                if (reductions[i].bytes > reductions[largest].bytes)
+                        largest = i;
+        void *buffer = calloc(1, (size_t)reductions[largest].bytes);
         if (!buffer)
                 return rv_fail(err, RV_ESYSTEM, "no memory for an all-reduce of %lld bytes",
-                               (long long)largest);
-        allreduce(net, buffer, largest, NULL); /* warms up */
+                               (long long)reductions[largest].bytes);
+        allreduce(net, buffer, &reductions[largest], NULL); /* warms up */
         for (int i = 0; i < repetitions; i++)
                 for (int j = 0; j < count; j++)
-                        allreduce(net, buffer, bytes[j], samples);
+                        allreduce(net, buffer, &reductions[j], samples);
         free(buffer);
         return RV_OK;
 }

@@ -5,8 +5,8 @@
 
 #include "calibrate/bench.h"
 
-/* Copies from host to device, 4 KiB to 16 MiB, `repetitions` of each, with nothing else going on. */
-int links_copies(struct net *net, int threads, int repetitions, struct samples *samples,
+/* Copies from host to device and back, 4 KiB to 16 MiB, `repetitions` of each, with nothing else going on. */
+int links_copies(struct net *net, const struct request *request, int repetitions, struct samples *samples,
                  struct rv_error_info *err);
 
 /* Messages between ranks 0 and 1, 4 KiB to 8 MiB, one way, each rank sending in turn: the sender's `bench`
@@ -15,8 +15,8 @@ int links_copies(struct net *net, int threads, int repetitions, struct samples *
 int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
                    struct rv_error_info *err);
 
-/* All-reduces over all ranks, `repetitions` of each of the `count` sizes, with nothing else going on. */
-int links_allreduces(struct net *net, const int64_t *bytes, int count, int repetitions,
+/* All-reduces over all ranks, `repetitions` of each of the `count`, with nothing else going on. */
+int links_allreduces(struct net *net, const struct family_reduction *reductions, int count, int repetitions,
                      struct samples *samples, struct rv_error_info *err);
 
 /* Sleeps, waking only now and then to look, until rank 0 calls links_wake. */

@@ -6,6 +6,7 @@
 #include "calibrate/launch.h"
 #include "calibrate/links.h"
 #include "calibrate/machine.h"
+#include "calibrate/phase.h"
 #include "calibrate/request.h"
 #include "calibrate/samples.h"
 #include "models/file.h"
@@ -22,11 +23,11 @@ enum { MOST_LOADS = 2, MOST_PASSES = 40 };
 
 /* How long and how often. */
 struct effort {
-        double seconds;       /* for all rounds together, if they can be had for that */
+        double seconds;       /* a precision, for all rounds together, if they can be had for that */
         double visit_seconds; /* that a run is repeated for in one visit */
-        int least_rounds, most_rounds, repetitions;
+        int least_rounds, most_rounds, repetitions, phases;
 };
-static const struct effort QUICK = {22, 0.15, 2, 4, 4}, THOROUGH = {70, 0.3, 3, 12, 6};
+static const struct effort QUICK = {22, 0.15, 2, 4, 4, 1}, THOROUGH = {70, 0.3, 3, 12, 6, 2};
 
 struct session {
         struct net *net;
@@ -100,7 +101,7 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
 {
         const struct family_run *run = &s->family.runs[index];
         struct rv_error_info err = {0};
-        struct bench *bench = bench_open(run, s->request.threads, &err);
+        struct bench *bench = bench_open(run, &s->request, &err);
         if (!bench)
                 give_up(s, &err);
         if (samples->ranks > 1)
@@ -116,6 +117,21 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
         step_done(s);
 }
 
+/* As many phases of each size on every rank: they meet in each. */
+static void visit_phase(struct session *s, const struct family_phase *family_phase, struct samples *samples)
+{
+        struct rv_error_info err = {0};
+        struct phase *phase = phase_open(family_phase, &s->request, &err);
+        if (!phase)
+                give_up(s, &err);
+        for (int turn = -1; turn < s->effort->phases; turn++) /* the first one warms up */
+                for (int i = 0; i < family_phase->update_count; i++)
+                        phase_run(phase, s->net, samples->ranks, family_phase->updates[i],
+                                  turn < 0 ? NULL : samples);
+        phase_close(phase);
+        step_done(s);
+}
+
 static void visit_runs(struct session *s, int round, struct samples *samples)
 {
         struct links_receive receive = {0};
@@ -123,6 +139,8 @@ static void visit_runs(struct session *s, int round, struct samples *samples)
                 links_post_receive(s->net, &receive);
         for (int i = 0; i < s->family.run_count; i++)
                 visit_run(s, round, i, samples);
+        for (int i = 0; i < s->family.phase_count; i++)
+                visit_phase(s, &s->family.phases[i], samples);
         if (samples->ranks > 1)
                 links_take_receive(s->net, &receive);
 }
@@ -132,7 +150,7 @@ static void visit_messages(struct session *s, struct samples *samples)
 {
         struct rv_error_info err = {0};
         const struct family_run *run = &s->family.runs[s->family.run_count / 2];
-        struct bench *bench = bench_open(run, s->request.threads, &err);
+        struct bench *bench = bench_open(run, &s->request, &err);
         if (!bench || links_messages(s->net, bench, s->effort->repetitions, samples, &err) != RV_OK)
                 give_up(s, &err);
         bench_close(bench);
@@ -143,8 +161,8 @@ static void visit_links(struct session *s, struct samples *samples)
 {
         struct rv_error_info err = {0};
         int repetitions = s->effort->repetitions;
-        if (bench_peak(s->request.threads, s->net, 2, samples, &err) != RV_OK ||
-            links_copies(s->net, s->request.threads, repetitions, samples, &err) != RV_OK)
+        if (bench_peak(&s->request, s->net, 2, samples, &err) != RV_OK ||
+            links_copies(s->net, &s->request, repetitions, samples, &err) != RV_OK)
                 give_up(s, &err);
         step_done(s);
         if (samples->ranks == 1)
@@ -176,8 +194,10 @@ static void visit_load(struct session *s, int round, struct samples *samples)
 static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
+        const bool *precisions = s->request.precisions;
+        double seconds = effort->seconds * (precisions[false] + precisions[true]);
         double each = (device_seconds() - s->began) / done;
-        int rounds = (int)fmin(floor(effort->seconds / each), effort->most_rounds);
+        int rounds = (int)fmin(floor(seconds / each), effort->most_rounds);
         if (rounds < effort->least_rounds)
                 rounds = effort->least_rounds;
         if (rounds < done)
@@ -220,6 +240,7 @@ static struct profile make_profile(struct session *s)
         struct profile profile = {.device = "cpu",
                                   .measured = true,
                                   .device_memory_bytes = s->memory_bytes / s->net->ranks,
+                                  .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
                                   .machine = machine_describe(s->request.threads),
                                   .load_count = s->load_count};
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
@@ -258,9 +279,11 @@ static void print_line(const char *name, const struct line_fit *fit)
         char text[REPORT_TEXT];
         if (!fit->present)
                 return;
-        report_seconds(text, fit->latency_seconds);
-        printf("  %-23s %7d %8.1f %% %8.1f %%  %s + bytes / %.2f GB/s\n", name, fit->points,
-               100 * fit->median_error, 100 * fit->worst_error, text, 1e-9 / fit->seconds_per_byte);
+        printf("  %-23s %7d %8.1f %% %8.1f %%  %s", name, fit->points, 100 * fit->median_error,
+               100 * fit->worst_error, report_seconds(text, fit->latency_seconds));
+        if (fit->seconds_per_byte > 0)
+                printf(" + bytes / %.2f GB/s", 1e-9 / fit->seconds_per_byte);
+        printf("\n");
 }
 
 /* Whether the whole is the sum of its parts: a run's forward and backward as the profile prices them, kernel
@@ -303,6 +326,8 @@ static void print_closure(struct session *s, const struct profile *profile, int 
 static void print_profile(struct session *s, const struct profile *profile)
 {
         char text[REPORT_TEXT];
+        if (profile->host_link_bytes_per_second > 0)
+                printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
                 print_kernels(load);

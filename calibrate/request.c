@@ -19,24 +19,38 @@ enum key {
         KEY_SEQ_LEN,
         KEY_PP,
         KEY_BUCKET_PARAMS,
+        KEY_PRECISION,
+        KEY_OFFLOAD,
+        KEY_HOST_LINK,
         KEY_THREADS
 };
 
 static const struct argp_option argp_options[] = {
         {"out", KEY_OUT, "PROFILE", 0, "Write the profile (JSON) to this file (required)", 1},
-        {"quick", KEY_QUICK, 0, 0, "Fewer repetitions: under half a minute instead of about one and a half",
-         1},
+        {"quick", KEY_QUICK, 0, 0,
+         "Fewer repetitions: under half a minute a precision instead of about one and a half", 1},
         {"ranks", KEY_RANKS, "N", 0,
          "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
         {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
         {"threads", KEY_THREADS, "T", 0, "BLAS threads of each rank (default 1)", 1},
+        {"host-link", KEY_HOST_LINK, "RATE", 0,
+         "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
+         "as long as they take); train with the same",
+         1},
         {0, 0, 0, 0, "The plan family, whose kernels are measured; all others are then fitted:", 2},
         {"model", KEY_MODEL, "MODEL,...", 0, "Presets or config.json files (default demo)", 2},
         {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,...", 0, "Sequences of a micro-batch (default 1,2,4,8)",
          2},
         {"seq-len", KEY_SEQ_LEN, "S,...", 0, "Tokens of a sequence (default: each model's n_positions)", 2},
         {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
-        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0, "Parameters of one optimizer update (default 16000000)",
+        {"precision", KEY_PRECISION, "NAME,...", 0, "fp32, mixed or both (default fp32)", 2},
+        {"offload", KEY_OFFLOAD, 0, 0,
+         "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
+         "write backs that run at the same time (needs mixed in --precision)",
+         2},
+        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
+         "Parameters of one optimizer update; offloaded, a third of them (default 16000000, or all of a "
+         "stage that has fewer)",
          2},
         {0},
 };
@@ -74,6 +88,20 @@ static int parse_list(const char *option, const char *text, struct request_list 
         return RV_OK;
 }
 
+static int parse_precisions(const char *text, struct request *request, struct rv_error_info *err)
+{
+        char word[32];
+        request->precisions[false] = request->precisions[true] = false;
+        while (text) {
+                text = next_word(text, word, sizeof word);
+                bool mixed = strcmp(word, "mixed") == 0;
+                if (!mixed && strcmp(word, "fp32") != 0)
+                        return rv_fail(err, RV_EINPUT, "--precision: '%s' is neither fp32 nor mixed", word);
+                request->precisions[mixed] = true;
+        }
+        return RV_OK;
+}
+
 static int parse_option(struct words *words, int key, const char *text, struct rv_error_info *err)
 {
         struct request *request = words->request;
@@ -100,6 +128,13 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         case KEY_BUCKET_PARAMS:
                 return options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40,
                                          &request->bucket_parameters, err);
+        case KEY_PRECISION:
+                return parse_precisions(text, request, err);
+        case KEY_OFFLOAD:
+                request->offload = true;
+                return RV_OK;
+        case KEY_HOST_LINK:
+                return options_parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
         default:
                 return options_parse_count("--threads", text, 1, 4096, &request->threads, err);
         }
@@ -123,7 +158,10 @@ static const struct argp argp = {
                "  ranvier calibrate --ranks 2 --quick --out here.json\n"
                "For other plans, and with more repetitions:\n"
                "  ranvier calibrate --ranks 2 --model demo,my-model.json \\\n"
-               "      --micro-batch-size 4 --pp 1,2 --out here.json\n\n"
+               "      --micro-batch-size 4 --pp 1,2 --out here.json\n"
+               "For both precisions, and an optimizer in host memory behind a link of 2 GB/s:\n"
+               "  ranvier calibrate --ranks 2 --quick --precision fp32,mixed --offload \\\n"
+               "      --host-link 2GB/s --out here.json\n\n"
                "It starts its ranks with mpirun, and needs the machine for itself.",
 };
 
@@ -169,6 +207,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                     .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                     .threads = 1,
                                     .ranks = ranks,
+                                    .precisions = {true, false},
                                     .bucket_parameters = 16000000};
         struct words words = {.request = request, .err = err};
         int rc = options_parse(&argp, argc, argv, &words, quiet, err);
@@ -176,6 +215,10 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
+        if (request->offload && !request->precisions[true])
+                return rv_fail(err, RV_EINPUT,
+                               "--offload needs mixed in --precision (such as --precision fp32,mixed): in "
+                               "fp32 nothing is offloaded");
         if (!ranks)
                 request->ranks = words.ranks ? words.ranks : 1;
         else if (words.ranks && words.ranks != ranks)

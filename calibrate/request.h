@@ -19,7 +19,10 @@ struct request {
         struct request_list micro_batch_sizes;
         struct request_list seq_lens; /* none: each model's n_positions */
         struct request_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
+        bool precisions[2];           /* [half]: fp32, mixed */
+        bool offload;                 /* the offloaded optimizer phase too */
         int64_t bucket_parameters;
+        double host_link_bytes_per_second; /* that copies are paced to; 0: they are not */
         int threads;
         int ranks;
         bool quick;

@@ -134,14 +134,21 @@ static int by_bytes(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
+/* Operations of an optimizer phase add up to the phase, as kernels do to an operation. */
+static double line_seconds(enum profile_line line, struct series *seconds)
+{
+        bool adds_up = line == LINE_FETCH || line == LINE_OFFLOADED_UPDATE || line == LINE_WRITE_BACK;
+        return adds_up ? trimmed_mean(seconds) : series_quantile(seconds, 0.5);
+}
+
 /* Points and fit; the caller owns the points. */
-static struct profile_curve curve_of(struct line_set *set)
+static struct profile_curve curve_of(enum profile_line line, struct line_set *set)
 {
         struct profile_curve curve = {.count = set->count};
         curve.points = resized(NULL, (size_t)set->count + 1, sizeof *curve.points);
         for (int i = 0; i < set->count; i++)
-                curve.points[i] = (struct line_point){set->lines[i].bytes,
-                                                      series_quantile(&set->lines[i].seconds, 0.5)};
+                curve.points[i] =
+                        (struct line_point){set->lines[i].bytes, line_seconds(line, &set->lines[i].seconds)};
         qsort(curve.points, (size_t)curve.count, sizeof *curve.points, by_bytes);
         curve.fit = fit_line(curve.points, curve.count);
         return curve;
@@ -169,6 +176,6 @@ struct profile_load samples_load(struct samples *samples)
                         load.fits[half][kind] =
                                 fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, half);
         for (int line = 0; line < PROFILE_LINES; line++)
-                load.lines[line] = curve_of(&samples->lines[line]);
+                load.lines[line] = curve_of((enum profile_line)line, &samples->lines[line]);
         return load;
 }

@@ -49,8 +49,8 @@ void samples_free(struct samples *samples);
  * but for messages, which the first one keeps. */
 void samples_gather(struct samples *samples, struct net *net);
 
-/* Trimmed means (kernels) and medians (links) as a load of a profile, with fits; its arrays belong to the
- * load. */
+/* Trimmed means (kernels, operations of optimizer phases) and medians (links) as a load of a profile, with
+ * fits; its arrays belong to the load. */
 struct profile_load samples_load(struct samples *samples);
 
 #endif

@@ -22,7 +22,8 @@ BEGIN {
         may["runtime"] = "models runtime/sched runtime/engine runtime/device runtime/net runtime/data" \
                 " runtime/checkpoint runtime/nn runtime/optim runtime"
         may["sim"] = "models runtime/sched runtime/engine calibrate/profile.h sim"
-        may["calibrate"] = "models runtime/engine runtime/device runtime/net runtime/data runtime/nn runtime/optim calibrate"
+        may["calibrate"] = "models runtime/sched runtime/engine runtime/device runtime/net runtime/data runtime/nn" \
+                " runtime/optim calibrate"
         may["plots"] = "models runtime/sched runtime/engine plots"
 }
 {

@@ -8,42 +8,50 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..28"
+echo "1..35"
 
 report() { # status, sentence
         count=$((count + 1))
         if [ "$1" -eq 0 ]; then echo "ok $count - $2"; else echo "not ok $count - $2"; fi
 }
 
-# Checks a profile's kernels against the shapes of one block, embedding, head and optimizer of "tiny".
+# Checks a profile's kernels against the shapes of one block, embedding, head and optimizer of "tiny" with so many
+# layers, in the precisions given (half: 0, 1, both); and its lines.
 cat > "$folder/check.py" <<'PYTHON'
 import json, sys
-path, ranks = sys.argv[1], [int(r) for r in sys.argv[2].split(",")]
+path, ranks, layers = sys.argv[1], [int(r) for r in sys.argv[2].split(",")], int(sys.argv[3])
+precisions, offload = [int(h) for h in sys.argv[4].split(",")], len(sys.argv) > 5
 profile = json.load(open(path))
 assert profile["kind"] == "profile" and profile["measured"] is True and profile["peak_flops_per_second"] > 1e8
 assert [load["ranks"] for load in profile["loads"]] == ranks, "loads"
-assert "cpu" in profile["machine"] and "date" in profile["machine"]
-C, V, T, heads, layers, B = 32, 256, 64, 4, 4, 2
+assert "cpu" in profile["machine"] and "date" in profile["machine"] and "element_bytes" not in profile
+C, V, T, heads, B = 32, 256, 64, 4, 2
 N, hs = B * T, C // heads
 block = 12 * C * C + 13 * C
 whole = V * C + T * C + layers * block + 2 * C
+first, last = V * C + T * C + layers // 2 * block, layers // 2 * block + 2 * C + V * C
 def product(m, n, k, batch=1, a=False, b=False, add=False):
     return ("matmul", m, n, k, batch, a, b, add)
 def other(kind, m, n=0, batch=1, add=False):
     return (kind, m, n, 0, batch, False, False, add)
-wanted = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
-wanted += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
-wanted += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
-wanted += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
-wanted += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
+def in_precision(kernels, half):
+    return {(kernel[0] + half * "_half",) + kernel[1:] for kernel in kernels}
+passes = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
+passes += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
+passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
+passes += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
+passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
            other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("bias", N, 3 * C),
            other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
            other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads),
            other("cross_entropy", N, V)]
-wanted += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
-first, last = V * C + T * C + 2 * block, 2 * block + 2 * C + V * C
-wanted += [other("squared_norm", m) for m in (whole, first, last - V * C)]
-wanted += [other("adamw", m) for m in (whole, first, last)]
+passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
+optimizer = [other("squared_norm", m) for m in (whole, first, last - V * C)]
+optimizer += [other("adamw", m) for m in (whole, first, last)]
+mixed = [other(kind, m) for m in (whole, first, last) for kind in ("overflow", "unscale", "clear")]
+wanted = {product(1024, 1024, 1024)}
+for half in precisions:
+    wanted |= in_precision(passes + optimizer + half * mixed, half)
 for load in profile["loads"]:
     points = {}
     for kind, entry in load["kernels"].items():
@@ -53,19 +61,38 @@ for load in profile["loads"]:
             assert key not in points, "twice"
             assert 0 < p["p10"] <= p["seconds"] <= p["p90"] and p["samples"] >= 2 * load["ranks"], (key, p)
             points[key] = p["seconds"]
-    missing = [kernel for kernel in wanted if kernel not in points]
+    missing, extra = wanted - set(points), set(points) - wanted
     assert not missing, missing
-    extra = set(points) - set(wanted) - {product(1024, 1024, 1024)}
     assert not extra, extra
     assert load["op_overhead_seconds"] > 0
-    lines = load["lines"]
-    assert set(lines) == {"copy"} | ({"message", "allreduce"} if load["ranks"] > 1 else set()), set(lines)
+    lines, several = load["lines"], load["ranks"] > 1
+    names = {"copy", "copy_back"} | (several and {"message", "allreduce"} or set())
+    names |= several and 1 in precisions and {"allreduce_half"} or set()
+    names |= offload and {"fetch", "offloaded_update", "write_back"} or set()
+    assert set(lines) == names, set(lines) ^ names
     for name, line in lines.items():
-        assert line["points"] and "fit" in line, name
-        assert all(p["seconds"] > 0 for p in line["points"]), name
-if ranks[-1] > 1:
-    sizes = {p["bytes"] for p in profile["loads"][-1]["lines"]["allreduce"]["points"]}
-    assert {8, 4 * V * C, 4 * whole, 4 * first, 4 * last} <= sizes, sizes
+        assert line["fit"]["points"] == len(line["points"]) >= 2, name
+        sizes = [p["bytes"] for p in line["points"]]
+        assert sizes == sorted(set(sizes)) and all(p["seconds"] > 0 for p in line["points"]), name
+    def sizes_of(name):
+        return {p["bytes"] for p in lines[name]["points"]}
+    for half in precisions if several else ():
+        line = ("allreduce", "allreduce_half")[half]
+        element = (4, 2)[half]
+        assert {element * m for m in (V * C, whole, first, last)} <= sizes_of(line), (line, sizes_of(line))
+    if several:
+        assert {8, 64} <= sizes_of("allreduce")
+    for name in ("fetch", "offloaded_update", "write_back") if offload else ():
+        thirds = {12 * -(-m // 3) for m in (whole, first, last)}
+        assert thirds <= sizes_of(name) and sum(size < min(thirds) for size in sizes_of(name)) >= 2, sizes_of(name)
+link = profile["host_link_bytes_per_second"]
+if offload:
+    # Nothing is carried faster than the link allows, by a hundredth of what clocks and threads are late.
+    for load in profile["loads"]:
+        for name in ("copy", "copy_back", "fetch", "write_back"):
+            for p in load["lines"][name]["points"]:
+                assert p["bytes"] < 60000 or p["seconds"] > 0.99 * p["bytes"] / link, (name, p)
+assert link == (2e8 if offload else 0)
 PYTHON
 
 for ranks in 1 2; do
@@ -73,13 +100,30 @@ for ranks in 1 2; do
         "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --out "$folder/p$ranks.json" \
                 > "$folder/out" 2> "$folder/err"
         report $? "a quick calibration of tiny on $ranks rank(s) succeeds"
-        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 2> "$folder/why"
+        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 2> "$folder/why"
         status=$?
         report $status "its profile has every kernel of the workload, and no other, as measured points"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
         grep -q "profile written to $folder/p$ranks.json" "$folder/out" && grep -q "adamw" "$folder/out"
         report $? "it ends with a table and says where the profile is"
 done
+
+# Both precisions and an offloaded optimizer, of a model of two layers, with copies over a slow link.
+cat > "$folder/two.json" <<'JSON'
+{"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 64}
+JSON
+"$ranvier" calibrate --ranks 2 --quick --model "$folder/two.json" --micro-batch-size 2 --precision mixed,fp32 --offload \
+        --host-link 200MB/s --out "$folder/mixed.json" > "$folder/out" 2> "$folder/err"
+status=$?
+report $status "so does one in both precisions, with an offloaded optimizer, over a slow link"
+[ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
+python3 "$folder/check.py" "$folder/mixed.json" 1,2 2 0,1 offload 2> "$folder/why"
+status=$?
+report $status "its profile has both precisions, and the lines of the offloaded phase at no more than the link's rate"
+[ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
+grep -q "copies paced to a link of 0.2 GB/s" "$folder/out" && grep -q "clear_half" "$folder/out" &&
+        grep -q "offloaded_update" "$folder/out"
+report $? "and its table says so"
 
 # What is wrong is found before mpirun starts ranks, which would add lines of its own.
 refuse() { # sentence of the test, what the message must say, arguments
@@ -108,6 +152,16 @@ refuse "a place that cannot be written is refused before anything is measured" "
         --model tiny --out "$folder/no/such/folder/x.json"
 refuse "a model too large to be measured is refused before there are ranks" "TiB to be measured with 2 blocks" --ranks 2 \
         --model gpt-100b --micro-batch-size 4096 --out "$folder/x.json"
+refuse "a precision that there is not is refused" "--precision: 'fp8' is neither fp32 nor mixed" --precision fp32,fp8 \
+        --out "$folder/x.json"
+refuse "offloading without mixed precision is refused" "--offload needs mixed in --precision" --offload \
+        --out "$folder/x.json"
+refuse "a link without a rate is refused" "--host-link: '2GB' is not a rate such as 10GB/s" --host-link 2GB \
+        --out "$folder/x.json"
+echo '{"n_layer": 10000, "n_embd": 2048, "n_head": 4, "vocab_size": 256, "n_positions": 32}' > "$folder/deep.json"
+refuse "an offloaded optimizer too large to be measured is refused before there are ranks" \
+        "a smaller --bucket-params needs less" --model "tiny,$folder/deep.json" --micro-batch-size 1 --precision mixed \
+        --offload --bucket-params 400000000000 --out "$folder/x.json"
 echo '{"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}' > "$folder/my.json"
 cp "$folder/my.json" "$folder/my-kept.json"
 refuse "a profile that would replace the model is refused" "--model and --out are the same file" \

@@ -1,6 +1,8 @@
-TESTS += test_profile test_fit
+TESTS += test_profile test_fit test_family
 $(BUILD)/tests/test_profile: $(call obj,tests/unit/test_profile.c) $(call lib,profile models)
 	$(TEST_LINK)
 $(BUILD)/tests/test_fit: $(call obj,tests/unit/test_fit.c) $(call lib,fit profile models)
 	$(TEST_LINK) $(GSL_LIBS)
+$(BUILD)/tests/test_family: $(call obj,tests/unit/test_family.c) $(call lib,calibrate engine core models)
+	$(TEST_LINK)
 SCRIPT_TESTS += tests/cli/calibrate.sh

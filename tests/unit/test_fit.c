@@ -85,6 +85,33 @@ static void other_kinds_do_not_enter_a_fit(void **state)
         assert_false(fit_kernels(points, SHAPES, KERNEL_ADAMW, false).present);
 }
 
+/* Half precision moves half of the bytes: the same coefficients come out of either, from points in one list.
+ */
+static void the_two_precisions_are_fitted_apart(void **state)
+{
+        (void)state;
+        struct kernel_point points[SHAPES];
+        make_products(points);
+        for (int i = 0; i < SHAPES; i += 2) {
+                struct kernel *kernel = &points[i].kernel;
+                kernel->half = 1;
+                points[i].seconds = 3 * OVERHEAD + PER_FLOP / 8 * kernel_flops(kernel) +
+                                    PER_BYTE * 2 *
+                                            (double)(kernel->m * kernel->k + kernel->k * kernel->n +
+                                                     kernel->m * kernel->n);
+        }
+        struct kernel_fit full = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
+        struct kernel_fit half = fit_kernels(points, SHAPES, KERNEL_MATMUL, true);
+        assert_int_equal(full.points, SHAPES / 2);
+        assert_int_equal(half.points, SHAPES / 2);
+        assert_close(full.overhead_seconds, OVERHEAD, 1e-6);
+        assert_close(full.seconds_per_flop, PER_FLOP, 1e-6);
+        assert_close(full.seconds_per_byte, PER_BYTE, 1e-6);
+        assert_close(half.overhead_seconds, 3 * OVERHEAD, 1e-6);
+        assert_close(half.seconds_per_flop, PER_FLOP / 8, 1e-6);
+        assert_close(half.seconds_per_byte, PER_BYTE, 1e-6);
+}
+
 /* seconds = bytes x slope - offset would want a negative latency. */
 static void a_coefficient_that_wants_to_be_negative_is_dropped(void **state)
 {
@@ -170,6 +197,7 @@ int main(void)
                 cmocka_unit_test(
                         noise_of_three_percent_and_outliers_of_a_factor_four_leave_coefficients_within_a_tenth),
                 cmocka_unit_test(other_kinds_do_not_enter_a_fit),
+                cmocka_unit_test(the_two_precisions_are_fitted_apart),
                 cmocka_unit_test(a_coefficient_that_wants_to_be_negative_is_dropped),
                 cmocka_unit_test(a_line_through_noise_and_an_outlier_is_found),
                 cmocka_unit_test(few_points_determine_few_coefficients),

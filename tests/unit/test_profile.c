@@ -1,6 +1,7 @@
 /* A profile survives the file, refuses what is wrong with it in a sentence, and prices kernels. */
 #include "calibrate/profile.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,6 +75,34 @@ static void a_sound_file_is_read(void **state)
         profile_free(&profile);
 }
 
+static void a_file_with_nothing_but_fits_in_half_precision_is_read(void **state)
+{
+        (void)state;
+        static const char text[] =
+                "{\"ranvier\": \"0.1.0\", \"kind\": \"profile\", \"device\": \"V100\", \"measured\": false,\n"
+                " \"source\": \"datasheet\", \"peak_flops_per_second\": 125e12, \"device_memory_bytes\": "
+                "16,\n"
+                " \"host_link_bytes_per_second\": 5e9, \"loads\": [{\"ranks\": 6, \"op_overhead_seconds\": "
+                "0,\n"
+                "  \"kernels\": {\"clear_half\": {\"fit\": {\"overhead_seconds\": 4e-6,\n"
+                "    \"seconds_per_flop\": 0, \"seconds_per_byte\": 1e-12}}}}]}";
+        struct profile profile;
+        struct rv_error_info err;
+        if (load_text(&profile, text, sizeof text - 1, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        const struct profile_load *load = &profile.loads[0];
+        assert_true(load->fits[true][KERNEL_CLEAR].present && !load->fits[false][KERNEL_CLEAR].present);
+        assert_true(profile.host_link_bytes_per_second == 5e9);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                assert_true(isnan(profile_line_seconds(load, (enum profile_line)line, 1000, false)));
+
+        struct kernel kernel = {.kind = KERNEL_CLEAR, .half = 1, .batch = 1, .m = 1000};
+        double seconds;
+        assert_int_equal(profile_kernel_seconds(&profile, load, &kernel, false, &seconds, NULL, &err), RV_OK);
+        assert_true(fabs(seconds - (4e-6 + 2e-9)) < 1e-15);
+        profile_free(&profile);
+}
+
 static struct kernel product(int64_t m, int64_t n, int64_t k)
 {
         return (struct kernel){.kind = KERNEL_MATMUL, .transpose_b = 1, .batch = 1, .m = m, .n = n, .k = k};
@@ -83,26 +112,32 @@ static void saving_and_loading_changes_nothing(void **state)
 {
         (void)state;
         struct rv_error_info err = {0};
-        struct kernel_point points[3] = {
+        enum { POINTS = 5 };
+        struct kernel half = product(8, 4, 2);
+        half.half = 1;
+        struct kernel_point points[POINTS] = {
                 {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11},
                 {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2},
                 {{.kind = KERNEL_LAYERNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 7, .n = 9},
                  1e-7,
                  1e-7,
                  2e-7,
-                 3}};
+                 3},
+                {half, 2.0 / 3, 0.2, 0.8, 12},
+                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4}};
         struct line_point lines[2] = {{1024, 1e-6}, {1 << 20, 1.0 / 7}};
         struct profile_load loads[2] = {
                 {.ranks = 1, .op_overhead_seconds = 1e-6, .points = points, .point_count = 2},
-                {.ranks = 4,
-                 .op_overhead_seconds = 2e-6,
-                 .points = points,
-                 .point_count = 3,
-                 .lines[LINE_MESSAGE] = {{1e-6, 1e-10, 2, 0.01, 0.02, true}, lines, 2}}};
+                {.ranks = 4, .op_overhead_seconds = 2e-6, .points = points, .point_count = POINTS}};
+        for (int line = 0; line < PROFILE_LINES; line++)
+                loads[1].lines[line] = (struct profile_curve){
+                        {1e-6 * (line + 1), 1e-10, 2, 0.01, 0.02, true}, lines, line == LINE_COPY ? 0 : 2};
         loads[1].fits[false][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
+        loads[1].fits[true][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 7, 1, 0.4, 0.5, true};
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
                                  .device_memory_bytes = 5,
+                                 .host_link_bytes_per_second = 1e9 / 3,
                                  .loads = loads,
                                  .load_count = 2};
         snprintf(before.device, sizeof before.device, "cpu");
@@ -122,21 +157,34 @@ static void saving_and_loading_changes_nothing(void **state)
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
         assert_int_equal(after.load_count, 2);
         assert_int_equal(after.loads[0].point_count, 2);
-        assert_int_equal(after.loads[1].point_count, 3);
-        for (int i = 0; i < 3; i++) {
+        assert_true(after.host_link_bytes_per_second == before.host_link_bytes_per_second);
+        assert_int_equal(after.loads[1].point_count, POINTS);
+        for (int i = 0; i < POINTS; i++) {
                 const struct kernel_point *found = &after.loads[1].points[i];
                 int j = 0;
-                while (j < 3 && !kernel_same(&points[j].kernel, &found->kernel))
+                while (j < POINTS && !kernel_same(&points[j].kernel, &found->kernel))
                         j++;
-                assert_true(j < 3);
+                assert_true(j < POINTS);
                 assert_true(found->seconds == points[j].seconds && found->p10 == points[j].p10 &&
                             found->p90 == points[j].p90 && found->samples == points[j].samples);
         }
-        assert_memory_equal(&after.loads[1].fits[false][KERNEL_ADAMW].seconds_per_byte,
-                            &loads[1].fits[false][KERNEL_ADAMW].seconds_per_byte, sizeof(double));
-        assert_false(after.loads[1].fits[false][KERNEL_MATMUL].present);
-        assert_true(after.loads[1].lines[LINE_MESSAGE].fit.present &&
-                    after.loads[1].lines[LINE_MESSAGE].points[1].seconds == 1.0 / 7);
+        for (int in_half = 0; in_half < 2; in_half++)
+                for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                        const struct kernel_fit *fit = &loads[1].fits[in_half][kind],
+                                                *found = &after.loads[1].fits[in_half][kind];
+                        assert_int_equal(found->present, fit->present);
+                        assert_true(found->seconds_per_byte == fit->seconds_per_byte);
+                }
+        for (int line = 0; line < PROFILE_LINES; line++) {
+                const struct profile_curve *curve = &loads[1].lines[line],
+                                           *found = &after.loads[1].lines[line];
+                assert_false(after.loads[0].lines[line].fit.present);
+                assert_true(found->fit.present && found->count == curve->count);
+                assert_true(found->fit.latency_seconds == curve->fit.latency_seconds);
+                for (int i = 0; i < curve->count; i++)
+                        assert_true(found->points[i].bytes == lines[i].bytes &&
+                                    found->points[i].seconds == lines[i].seconds);
+        }
         json_decref(before.sources);
         profile_free(&after);
 }
@@ -170,7 +218,16 @@ static const struct damage DAMAGES[] = {
         {"\"samples\": 9", "\"samples\": 0", "\"samples\" is 0"},
         {"\"latency_seconds\": 1e-6", "\"latency_seconds\": null", "loads[0].lines.copy.fit"},
         {"\"bytes\": 4096", "\"bytes\": 4096.5", "loads[0].lines.copy.points[0]"},
-        {"\"copy\": {", "\"copy\": 3, \"other\": {", "loads[0].lines.copy"},
+        {"\"copy\": {", "\"copy\": 3, \"message\": {", "loads[0].lines.copy"},
+        {"\"copy\": {", "\"cope\": {", "loads[0].lines.cope: there is no line of that name"},
+        {"{\"copy\": {", "3, \"other\": {\"copy\": {", "\"lines\" must be an object"},
+        {"\"copy\": {\"fit\"", "\"copy\": {\"fits\"", "loads[0].lines.copy: needs \"fit\""},
+        {"[{\"bytes\": 4096", "[{\"bytes\": 4096, \"seconds\": 1}, {\"bytes\": 4096",
+         "two points are of 4096 bytes"},
+        {"\"matmul\": {", "\"clear\": {", "its name is \"clear_half\""},
+        {"\"matmul\": {", "\"matmul_halves\": {", "loads[0].kernels.matmul_halves: there is no kernel"},
+        {"\"source\":", "\"host_link_bytes_per_second\": -1, \"source\":",
+         "\"host_link_bytes_per_second\" is -1"},
 };
 
 /* SOUND with the first `from` replaced; the caller frees it. */
@@ -279,6 +336,134 @@ static void a_measured_shape_costs_its_point_and_others_the_fit(void **state)
         profile_free(&profile);
 }
 
+/* The same product of fp16 tensors is another kernel, with a point and a fit of its own. */
+static void precisions_do_not_share_points_or_fits(void **state)
+{
+        (void)state;
+        struct profile profile;
+        struct rv_error_info err;
+        double seconds;
+        assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
+        struct kernel kernel = product(8, 4, 2);
+        kernel.half = 1;
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
+                RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "matmul_half"));
+        assert_non_null(strstr(err.sentence, "--precision"));
+        profile.loads[0].fits[true][KERNEL_MATMUL] =
+                (struct kernel_fit){.seconds_per_byte = 1e-9, .present = true};
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
+                RV_OK);
+        assert_true(fabs(seconds - 1e-9 * 2 * (8 * 2 + 2 * 4 + 8 * 4)) < 1e-20);
+        profile_free(&profile);
+}
+
+static void a_line_goes_through_its_points_and_beyond_them_as_fitted(void **state)
+{
+        (void)state;
+        static const struct {
+                int64_t bytes;
+                double points, fit;
+        } expected[] = {
+                {999, 1e-4 + 999e-8, 1e-4 + 999e-8}, /* below the first point */
+                {1000, 3e-4, 1.1e-4},
+                {1500, 5e-4, 1.15e-4}, /* half of the way from 3e-4 to 7e-4 */
+                {2000, 7e-4, 1.2e-4},
+                {7000, 10e-4, 1.7e-4},
+                {10000, 12e-4, 2e-4},
+                {10001, 1e-4 + 10001e-8, 1e-4 + 10001e-8},
+        };
+        char text[sizeof SOUND + 256];
+        const char *at = strstr(SOUND, "[{\"bytes\": 4096");
+        snprintf(text, sizeof text, "%.*s%s", (int)(at - SOUND), SOUND,
+                 "[{\"bytes\": 10000, \"seconds\": 12e-4}, {\"bytes\": 1000, \"seconds\": 3e-4},\n"
+                 " {\"bytes\": 2000, \"seconds\": 7e-4}, {\"bytes\": 7000, \"seconds\": 10e-4}]}}}]}");
+        char *fit = strstr(text, "\"latency_seconds\": 1e-6, \"seconds_per_byte\": 1e-10");
+        assert_non_null(fit);
+        memcpy(fit, "\"latency_seconds\": 1e-4, \"seconds_per_byte\": 1e-08",
+               strlen("\"latency_seconds\": 1e-4, \"seconds_per_byte\": 1e-08"));
+        struct profile profile;
+        struct rv_error_info err;
+        if (load_text(&profile, text, strlen(text), &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+                double by_points =
+                        profile_line_seconds(&profile.loads[0], LINE_COPY, expected[i].bytes, false);
+                double by_fit = profile_line_seconds(&profile.loads[0], LINE_COPY, expected[i].bytes, true);
+                if (fabs(by_points - expected[i].points) > 1e-12 || fabs(by_fit - expected[i].fit) > 1e-12)
+                        fail_msg("%lld bytes: %g by points, %g by the fit", (long long)expected[i].bytes,
+                                 by_points, by_fit);
+        }
+        profile_free(&profile);
+}
+
+static void a_line_that_is_missing_is_an_error_with_its_name_and_cure(void **state)
+{
+        (void)state;
+        static const struct {
+                enum profile_line line;
+                const char *cure;
+        } expected[] = {
+                {LINE_COPY_BACK, "\"ranvier calibrate\" measures it"},
+                {LINE_MESSAGE, "\"ranvier calibrate --ranks 2 (or more)\" measures it"},
+                {LINE_ALLREDUCE_HALF, "--precision fp32,mixed\" measures it"},
+                {LINE_FETCH, "--offload\" measures it"},
+                {LINE_WRITE_BACK, "--offload\" measures it"},
+        };
+        struct profile profile;
+        struct rv_error_info err;
+        char path[64];
+        temporary_path(path);
+        assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+                const enum profile_line line = expected[i].line;
+                assert_true(isnan(profile_line_seconds(&profile.loads[0], line, 4096, false)));
+                assert_int_equal(profile_no_line(&profile, &profile.loads[0], line, &err), RV_EINPUT);
+                assert_non_null(strstr(err.sentence, path));
+                assert_non_null(strstr(err.sentence, profile_line_name(line)));
+                assert_non_null(strstr(err.sentence, expected[i].cure));
+        }
+        profile.measured = false;
+        assert_int_equal(profile_no_line(&profile, &profile.loads[0], LINE_FETCH, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "add \"fetch\" with a \"fit\" to the \"lines\""));
+        profile_free(&profile);
+}
+
+/* Every kernel that the sizes of a GPT need is priced by what is written for a GPU: fp32 or half. */
+static void the_presets_price_every_kernel_of_their_precision(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *name;
+                bool half;
+        } presets[] = {{"a100-datasheet", false}, {"v100-datasheet", true}};
+        for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+                struct profile profile;
+                struct rv_error_info err = {0};
+                double seconds;
+                if (profile_load(&profile, presets[i].name, &err) != RV_OK)
+                        fail_msg("%s", err.sentence);
+                for (int kind = 0; kind < KERNEL_KINDS; kind++) {
+                        struct kernel kernel = {.kind = (enum kernel_kind)kind,
+                                                .half = presets[i].half,
+                                                .batch = 2,
+                                                .m = 512,
+                                                .n = 512,
+                                                .k = 512};
+                        if (!presets[i].half &&
+                            (kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR))
+                                continue;
+                        if (profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds,
+                                                   NULL, &err) != RV_OK)
+                                fail_msg("%s", err.sentence);
+                        assert_true(seconds > 0);
+                }
+                profile_free(&profile);
+        }
+}
+
 static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure(void **state)
 {
         (void)state;
@@ -311,6 +496,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_sound_file_is_read),
+                cmocka_unit_test(a_file_with_nothing_but_fits_in_half_precision_is_read),
                 cmocka_unit_test(saving_and_loading_changes_nothing),
                 cmocka_unit_test(each_wrong_value_is_refused_in_a_sentence_that_names_it),
                 cmocka_unit_test(every_truncation_is_refused),
@@ -318,6 +504,10 @@ int main(void)
                 cmocka_unit_test(a_profile_that_is_nowhere_is_an_error_that_says_how_to_get_one),
                 cmocka_unit_test(the_nearest_load_is_chosen_and_the_busier_of_two),
                 cmocka_unit_test(a_measured_shape_costs_its_point_and_others_the_fit),
+                cmocka_unit_test(precisions_do_not_share_points_or_fits),
+                cmocka_unit_test(a_line_goes_through_its_points_and_beyond_them_as_fitted),
+                cmocka_unit_test(a_line_that_is_missing_is_an_error_with_its_name_and_cure),
+                cmocka_unit_test(the_presets_price_every_kernel_of_their_precision),
                 cmocka_unit_test(a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,183 @@
+/* What calibrate measures covers what the plans of its family launch: found here by listing the kernels of
+ * every plan, stage by stage. */
+#include "calibrate/family.h"
+
+#include "runtime/sched/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const int64_t PLENTY = INT64_C(1) << 40, BUCKET = 5000;
+
+static struct request request_of(bool fp32, bool mixed, bool offload)
+{
+        struct request request = {.gpt_count = 1,
+                                  .micro_batch_sizes = {{1, 3}, 2},
+                                  .seq_lens = {{8, 16}, 2},
+                                  .stages = {{1, 2, 3}, 3},
+                                  .precisions = {fp32, mixed},
+                                  .offload = offload,
+                                  .bucket_parameters = BUCKET,
+                                  .ranks = 1};
+        request.gpts[0] = (struct gpt){.name = "small",
+                                       .n_layer = 4,
+                                       .n_embd = 16,
+                                       .n_head = 2,
+                                       .vocab_size = 96,
+                                       .n_positions = 16,
+                                       .tied = true};
+        return request;
+}
+
+static struct family family_of(const struct request *request)
+{
+        struct family family;
+        struct rv_error_info err = {0};
+        if (family_init(&family, request, PLENTY, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        return family;
+}
+
+static void check_covered(const struct family *family, const struct kernel *kernels, int count)
+{
+        for (int i = 0; i < count; i++) {
+                int j = 0;
+                while (j < family->kernel_count && !kernel_same(&family->kernels[j], &kernels[i]))
+                        j++;
+                if (j == family->kernel_count)
+                        fail_msg("no %s%s of batch %lld, m %lld, n %lld, k %lld",
+                                 kernel_name(kernels[i].kind), kernels[i].half ? " in half" : "",
+                                 (long long)kernels[i].batch, (long long)kernels[i].m,
+                                 (long long)kernels[i].n, (long long)kernels[i].k);
+        }
+}
+
+static void check_stage(const struct family *family, const struct gpt *gpt, const struct stage *stage,
+                        const struct work *work)
+{
+        enum { MOST = 256 };
+        struct kernel kernels[MOST];
+        const bool half = work_half(work);
+        const int64_t parameters = partition_parameters(gpt, stage);
+        int count = workload_forward(gpt, stage, work, false, kernels);
+        count += workload_backward(gpt, stage, work, kernels + count);
+        kernels[count++] = workload_norm(gpt, stage, half);
+        for (int64_t done = 0; done < parameters; done += BUCKET) {
+                int64_t left = parameters - done;
+                count += workload_update(left < BUCKET ? left : BUCKET, half, kernels + count);
+        }
+        if (half) {
+                kernels[count++] = workload_overflow(parameters);
+                kernels[count++] = workload_clear(parameters);
+        }
+        assert_true(count <= MOST);
+        check_covered(family, kernels, count);
+}
+
+/* Recomputation runs a block's forward again inside backward: shapes that the forward pass has already. */
+static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **state)
+{
+        (void)state;
+        const struct request request = request_of(true, true, false);
+        struct family family = family_of(&request);
+        const struct gpt *gpt = &request.gpts[0];
+        for (int plan = 0; plan < 3 * 2 * 2 * 2 * 2; plan++) {
+                const int stages = 1 + plan % 3;
+                const struct work work = {.micro_batch_size = plan / 3 % 2 ? 1 : 3,
+                                          .seq_len = plan / 6 % 2 ? 8 : 16,
+                                          .element_bytes = plan / 12 % 2 ? 2 : 4,
+                                          .recompute = plan / 24};
+                for (int index = 0; index < stages; index++) {
+                        struct stage stage = partition_stage(gpt, stages, index);
+                        check_stage(&family, gpt, &stage, &work);
+                }
+        }
+        family_free(&family);
+}
+
+static void what_is_not_asked_for_is_not_measured(void **state)
+{
+        (void)state;
+        for (int half = 0; half < 2; half++) {
+                const struct request request = request_of(!half, half, false);
+                struct family family = family_of(&request);
+                assert_true(family.run_count > 0 && family.phase_count == 0);
+                for (int i = 0; i < family.kernel_count; i++)
+                        assert_int_equal(family.kernels[i].half, half);
+                for (int i = 0; i < family.run_count; i++)
+                        assert_int_equal(work_half(&family.runs[i].plan.work), half);
+                /* Scalars are reduced in fp32 or double in either precision. */
+                for (int i = 0; i < family.reduction_count; i++)
+                        assert_true(family.reductions[i].half == half || family.reductions[i].bytes <= 64);
+                family_free(&family);
+        }
+}
+
+/* A remainder that is a hundredth less than a measured size, or nearer, is between points. */
+static bool phase_covers(const struct family_phase *phase, int64_t parameters)
+{
+        bool above = false, near = false;
+        for (int i = 0; i < phase->update_count; i++) {
+                above = above || phase->updates[i] >= parameters;
+                near = near || llabs(phase->updates[i] - parameters) * 100 <= parameters;
+        }
+        return above && near;
+}
+
+static void every_offloaded_update_lies_among_the_measured_ones(void **state)
+{
+        (void)state;
+        const struct request request = request_of(false, true, true);
+        struct family family = family_of(&request);
+        const struct plan plan = {.mixed = true, .offload = true, .bucket_parameters = BUCKET};
+        const struct family_phase *phase = &family.phases[0];
+        assert_int_equal(family.phase_count, 1);
+        for (int stages = 1; stages <= 3; stages++) {
+                for (int index = 0; index < stages; index++) {
+                        struct stage stage = partition_stage(&request.gpts[0], stages, index);
+                        int64_t parameters = partition_parameters(&request.gpts[0], &stage);
+                        int64_t update = core_update_parameters(&plan, parameters),
+                                left = parameters % update;
+                        assert_true(phase_covers(phase, update));
+                        assert_true(left == 0 || phase_covers(phase, left));
+                }
+        }
+        const int64_t largest = phase->plan.update_parameters;
+        for (int i = 0; i < phase->update_count; i++)
+                assert_true(phase->updates[i] > 0 && phase->updates[i] <= largest);
+        assert_true(phase_covers(phase, largest / 4) && phase_covers(phase, largest / 16)); /* for the line */
+        /* Three of them at once are three different parts of the stage. */
+        assert_true(partition_parameters(&phase->gpt, &phase->stage) >=
+                    PLAN_UPDATE_BUFFERS * phase->plan.update_parameters);
+        family_free(&family);
+}
+
+static void a_phase_that_does_not_fit_is_refused_with_the_cure(void **state)
+{
+        (void)state;
+        struct request request = request_of(false, true, true);
+        request.gpts[0].n_layer = 500;
+        request.stages = (struct request_list){{1}, 1};
+        request.bucket_parameters = INT64_C(1) << 40;
+        struct family family;
+        struct rv_error_info err = {0};
+        assert_int_equal(family_init(&family, &request, 1 << 20, &err), RV_EPLAN);
+        if (!strstr(err.sentence, "a smaller --bucket-params needs less"))
+                fail_msg("%s", err.sentence);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_kernel_of_every_plan_is_measured_recomputed_or_not),
+                cmocka_unit_test(what_is_not_asked_for_is_not_measured),
+                cmocka_unit_test(every_offloaded_update_lies_among_the_measured_ones),
+                cmocka_unit_test(a_phase_that_does_not_fit_is_refused_with_the_cure),
+        };
+        return cmocka_run_group_tests_name("family", tests, NULL, NULL);
+}

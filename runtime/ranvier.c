@@ -26,7 +26,8 @@ static const struct command commands[] = {
         {"compare", "ranvier-plot", "compare", "a predicted and a measured report side by side, with errors"},
         {"plot", "ranvier-plot", "plot", "figures from reports and traces"},
         {"sample", "ranvier-sample", NULL, "text from a trained model"},
-        {"sweep", NULL, NULL, NULL},
+        {"sweep", "ranvier-sim", "sweep",
+         "the best plans for several numbers of GPUs, with and without offloading"},
         {"validate", NULL, NULL, NULL},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

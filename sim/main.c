@@ -1,15 +1,21 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
 #include "sim/simulate.h"
+#include "sim/sweep.h"
 
 #include <string.h>
 
 int main(int argc, char **argv)
 {
-        static char simulate[] = "ranvier simulate";
-        if (argc > 1 && strcmp(argv[1], "simulate") == 0) {
-                argv++;
-                argc--;
-        }
-        argv[0] = simulate;
-        return simulate_main(argc, argv);
+        static char names[][sizeof "ranvier simulate"] = {"ranvier simulate", "ranvier sweep"};
+        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main};
+        int command = 0;
+        for (int i = 0; argc > 1 && i < 2; i++)
+                if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {
+                        command = i;
+                        argv++;
+                        argc--;
+                        break;
+                }
+        argv[0] = names[command];
+        return commands[command](argc, argv);
 }

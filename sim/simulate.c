@@ -73,7 +73,7 @@ static const struct argp_option simulate_options[] = {
         {0},
 };
 
-static int parse_tokens(const char *text, double *tokens, struct rv_error_info *err)
+int simulate_parse_tokens(const char *text, double *tokens, struct rv_error_info *err)
 {
         char *end;
         double number = strtod(text, &end);
@@ -106,7 +106,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 rc = options_parse_count("--batches", text, 1, 1000000, &s->batches, err);
                 break;
         case KEY_TOKENS:
-                rc = parse_tokens(text, &s->tokens, err);
+                rc = simulate_parse_tokens(text, &s->tokens, err);
                 break;
         case KEY_FITS_ONLY:
                 s->fits_only = true;

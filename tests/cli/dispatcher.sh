@@ -28,7 +28,6 @@ check "no command is answered with help" 0 '^Usage: ranvier COMMAND' "$ranvier"
 check "the version is told" 0 '^ranvier [0-9]+\.[0-9]+\.[0-9]+$' "$ranvier" --version
 check "a misspelt command is answered with the nearest" 2 "'simulat'; the nearest is 'simulate'" "$ranvier" simulat
 check "an unknown option is refused" 2 'unknown option --nonsense' "$ranvier" --nonsense
-check "sweep is refused by name" 2 '^ranvier: sweep is not built yet$' "$ranvier" sweep --gpus 48
 check "validate is refused by name" 2 '^ranvier: validate is not built yet$' "$ranvier" validate
 
 for words in --version --help "train --help"; do
@@ -48,6 +47,7 @@ installed=$folder/bin/ranvier
 
 check "a program's arguments and status pass through" 7 '^ranvier-train demo --pp 2$' "$installed" train demo --pp 2
 check "simulate runs ranvier-sim" 7 '^ranvier-sim simulate tiny$' "$installed" simulate tiny
+check "sweep runs ranvier-sim" 7 '^ranvier-sim sweep tiny$' "$installed" sweep tiny
 check "compare runs ranvier-plot" 7 '^ranvier-plot compare a b$' "$installed" compare a b
 check "a program that is not there is named" 1 'ranvier-sample is neither' "$installed" sample x
 check "calibrate runs ranvier-calibrate, which starts its own ranks" 7 '^ranvier-calibrate --quick --ranks 2$' \

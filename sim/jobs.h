@@ -1,0 +1,43 @@
+/* Many predictions at once: SimGrid runs once a process, so each has a process of its own. */
+#ifndef RANVIER_SIM_JOBS_H
+#define RANVIER_SIM_JOBS_H
+
+#include "sim/space.h"
+
+enum outcome_state { OUTCOME_PENDING, OUTCOME_DONE, OUTCOME_FAILED };
+
+/* What was predicted; plain data, so that it goes through a pipe as it is. */
+struct outcome {
+        enum outcome_state state;
+        double batch_seconds, tokens_per_second, percent_of_peak; /* percent_of_peak: 0: not known */
+        double training_days;
+        double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
+        int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
+        char failure[512];                                              /* OUTCOME_FAILED: a sentence */
+};
+
+struct job {
+        const struct candidate *candidate;
+        int number;  /* in the order of the groups: the same on every rank that shares the work */
+        double cost; /* operations of the simulation, about */
+        struct outcome outcome;
+};
+
+struct jobs {
+        struct job *list; /* the longest first, so that the last ones do not keep all waiting */
+        int count;
+        double tokens; /* of the training */
+};
+
+/* Lists all candidates. The caller frees list. */
+int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err);
+
+/* Predicts jobs `index`, index + shares, ... in at most `at_once` processes at a time. `tick` is called after
+ * each, and at least once a second. A prediction that fails, or a process that dies, is an outcome. */
+int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
+             void *context, struct rv_error_info *err);
+
+/* Processor cores that this process may use. */
+int jobs_cores(void);
+
+#endif

@@ -1,0 +1,210 @@
+#include "sim/space.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Activations of so few micro-batches are not worth a copy: where no stage stores more, offloading them is
+ * not tried. */
+enum { FEW_STORED = 4 };
+
+/* All fitting candidates of one group, while they are collected. */
+struct collection {
+        const struct space *space;
+        const struct machine *machine;
+        struct space_group *group;
+        struct candidate *list;
+        int count, capacity;
+        double nearest; /* least factor by which a plan that does not fit is too large */
+};
+
+static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
+{
+        if (c->count == c->capacity) {
+                int capacity = c->capacity ? 2 * c->capacity : 32;
+                struct candidate *grown = realloc(c->list, (size_t)capacity * sizeof *grown);
+                if (!grown)
+                        return rv_fail(err, RV_ESYSTEM, "no memory for %d plans", capacity);
+                c->list = grown;
+                c->capacity = capacity;
+        }
+        double seconds = machine_estimate((void *)c->machine, options);
+        c->list[c->count++] = (struct candidate){*options, c->machine, seconds};
+        return 0;
+}
+
+/* Counts the plan, and keeps it if it fits. Returns whether it does, or an error. */
+static int weigh(struct collection *c, const struct options *options, struct rv_error_info *err)
+{
+        struct capacity capacity = machine_capacity(c->machine, options);
+        struct capacity_need need;
+        struct rv_error_info why;
+        c->group->considered++;
+        if (capacity_check(options, &capacity, &need, &why)) {
+                double excess =
+                        (double)memory_total(&need.bytes, need.space) / (double)capacity.bytes[need.space];
+                if (excess < c->nearest) {
+                        c->nearest = excess;
+                        c->group->nearest = why;
+                }
+                return 0;
+        }
+        c->group->fitting++;
+        int rc = add(c, options, err);
+        return rc ? rc : 1;
+}
+
+static bool stores_many(const struct options *options)
+{
+        struct plan plan = options_plan(options, false);
+        for (int stage = 0; stage < plan.pp; stage++)
+                if (core_limits(&plan, stage).slots > FEW_STORED)
+                        return true;
+        return false;
+}
+
+/* The plan as it is and with offloaded activations, as far as asked for. Where both fit and leaving them
+ * offers nothing by estimate, they stay on the device. */
+static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
+{
+        enum space_choice choice = c->space->offload_activations;
+        int kept = 0;
+        options->offload_activations = false;
+        if (choice & SPACE_NO)
+                kept = weigh(c, options, err);
+        if (kept < 0 || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
+                return kept < 0 ? kept : 0;
+        options->offload_activations = true;
+        int also = weigh(c, options, err);
+        if (also == 1 && kept == 1 &&
+            !(c->list[c->count - 1].estimated_seconds < c->list[c->count - 2].estimated_seconds))
+                c->count--;
+        return also < 0 ? also : 0;
+}
+
+/* Every micro-batch size and recomputation on one grid. Returns how many were sound, or an error. */
+static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
+{
+        const struct space *space = c->space;
+        int sound = 0;
+        for (int i = 0; i < space->micro_batch_sizes.count; i++)
+                for (int recompute = 0; recompute <= 1; recompute++) {
+                        struct options options = space->base;
+                        options.pp = pp;
+                        options.dp = c->group->gpus / pp;
+                        options.micro_batch_size = space->micro_batch_sizes.values[i];
+                        options.offload = c->group->offload;
+                        options.recompute = recompute;
+                        if (!(space->recompute & (recompute ? SPACE_YES : SPACE_NO)) ||
+                            options_check(&options, c->group->gpus, NULL))
+                                continue;
+                        sound++;
+                        int rc = consider(c, &options, err);
+                        if (rc)
+                                return rc;
+                }
+        return sound;
+}
+
+static bool stages_asked_for(const struct space *space, int pp)
+{
+        for (int i = 0; i < space->stages.count; i++)
+                if (space->stages.values[i] == pp)
+                        return true;
+        return space->stages.count == 0;
+}
+
+/* Smaller is better; at the same estimate, the plan that does less. */
+static int by_estimate(const void *left, const void *right)
+{
+        const struct candidate *a = left, *b = right;
+        const struct options *x = &a->options, *y = &b->options;
+        bool a_unknown = isnan(a->estimated_seconds), b_unknown = isnan(b->estimated_seconds);
+        if (a_unknown != b_unknown)
+                return a_unknown - b_unknown;
+        if (!a_unknown && a->estimated_seconds != b->estimated_seconds)
+                return a->estimated_seconds < b->estimated_seconds ? -1 : 1;
+        if (x->offload_activations != y->offload_activations)
+                return x->offload_activations - y->offload_activations;
+        if (x->recompute != y->recompute)
+                return x->recompute - y->recompute;
+        return x->pp != y->pp ? x->pp - y->pp : x->micro_batch_size - y->micro_batch_size;
+}
+
+static void format_list(const struct space_list *list, char *text, size_t text_size)
+{
+        text[0] = 0;
+        for (int i = 0; i < list->count; i++)
+                snprintf(text + strlen(text), text_size - strlen(text), "%s%d", i ? "," : "",
+                         list->values[i]);
+}
+
+static int no_grid(const struct space *space, int gpus, struct rv_error_info *err)
+{
+        char stages[64], sizes[64];
+        format_list(&space->stages, stages, sizeof stages);
+        format_list(&space->micro_batch_sizes, sizes, sizeof sizes);
+        return rv_fail(
+                err, RV_EPLAN,
+                "--gpus %d: no grid divides it: stages%s%s must divide %d and be at most the %d layers of "
+                "%s, and --batch-size %lld be divisible by replicas x --micro-batch-size (%s)",
+                gpus, space->stages.count ? " --pp " : "", stages, gpus, space->base.gpt.n_layer,
+                space->base.gpt.name, (long long)space->base.batch_size, sizes);
+}
+
+static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
+                         struct rv_error_info *err)
+{
+        struct collection c = {.space = space, .machine = machine, .group = group, .nearest = INFINITY};
+        int rc = 0;
+        for (int pp = 1; rc >= 0 && pp <= group->gpus && pp <= space->base.gpt.n_layer; pp++)
+                if (group->gpus % pp == 0 && stages_asked_for(space, pp))
+                        rc = consider_grid(&c, pp, err);
+        group->candidates = c.list;
+        if (rc < 0)
+                return rc;
+        if (group->considered == 0)
+                return no_grid(space, group->gpus, err);
+        if (c.count)
+                qsort(c.list, (size_t)c.count, sizeof *c.list, by_estimate);
+        group->count = c.count < space->simulate ? c.count : space->simulate;
+        return 0;
+}
+
+int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
+                  const char *platform, bool fits_only, struct rv_error_info *err)
+{
+        size_t most = (size_t)space->gpus.count;
+        *groups = (struct space_groups){.machines = calloc(most, sizeof *groups->machines),
+                                        .groups = calloc(2 * most, sizeof *groups->groups)};
+        if (!groups->machines || !groups->groups)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %zu machines", most);
+        for (int i = 0; i < space->gpus.count; i++) {
+                struct machine *machine = &groups->machines[i];
+                int rc = machine_open(machine, profile, platform, space->gpus.values[i], fits_only, err);
+                if (rc)
+                        return rc;
+                groups->machine_count++;
+                for (int offload = 0; offload <= 1; offload++) {
+                        if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
+                                continue;
+                        struct space_group *group = &groups->groups[groups->count++];
+                        *group = (struct space_group){.gpus = space->gpus.values[i], .offload = offload};
+                        rc = explore_group(space, machine, group, err);
+                        if (rc)
+                                return rc;
+                }
+        }
+        return 0;
+}
+
+void space_free(struct space_groups *groups)
+{
+        for (int i = 0; i < groups->count; i++)
+                free(groups->groups[i].candidates);
+        for (int i = 0; i < groups->machine_count; i++)
+                machine_close(&groups->machines[i]);
+        free(groups->machines);
+        free(groups->groups);
+        *groups = (struct space_groups){0};
+}

@@ -1,0 +1,445 @@
+/* `ranvier sweep`: the command line, and what follows from it. */
+#define _DEFAULT_SOURCE /* strsep */
+#include "sim/sweep.h"
+
+#include "models/file.h"
+#include "sim/parts.h"
+#include "sim/predict.h"
+#include "sim/results.h"
+#include "sim/simulate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the command line ---- */
+
+enum {
+        KEY_PASSED = 0x500,
+        KEY_GPUS = 0x600,
+        KEY_PROFILE,
+        KEY_PLATFORM,
+        KEY_OFFLOAD,
+        KEY_MICRO_BATCH_SIZE,
+        KEY_RECOMPUTE,
+        KEY_PP,
+        KEY_OFFLOAD_ACTIVATIONS,
+        KEY_SIMULATE,
+        KEY_TOKENS,
+        KEY_FITS_ONLY,
+        KEY_CSV,
+        KEY_PLOT,
+        KEY_JOBS,
+        KEY_PATIENCE
+};
+
+/* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
+static const char *const passed[] = {"batch-size",    "seq-len",    "schedule",      "pipeline-limit",
+                                     "clip",          "precision",  "bucket-params", "allreduce-buckets",
+                                     "device-memory", "host-memory"};
+enum { PASSED = sizeof passed / sizeof *passed };
+
+static const struct argp_option sweep_options[] = {
+        {0, 0, 0, 0, "What is asked: MODEL is a preset's name or a Hugging Face style config.json", 1},
+        {"gpus", KEY_GPUS, "N,N,...", 0, "Numbers of devices, such as 48,96,192 (required)", 1},
+        {"offload", KEY_OFFLOAD, "WHICH", 0,
+         "Master parameters and moments in host memory: yes, no, or both, the default, which compares", 1},
+        {"profile", KEY_PROFILE, "PROFILE", 0,
+         "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required)", 1},
+        {"platform", KEY_PLATFORM, "PLATFORM", 0,
+         "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) "
+         "(required)",
+         1},
+        {0, 0, 0, 0, "Plans to consider:", 2},
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,B,...", 0, "Sizes of micro-batches (default 1,2,4,8)",
+         2},
+        {"pp", KEY_PP, "P,P,...", 0, "Pipeline stages (default: all that divide N, up to the layers)", 2},
+        {"recompute", KEY_RECOMPUTE, "WHICH", 0, "Recomputation: none, full, or both (default)", 2},
+        {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "WHICH", 0,
+         "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than "
+         "four "
+         "micro-batches, and it wins",
+         2},
+        {0, 0, 0, 0, "The same for all plans:", 3},
+        {"batch-size", KEY_PASSED, "G", 0, "Sequences of one batch (required)", 3},
+        {"seq-len", KEY_PASSED + 1, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 3},
+        {"schedule", KEY_PASSED + 2, "NAME", 0, "axonn (default), gpipe or 1f1b", 3},
+        {"pipeline-limit", KEY_PASSED + 3, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
+        {"clip", KEY_PASSED + 4, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
+        {"precision", KEY_PASSED + 5, "NAME", 0,
+         "fp32 or mixed (default mixed, which offloading needs; with --offload no, fp32)", 3},
+        {"bucket-params", KEY_PASSED + 6, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
+        {"allreduce-buckets", KEY_PASSED + 7, "C", 0, "Buckets of one all-reduce (default 4)", 3},
+        {"device-memory", KEY_PASSED + 8, "SIZE", 0, "What a device has (default: as the platform says)", 3},
+        {"host-memory", KEY_PASSED + 9, "SIZE", 0,
+         "What the host has for a rank (default: the platform's, in equal shares)", 3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
+        {0, 0, 0, 0, "The work:", 4},
+        {"simulate", KEY_SIMULATE, "K", 0,
+         "How many of the best by estimate are simulated, for each number of devices with and without "
+         "offloading (default 4)",
+         4},
+        {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the processor's cores)", 4},
+        {"csv", KEY_CSV, "FILE", 0, "Write every simulated plan, a line each", 4},
+        {"plot", KEY_PLOT, "PREFIX", 0, "Draw PREFIX-throughput.png and PREFIX-memory.png", 4},
+        {"patience", KEY_PATIENCE, "SECONDS", 0,
+         "Under mpirun: how long to wait for a sign of life of another rank (default 120)", 4},
+        {0},
+};
+
+static const char documentation[] =
+        "Finds the best plan for each number of devices, with and without offloading: weighs and estimates "
+        "all, "
+        "simulates the best.\v"
+        "GPT 12B on Summit, without having it:\n"
+        "  ranvier sweep gpt-12b --profile v100-datasheet --platform summit \\\n"
+        "      --gpus 48,96 --batch-size 2048 --csv sweep.csv --plot sweep\n"
+        "Under mpirun the ranks share the simulations through files beside the CSV, which all of them must "
+        "see:\n"
+        "  mpirun -n 8 ranvier sweep ... --csv sweep.csv\n";
+
+struct settings {
+        const char *model, *profile, *platform, *csv, *plot;
+        const char *passed[PASSED];
+        struct space space;
+        double tokens;
+        int jobs, patience; /* jobs: 0: not given */
+        bool fits_only;
+};
+
+/* A list of different whole numbers. */
+static int parse_list(const char *option, const char *text, int most, struct space_list *list,
+                      struct rv_error_info *err)
+{
+        char *copy = strdup(text), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %s", option);
+        list->count = 0;
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
+                int number = 0;
+                if (!*word)
+                        rc = rv_fail(err, RV_EINPUT, "%s: '%s' is not a list of numbers such as 1,2,4",
+                                     option, text);
+                else if (list->count == SPACE_LIST)
+                        rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, SPACE_LIST);
+                else
+                        rc = options_parse_count(option, word, 1, most, &number, err);
+                for (int i = 0; rc == 0 && i < list->count; i++)
+                        if (list->values[i] == number)
+                                rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
+                if (rc == 0)
+                        list->values[list->count++] = number;
+        }
+        free(copy);
+        return rc;
+}
+
+static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
+                        const char *both, enum space_choice *choice, struct rv_error_info *err)
+{
+        if (strcmp(text, no) == 0)
+                *choice = SPACE_NO;
+        else if (strcmp(text, yes) == 0)
+                *choice = SPACE_YES;
+        else if (strcmp(text, both) == 0)
+                *choice = SPACE_BOTH;
+        else
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there are %s, %s and %s", option, text,
+                               no, yes, both);
+        return 0;
+}
+
+static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
+{
+        struct space *space = &s->space;
+        switch (key) {
+        case KEY_GPUS:
+                return parse_list("--gpus", text, 1048576, &space->gpus, err);
+        case KEY_MICRO_BATCH_SIZE:
+                return parse_list("--micro-batch-size", text, 1048576, &space->micro_batch_sizes, err);
+        case KEY_PP:
+                return parse_list("--pp", text, 1048576, &space->stages, err);
+        case KEY_OFFLOAD:
+                return parse_choice("--offload", text, "no", "yes", "both", &space->offload, err);
+        case KEY_RECOMPUTE:
+                return parse_choice("--recompute", text, "none", "full", "both", &space->recompute, err);
+        case KEY_OFFLOAD_ACTIVATIONS:
+                return parse_choice("--offload-activations", text, "no", "yes", "auto",
+                                    &space->offload_activations, err);
+        case KEY_SIMULATE:
+                return options_parse_count("--simulate", text, 1, 1000, &space->simulate, err);
+        case KEY_TOKENS:
+                return simulate_parse_tokens(text, &s->tokens, err);
+        case KEY_CSV:
+                return options_parse_path("--csv", text, &s->csv, err);
+        case KEY_PLOT:
+                return options_parse_path("--plot", text, &s->plot, err);
+        case KEY_JOBS:
+                return options_parse_count("--jobs", text, 1, 4096, &s->jobs, err);
+        default:
+                return options_parse_count("--patience", text, 1, 86400, &s->patience, err);
+        }
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        if (key >= KEY_PASSED && key < KEY_PASSED + PASSED) {
+                s->passed[key - KEY_PASSED] = text;
+                return 0;
+        }
+        switch (key) {
+        case ARGP_KEY_ARG:
+                if (s->model)
+                        return ARGP_ERR_UNKNOWN;
+                s->model = text;
+                return 0;
+        case KEY_PROFILE:
+                s->profile = text;
+                return 0;
+        case KEY_PLATFORM:
+                s->platform = text;
+                return 0;
+        case KEY_FITS_ONLY:
+                s->fits_only = true;
+                return 0;
+        default:
+                if (key < KEY_GPUS || key > KEY_PATIENCE)
+                        return ARGP_ERR_UNKNOWN;
+                return parse_value(s, key, text, options_error(state)) ? EINVAL : 0;
+        }
+}
+
+/* The plan that all candidates begin from, checked by the parser of one plan's flags. */
+static int parse_base(struct settings *s, struct rv_error_info *err)
+{
+        struct options *base = &s->space.base;
+        char words[PASSED][160], *argv[PASSED + 4] = {"ranvier sweep"};
+        int argc = 1, rc = 0;
+        for (int i = 0; rc == 0 && i < PASSED; i++) {
+                if (!s->passed[i])
+                        continue;
+                int length = snprintf(words[i], sizeof words[i], "--%s=%s", passed[i], s->passed[i]);
+                if (length >= (int)sizeof words[i])
+                        rc = rv_fail(err, RV_EINPUT, "--%s: '%.32s...' is too long", passed[i], s->passed[i]);
+                argv[argc++] = words[i];
+        }
+        argv[argc++] = "--";
+        if (s->model)
+                argv[argc++] = (char *)s->model;
+        options_init(base);
+        base->mixed = s->space.offload != SPACE_NO;
+        if (rc == 0)
+                rc = options_parse(&options_argp, argc, argv, base, true, err);
+        base->offload = s->space.offload != SPACE_NO; /* for its check against the precision */
+        base->micro_batch_size = 1;                   /* which any batch can be divided into */
+        return rc ? rc : options_resolve(base, 1, err);
+}
+
+static int check_settings(const struct settings *s, const struct parts *parts, struct rv_error_info *err)
+{
+        char figures[2][1100];
+        if (!s->space.gpus.count)
+                return rv_fail(err, RV_EINPUT, "--gpus is missing: numbers of devices, such as 48,96,192");
+        if (!s->profile)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
+                        "v100-datasheet");
+        if (!s->platform)
+                return rv_fail(err, RV_EINPUT,
+                               "--platform is missing: local, a preset such as summit, or a file");
+        if (parts->size > 1 && !s->csv)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "under mpirun --csv FILE is needed: the ranks share the work through files beside "
+                        "it");
+        if (s->plot && strlen(s->plot) > 1000)
+                return rv_fail(err, RV_EINPUT, "--plot: a name of more than 1000 characters");
+        if (s->csv && strlen(s->csv) > 800)
+                return rv_fail(err, RV_EINPUT, "--csv: a name of more than 800 characters");
+        snprintf(figures[0], sizeof figures[0], "%s-throughput.png", s->plot ? s->plot : "");
+        snprintf(figures[1], sizeof figures[1], "%s-memory.png", s->plot ? s->plot : "");
+        const struct file_use uses[] = {{"MODEL", s->model, false},
+                                        {"--profile", s->profile, false},
+                                        {"--platform", s->platform, false},
+                                        {"--csv", s->csv, true},
+                                        {"--plot", s->plot ? figures[0] : NULL, true},
+                                        {"--plot", s->plot ? figures[1] : NULL, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+/* ---- the work ---- */
+
+struct sweep {
+        const struct settings *settings;
+        struct parts parts;
+        struct space_groups groups;
+        struct jobs jobs;
+        double started, last_line;
+        int done, share; /* jobs of this rank: ended, and in all */
+        struct rv_error_info *err;
+        int rc; /* of telling the first rank */
+};
+
+/* Whether anything fits, and can be priced: said before the work. */
+static int check_groups(const struct sweep *s, struct rv_error_info *err)
+{
+        const struct space_group *nearest = NULL;
+        for (int i = 0; i < s->groups.count; i++) {
+                const struct space_group *group = &s->groups.groups[i];
+                struct prediction p;
+                if (group->count == 0) {
+                        nearest = nearest ? nearest : group;
+                        continue;
+                }
+                int rc = predict_open(&p, &group->candidates[0].options, group->candidates[0].machine, err);
+                predict_close(&p);
+                if (rc)
+                        return rc;
+        }
+        if (s->jobs.count > 0)
+                return 0;
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPUs the nearest of %d: %.*s", nearest->gpus,
+                       nearest->considered, (int)strcspn(nearest->nearest.sentence, ":"),
+                       nearest->nearest.sentence);
+}
+
+/* A bar on a terminal, else a line every so often. */
+static void print_progress(struct sweep *s)
+{
+        bool terminal = isatty(STDERR_FILENO), last = s->done == s->share;
+        double now = parts_clock(), done = 0, all = 0;
+        if (!last && now - s->last_line < (terminal ? 0.2 : 5))
+                return;
+        s->last_line = now;
+        for (int i = s->parts.rank; i < s->jobs.count; i += s->parts.size) {
+                all += s->jobs.list[i].cost;
+                done += s->jobs.list[i].outcome.state == OUTCOME_PENDING ? 0 : s->jobs.list[i].cost;
+        }
+        if (terminal) {
+                char bar[25] = "........................";
+                memset(bar, '#', (size_t)(24 * done / all));
+                fprintf(stderr, "\r\033[K[%s] ", bar);
+        }
+        fprintf(stderr, "%d of %d plans simulated", s->done, s->share);
+        if (!last && done > 0) {
+                int left = (int)((now - s->started) * (all - done) / done);
+                fprintf(stderr, "   %d:%02d left", left / 60, left % 60);
+        }
+        fputs(terminal && !last ? "" : "\n", stderr);
+}
+
+static void tick(void *context)
+{
+        struct sweep *s = context;
+        int done = 0;
+        for (int i = s->parts.rank; i < s->jobs.count; i += s->parts.size)
+                done += s->jobs.list[i].outcome.state != OUTCOME_PENDING;
+        bool news = done != s->done;
+        s->done = done;
+        if (s->parts.rank > 0 && s->rc == 0)
+                s->rc = parts_tell(&s->parts, &s->jobs, false, s->err);
+        else if (s->parts.rank == 0 && (news || isatty(STDERR_FILENO)))
+                print_progress(s);
+}
+
+/* What this rank has to do of the work. Unbound ranks of a host share its cores. */
+static int run_share(struct sweep *s, struct rv_error_info *err)
+{
+        int cores = jobs_cores();
+        bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
+        int at_once = s->settings->jobs ? s->settings->jobs : bound ? cores : cores / s->parts.local_size;
+        s->started = s->last_line = parts_clock();
+        s->share = (s->jobs.count - s->parts.rank + s->parts.size - 1) / s->parts.size;
+        s->err = err;
+        int rc = jobs_run(&s->jobs, s->parts.rank, s->parts.size, at_once > 0 ? at_once : 1, tick, s, err);
+        return rc ? rc : s->rc;
+}
+
+/* The CSV for figures only, if no other was asked for. */
+static int plot(const struct results *results, const struct settings *s, struct rv_error_info *err)
+{
+        if (s->csv)
+                return results_plot(s->csv, s->plot, err);
+        char path[] = "/tmp/ranvier-sweep-XXXXXX";
+        int file = mkstemp(path);
+        if (file < 0)
+                return rv_fail(err, RV_ESYSTEM, "no temporary file for the figures: %s", strerror(errno));
+        close(file);
+        int rc = results_write_csv(results, path, err);
+        if (rc == 0)
+                rc = results_plot(path, s->plot, err);
+        unlink(path);
+        return rc;
+}
+
+/* A failed simulation does not keep what the others found from being shown; but the command has failed. */
+static int show(const struct sweep *s, struct rv_error_info *err)
+{
+        const struct settings *given = s->settings;
+        const struct results results = {&given->space, &s->groups, &s->jobs, given->profile, given->platform};
+        int failures = results_say_failures(&results, stderr);
+        bool any = failures < s->jobs.count;
+        results_print(&results, stdout);
+        int rc = given->csv ? results_write_csv(&results, given->csv, err) : 0;
+        if (rc == 0 && given->plot && any)
+                rc = plot(&results, given, err);
+        if (rc == 0 && failures)
+                rc = rv_fail(err, RV_ESYSTEM, "%d of %d simulations failed", failures, s->jobs.count);
+        return rc;
+}
+
+static int sweep(const struct settings *settings, const struct parts *parts, struct rv_error_info *err)
+{
+        struct sweep s = {.settings = settings, .parts = *parts};
+        if (parts->size > 1)
+                parts_share(&s.parts, settings->csv, settings->patience);
+        int rc = space_explore(&s.groups, &settings->space, settings->profile, settings->platform,
+                               settings->fits_only, err);
+        if (rc == 0)
+                rc = jobs_init(&s.jobs, &s.groups, settings->tokens, err);
+        if (rc == 0)
+                rc = check_groups(&s, err);
+        if (rc == 0)
+                rc = run_share(&s, err);
+        if (rc == 0 && parts->rank > 0)
+                rc = parts_tell(&s.parts, &s.jobs, true, err);
+        if (rc == 0 && parts->rank == 0 && parts->size > 1)
+                rc = parts_gather(&s.parts, &s.jobs, err);
+        if (rc == 0 && parts->rank == 0)
+                rc = show(&s, err);
+        free(s.jobs.list);
+        space_free(&s.groups);
+        return rc;
+}
+
+int sweep_main(int argc, char **argv)
+{
+        const struct argp argp = {sweep_options, parse_option, "MODEL", documentation, NULL, NULL, NULL};
+        struct settings s = {.tokens = 300e9,
+                             .patience = 120,
+                             .space = {.offload = SPACE_BOTH,
+                                       .recompute = SPACE_BOTH,
+                                       .offload_activations = SPACE_BOTH,
+                                       .simulate = 4,
+                                       .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
+        struct rv_error_info err = {.code = RV_OK};
+        struct parts parts = parts_find();
+        int rc = options_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0)
+                rc = check_settings(&s, &parts, &err);
+        if (rc == 0)
+                rc = parse_base(&s, &err);
+        bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
+        if (rc == 0)
+                rc = sweep(&s, &parts, &err);
+        if (rc == 0 && parts.rank == 0)
+                rc = file_check_printed(&err);
+        if (rc && (parts.rank == 0 || (sound && err.code == RV_ESYSTEM)))
+                fprintf(stderr, "ranvier sweep: %s\n", err.sentence);
+        return rc ? rv_exit_status(&err) : 0;
+}

@@ -1,0 +1,219 @@
+#!/bin/bash
+# ranvier sweep: every plan that a brute force finds, each as ranvier simulate predicts it, and the best of them;
+# shared among processes and ranks; what it refuses.
+set -u
+ranvier=$RANVIER_BIN/ranvier
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+count=0
+
+result() { # SENTENCE, and whether the last command succeeded
+        local status=$?
+        count=$((count + 1))
+        if [ $status -eq 0 ]; then
+                echo "ok $count - $1"
+        else
+                echo "not ok $count - $1"
+        fi
+        return $status
+}
+
+machine=(--profile v100-datasheet --platform summit)
+small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")
+echo 1..44
+
+# ---- against a brute force ----
+"$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --csv "$folder/all.csv" \
+        >"$folder/table" 2>"$folder/progress"
+result "a sweep of small plans is done"
+grep -q '^40 of 40 plans simulated$' "$folder/progress"
+result "and says on stderr how far it is"
+cat >"$folder/check.py" <<'END'
+import csv, itertools, json, re, subprocess, sys
+ranvier, folder, what = sys.argv[1:4]
+rows = list(csv.DictReader(open(folder + "/all.csv")))
+KEY = "gpus offload pp dp micro_batch_size recompute offload_activations".split()
+key = lambda row: tuple(row[name] for name in KEY)
+
+def grids():
+    for n, offload, micro, recompute in itertools.product((4, 2), ("no", "yes"), (1, 2), ("none", "full")):
+        for pp in range(1, 4 + 1):  # tiny has 4 layers
+            if n % pp == 0 and 16 % (n // pp * micro) == 0:
+                yield tuple(map(str, (n, offload, pp, n // pp, micro, recompute, "no")))
+
+def all_plans():
+    return sorted(map(key, rows)) == sorted(grids())
+
+def as_simulated():
+    for row in rows:
+        command = [ranvier, "simulate", "tiny", "--profile", "v100-datasheet", "--platform", "summit", "--precision", "mixed",
+                   "--gpus", row["gpus"], "--pp", row["pp"], "--dp", row["dp"], "--micro-batch-size",
+                   row["micro_batch_size"], "--batch-size", "16", "--recompute", row["recompute"], "--report",
+                   folder + "/report"] + ["--offload"] * (row["offload"] == "yes")
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        r = json.load(open(folder + "/report"))
+        host = max(rank.get("host_bytes_total", 0) for rank in r["ranks"])
+        reals = [("batch_seconds", r["batch_seconds"]["median"]), ("tokens_per_second", r["tokens_per_second"]),
+                 ("percent_of_peak", r["percent_of_peak"]), ("training_days", r["training_days"])]
+        reals += [(name, r["phases"][name]) for name in
+                  ("pipeline_seconds", "allreduce_seconds", "optimizer_seconds", "bubble_fraction")]
+        for name, expected in reals:
+            if abs(float(row[name]) - expected) > 1e-8 * abs(expected):
+                return print("#", row, name, expected)
+        for name in "device_peak_bytes", "device_total_bytes":
+            if int(row[name]) != r["memory"][name]:
+                return print("#", row, name, r["memory"][name])
+        if (int(row["host_peak_bytes"]) > 0) != (row["offload"] == "yes"):
+            return print("#", row)
+    return True
+
+def groups():
+    found = {}
+    for row in rows:
+        found.setdefault((row["gpus"], row["offload"]), []).append(row)
+    return found
+
+def best():
+    return all([row["best"] for row in group].count("1") == 1 and
+               float(min(group, key=lambda row: float(row["batch_seconds"]))["batch_seconds"]) ==
+               float(next(row for row in group if row["best"] == "1")["batch_seconds"]) for group in groups().values())
+
+def table():
+    text = open(folder + "/table").read()
+    for (gpus, offload), group in groups().items():
+        row = next(row for row in group if row["best"] == "1")
+        line = next(line for line in text.split("\n") if re.match(r" *%s +%s " % (gpus, offload), line))
+        words = line.split()
+        if words[2:7] != [row["pp"], "x", row["dp"], row["micro_batch_size"], row["recompute"]]:
+            return print("#", line, row)
+    for gpus in "4", "2":
+        seconds = [float(next(row for row in groups()[gpus, offload] if row["best"] == "1")["batch_seconds"])
+                   for offload in ("no", "yes")]
+        gain = re.search(r"on %s GPUs offloading (gains|costs) ([0-9.]+) %%" % gpus, text)
+        sign = 1 if gain[1] == "gains" else -1
+        if abs(sign * float(gain[2]) - 100 * (seconds[0] / seconds[1] - 1)) > 0.051:
+            return print("#", gain[0], seconds)
+    return True
+
+sys.exit(0 if eval(what)() else 1)
+END
+check() {
+        python3 "$folder/check.py" "$ranvier" "$folder" "$1"
+        result "$2"
+}
+check all_plans "it has every plan that a brute force finds, and no other"
+check as_simulated "each as ranvier simulate predicts it"
+check best "one plan of each number of GPUs, with and without offloading, is marked: the fastest"
+check table "and stands in the table, with what offloading gains"
+header=gpus,offload,pp,dp,micro_batch_size,recompute,offload_activations,batch_seconds,tokens_per_second
+header+=,percent_of_peak,device_peak_bytes,device_total_bytes,host_peak_bytes,training_days,pipeline_seconds
+header+=,allreduce_seconds,optimizer_seconds,bubble_fraction,best
+[ "$(head -n 1 "$folder/all.csv")" = "$header" ]
+result "the CSV has the columns that the figures read"
+
+# ---- choices ----
+"$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 2 --csv "$folder/two.csv" >"$folder/out" 2>&1
+[ "$(wc -l <"$folder/two.csv")" -eq 9 ] && grep -q '8 of these simulated (--simulate 2)' "$folder/out" &&
+        [ "$(cut -d, -f1-18 "$folder/two.csv" | grep -cvxFf <(cut -d, -f1-18 "$folder/all.csv"))" -eq 0 ]
+result "--simulate 2 simulates two of each, as they were among all"
+"$ranvier" "${small[@]}" --offload no 2>&1 >"$folder/out" | grep -qE 'no .* of kernel [a-z]+ ' # the profile is of fp16
+result "without offloading the precision is fp32, which needs such kernels"
+"$ranvier" "${small[@]}" --pp 2 --offload no --recompute none --precision mixed --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
+        [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f2,3,6 | sort -u)" = no,2,none ]
+result "--pp, --offload and --recompute leave only what they name"
+"$ranvier" "${small[@]}" --pp 1 --offload no --precision mixed --offload-activations yes --gpus 2 --micro-batch-size 1 --schedule gpipe \
+        --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
+        [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f7 | sort -u)" = yes ] && awk -F, 'NR > 1 && $13 == 0 { exit 1 }' "$folder/few.csv"
+result "--offload-activations yes offloads them in all plans"
+"$ranvier" "${small[@]}" --micro-batch-size 4 --simulate 1000 --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
+        [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f7 | sort -u)" = no ]
+result "where no stage stores more than four micro-batches, they are not tried"
+
+# ---- two memories ----
+large=(sweep gpt-12b --batch-size 96 --gpus 48 --micro-batch-size 1 "${machine[@]}" --simulate 1)
+"$ranvier" "${large[@]}" --pp 6 --csv "$folder/large.csv" >"$folder/out" 2>&1 &&
+        grep -q '^on 48 GPUs no plan fits without offloading$' "$folder/out" &&
+        grep -qE '^on 48 GPUs without offloading none of [0-9]+ plans fits; the nearest: rank 0 .* GiB of device memory' "$folder/out" &&
+        [ "$(tail -n +2 "$folder/large.csv" | cut -d, -f2)" = yes ]
+result "plans that do not fit are dropped, and it says why if none does"
+
+# ---- many processes, many ranks ----
+for jobs in 1 3; do
+        "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --jobs $jobs \
+                --csv "$folder/jobs.csv" >"$folder/out" 2>&1 && cmp -s "$folder/jobs.csv" "$folder/all.csv"
+        result "--jobs $jobs finds the same"
+done
+rm "$folder/jobs.csv"
+mpirun --allow-run-as-root --oversubscribe -n 3 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no \
+        --simulate 1000 --csv "$folder/ranks.csv" >"$folder/out" 2>"$folder/progress" </dev/null &&
+        cmp -s "$folder/ranks.csv" "$folder/all.csv" && cmp -s "$folder/out" "$folder/table"
+result "and so do three ranks under mpirun"
+[ "$(find "$folder" -name 'ranks.csv*' | wc -l)" -eq 1 ]
+result "which leave no file but the CSV"
+said=$(OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$ranvier" "${small[@]}" --patience 1 --csv "$folder/gone.csv" 2>&1 >"$folder/out")
+[ $? -eq 1 ] && tail -n 1 <<<"$said" | grep -q '^ranvier sweep: rank 1 has shown no sign of life for 1 s' && ! [ -s "$folder/out" ]
+result "a rank that is gone ends the sweep with a sentence"
+[ -z "$(find "$folder" -name 'gone.csv*')" ]
+result "and no file"
+# A simulation that takes minutes, whose process is killed.
+"$ranvier" sweep gpt-12b --batch-size 16384 --gpus 384 --micro-batch-size 1 --pp 48 --offload yes --recompute full \
+        --offload-activations no "${machine[@]}" --csv "$folder/killed.csv" >"$folder/out" 2>"$folder/said" &
+parent=$!
+for _ in $(seq 100); do
+        child=$(pgrep -P $parent 2>/dev/null | head -n 1)
+        [ -n "$child" ] && break
+        sleep 0.1
+done
+kill -9 "$child"
+wait $parent
+[ $? -eq 1 ] && grep -q 'pp 48 x dp 8 offloaded, micro-batch 1, recomputed failed: its process was ended by signal 9' "$folder/said" &&
+        tail -n 1 "$folder/said" | grep -q '^ranvier sweep: 1 of 1 simulations failed$'
+result "a simulation that dies is reported, and the sweep fails"
+
+# ---- figures ----
+if command -v gnuplot >/dev/null; then
+        "$ranvier" "${small[@]}" --simulate 1 --plot "$folder/figure" >"$folder/out" 2>&1 &&
+                [ -s "$folder/figure-throughput.png" ] && [ -s "$folder/figure-memory.png" ]
+        result "--plot draws throughput and memory" || sed 's/^/# /' "$folder/out"
+else
+        result "--plot draws throughput and memory # skipped: no gnuplot"
+fi
+
+# ---- what it refuses ----
+# refused SENTENCE PATTERN OPTION...: status 2, one line that has the pattern
+refused() {
+        local sentence=$1 pattern=$2 said found
+        shift 2
+        said=$("$ranvier" "${small[@]}" "$@" 2>&1 >/dev/null)
+        found=$?
+        [ $found -eq 2 ] && grep -qE -- "$pattern" <<<"$said" && [ "$(wc -l <<<"$said")" -eq 1 ]
+        result "$sentence" || echo "# status $found; said: ${said//$'\n'/$'\n'# }"
+}
+refused "an empty list is refused" "--gpus: '' is not a list" --gpus=
+refused "a list with a gap is refused" "--gpus: '4,,2' is not a list" --gpus 4,,2
+refused "no GPUs are refused" "--gpus: '0' is not a whole number" --gpus 4,0
+refused "a number that is there twice is refused" '--gpus: 4 is there twice' --gpus 4,2,4
+refused "a list that is none is refused" "--micro-batch-size: 'many' is not a whole number" --micro-batch-size 1,many
+refused "GPUs that no grid fits are refused" '--gpus 5: no grid divides it: stages --pp 2,4 must divide 5' --gpus 5 --pp 2,4
+refused "a batch that no grid divides is refused" '--batch-size 7 be divisible by replicas x --micro-batch-size \(2\)' \
+        --batch-size 7 --micro-batch-size 2
+refused "more GPUs than the platform has are refused" 'platform summit has' --gpus 1000000
+refused "nothing to simulate is refused" "--simulate: '0' is not a whole number from 1" --simulate 0
+refused "no process is refused" "--jobs: '0' is not a whole number from 1" --jobs 0
+refused "no patience is refused" "--patience: '0' is not" --patience 0
+refused "an unknown choice is refused" "--offload: 'maybe' is not known; there are no, yes and both" --offload maybe
+refused "selective recomputation is not there" "--recompute: 'selective' is not known" --recompute selective
+refused "an unknown choice of activations is refused" "--offload-activations: 'both' is not known" --offload-activations both
+refused "offloading in fp32 is refused" '--offload needs --precision mixed' --precision fp32
+refused "a wrong value of a plan's flag is refused in its words" "--clip: '-1' is not a number" --clip -1
+refused "a device memory that fits nothing is refused" 'no plan fits; on 4 GPUs the nearest of [0-9]+: rank' \
+        --offload no --precision mixed --device-memory 1kB
+refused "a host memory that fits nothing is refused" 'no plan fits; .* host memory' --offload yes --host-memory 1kB
+refused "a profile of another precision is refused" 'no .* of kernel [a-z_]+_half' --profile a100-datasheet
+refused "a CSV that cannot be written is known before the work" 'cannot be written' --csv "$folder/missing/all.csv"
+refused "a CSV that would be replaced by a figure is refused" '--csv and --plot are the same file' \
+        --csv "$folder/x-memory.png" --plot "$folder/x"
+refused "two models are refused" "unexpected argument 'demo'" demo
+said=$(OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$ranvier" "${small[@]}" 2>&1 >/dev/null)
+[ $? -eq 2 ] && grep -q 'under mpirun --csv FILE is needed' <<<"$said"
+result "ranks need a CSV to share files beside"

@@ -21,34 +21,6 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         };
 }
 
-/* Hands out the next `count` ints of `*at`. */
-static int *carve(int **at, int count)
-{
-        int *table = *at;
-        *at += count;
-        return table;
-}
-
-struct core_tables core_tables(struct core *core)
-{
-        int m = core->plan.micro_batches, ints = sizeof(struct arrival) / sizeof(int);
-        struct core_limits l = core->limits;
-        int *at = core->tables;
-        struct core_tables t;
-        t.queue = (struct arrival *)carve(&at, (l.inputs + l.slots + l.host_slots + l.gradients) * ints);
-        t.input_of = carve(&at, m);
-        t.slot_of = carve(&at, m);
-        t.gradient_of = carve(&at, m);
-        t.host_slot_of = carve(&at, l.host_slots ? m : 0);
-        t.input_users = carve(&at, l.inputs);
-        t.slot_users = carve(&at, l.slots);
-        t.host_slot_users = carve(&at, l.host_slots);
-        t.gradient_users = carve(&at, l.gradients);
-        t.offloaded = carve(&at, l.host_slots);
-        t.chunk_done = at;
-        return t;
-}
-
 static size_t table_bytes(const struct plan *plan, int stage, int64_t parameters)
 {
         struct core_limits l = core_limits(plan, stage);

@@ -71,7 +71,36 @@ struct core_tables {
         int *offloaded;  /* [host_slots]: micro-batches on the host, in order of their forwards */
         int *chunk_done; /* by chunk: its all-reduce is done */
 };
-struct core_tables core_tables(struct core *core);
+
+/* Hands out the next `count` ints of `*at`. */
+static inline int *core_carve(int **at, int count)
+{
+        int *table = *at;
+        *at += count;
+        return table;
+}
+
+/* Here, to be inlined: every decision begins with it. */
+static inline struct core_tables core_tables(struct core *core)
+{
+        int m = core->plan.micro_batches, ints = sizeof(struct arrival) / sizeof(int);
+        struct core_limits l = core->limits;
+        int *at = core->tables;
+        struct core_tables t;
+        t.queue = (struct arrival *)core_carve(&at, (l.inputs + l.slots + l.host_slots + l.gradients) * ints);
+        t.input_of = core_carve(&at, m);
+        t.slot_of = core_carve(&at, m);
+        t.gradient_of = core_carve(&at, m);
+        t.host_slot_of = core_carve(&at, l.host_slots ? m : 0);
+        t.input_users = core_carve(&at, l.inputs);
+        t.slot_users = core_carve(&at, l.slots);
+        t.host_slot_users = core_carve(&at, l.host_slots);
+        t.gradient_users = core_carve(&at, l.gradients);
+        t.offloaded = core_carve(&at, l.host_slots);
+        t.chunk_done = at;
+        return t;
+}
+
 void core_clear_tables(struct core *core);
 
 struct op core_new_op(enum op_kind kind, enum op_lane lane, int micro_batch);

@@ -82,8 +82,6 @@ show ranvier sweep gpt-12b --gpus 48,96,192,384 --offload both --batch-size 1536
 
 heading "5. Figures"
 for type in png svg; do
-        ranvier plot sweep-throughput "$out/sweep-throughput.$type" "$out/sweep.csv"
-        ranvier plot sweep-memory "$out/sweep-memory.$type" "$out/sweep.csv"
         ranvier plot predicted-measured "$out/predicted-measured.$type" $pairs
         ranvier plot memory "$out/memory.$type" "$out/gpt-12b-pp24.json" "$out/gpt-12b-pp24-offload.json" "$out/gpt-12b-pp6-offload.json"
         ranvier plot timeline "$out/timeline-real.$type" "$out/trace-real.json"

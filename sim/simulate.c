@@ -336,13 +336,13 @@ static void print_copies(const struct simulation *s)
                 return;
         if (!s->machine.local)
                 printf("copies     flows over the host links and each socket's memory\n");
-        else if (o->offload)
-                printf("copies     fetch, update and write back measured while all three ran (fetch: %d "
-                       "sizes)\n",
-                       s->machine.load->lines[LINE_FETCH].fit.points);
+        else if (!s->machine.profile.measured)
+                printf("copies     from datasheet constants\n");
         else
-                printf("copies     measured alone (%d sizes)\n",
-                       s->machine.load->lines[LINE_COPY].fit.points);
+                printf("copies     %s%s\n",
+                       o->offload ? "fetch, update and write back measured while all three ran"
+                                  : "measured alone",
+                       s->settings->fits_only ? "; by the lines through what was measured" : "");
 }
 
 /* What the prediction rests on, for those who want to know how far to trust it. */
@@ -371,6 +371,22 @@ static void allreduce_note(const struct simulation *s, char *text, size_t text_s
                          dp, measured->ranks);
 }
 
+/* Of a plan that is predicted although it does not fit. */
+static void print_shortage(const struct simulation *s)
+{
+        const struct capacity_need *need = &s->need;
+        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        int64_t bytes = memory_total(&need->bytes, need->space);
+        if (need->shared)
+                bytes = memory_total(&need->bytes, MEMORY_DEVICE) + memory_total(&need->bytes, MEMORY_HOST);
+        printf("WARNING    rank %d needs %s of %s memory and has %s: does not fit\n", need->rank,
+               report_bytes(needs, (double)bytes),
+               need->shared ? "device and host" : memory_space_name(need->space),
+               report_bytes(
+                       has,
+                       (double)s->capacity.bytes[need->shared ? (int)CAPACITY_SHARED : (int)need->space]));
+}
+
 static void print_notes(const struct simulation *s)
 {
         const char *platform_note = s->machine.platform.note;
@@ -380,13 +396,8 @@ static void print_notes(const struct simulation *s)
                 printf("note       %s\n", platform_note);
         if (note[0])
                 printf("note       %s\n", note);
-        if (!s->fits) {
-                char needs[REPORT_TEXT], has[REPORT_TEXT];
-                printf("WARNING    rank %d needs %s of %s of %s memory: does not fit\n", s->need.rank,
-                       report_bytes(needs, (double)memory_total(&s->need.bytes, s->need.space)),
-                       report_bytes(has, (double)s->capacity.bytes[s->need.space]),
-                       memory_space_name(s->need.space));
-        }
+        if (!s->fits)
+                print_shortage(s);
 }
 
 /* What a simulated report has beside a real one's members. */

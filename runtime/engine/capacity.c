@@ -28,8 +28,9 @@ static int64_t shared_excess(const struct capacity *capacity, const struct memor
         return capacity->bytes[CAPACITY_SHARED] ? both - capacity->bytes[CAPACITY_SHARED] : 0;
 }
 
-/* The ranks of a stage are alike: that of the first pipeline stands for them. Returns whether all fit. */
-static bool find_need(const struct options *o, const struct capacity *capacity, struct capacity_need *need)
+/* The ranks of a stage are alike: that of the first pipeline stands for them. Returns the bytes that `need`
+ * is beyond its capacity; 0: all fit. */
+static int64_t find_need(const struct options *o, const struct capacity *capacity, struct capacity_need *need)
 {
         int64_t furthest = 0, most = -1;
         for (int stage = 0; stage < o->pp; stage++) {
@@ -52,58 +53,61 @@ static bool find_need(const struct options *o, const struct capacity *capacity, 
                         *need = (struct capacity_need){stage, MEMORY_DEVICE, true, bytes};
                 }
         }
-        return furthest == 0;
+        return furthest;
 }
 
 int capacity_check(const struct options *o, const struct capacity *capacity, struct capacity_need *need,
                    struct rv_error_info *err)
 {
-        if (find_need(o, capacity, need))
+        if (find_need(o, capacity, need) == 0)
                 return 0;
+        static const char table[] =
+                "the table above says for what, and whether changes of the plan would make it fit";
         char needs[REPORT_TEXT], host[REPORT_TEXT], has[REPORT_TEXT];
         if (need->shared)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "rank %d (stage %d of %d) of %s needs %s of device and %s of host memory, which are "
-                        "the same here, and has %s of it: the table above says for what, and which changes "
-                        "would make it fit",
-                        need->rank, need->rank, o->pp, o->gpt.name,
-                        report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
-                        report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
-                        report_bytes(has, (double)capacity->bytes[CAPACITY_SHARED]));
-        return rv_fail(
-                err, RV_EPLAN,
-                "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: the table above says "
-                "for what, and which changes would make it fit",
-                need->rank, need->rank, o->pp, o->gpt.name,
-                report_bytes(needs, (double)memory_total(&need->bytes, need->space)),
-                memory_space_name(need->space), report_bytes(has, (double)capacity->bytes[need->space]));
+                return rv_fail(err, RV_EPLAN,
+                               "rank %d (stage %d of %d) of %s needs %s of device and %s of host memory, "
+                               "which are one memory here, and has %s of it: %s",
+                               need->rank, need->rank, o->pp, o->gpt.name,
+                               report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
+                               report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
+                               report_bytes(has, (double)capacity->bytes[CAPACITY_SHARED]), table);
+        return rv_fail(err, RV_EPLAN, "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: %s",
+                       need->rank, need->rank, o->pp, o->gpt.name,
+                       report_bytes(needs, (double)memory_total(&need->bytes, need->space)),
+                       memory_space_name(need->space),
+                       report_bytes(has, (double)capacity->bytes[need->space]), table);
 }
 
 /* A plan as what may be changed in it. */
 struct choice {
         bool offload, recompute, offload_activations;
         int micro_batch_size, pp;
+        int64_t bucket_parameters;
 };
 
 static struct choice choice_of(const struct options *o)
 {
-        return (struct choice){o->offload, o->recompute, o->offload_activations, o->micro_batch_size, o->pp};
+        return (struct choice){o->offload,          o->recompute, o->offload_activations,
+                               o->micro_batch_size, o->pp,        o->bucket_parameters};
 }
 
 static int changes_between(const struct choice *a, const struct choice *b)
 {
         return (a->offload != b->offload) + (a->recompute != b->recompute) +
                (a->offload_activations != b->offload_activations) +
-               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp);
+               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) +
+               (a->bucket_parameters != b->bucket_parameters);
 }
 
-/* Whether `a` changes a plan no more than `b` does, in anything. */
-static bool lesser(const struct choice *a, const struct choice *b)
+/* Whether `a` changes the plan that `was` no more than `b` does, in anything. */
+static bool lesser(const struct choice *a, const struct choice *b, const struct choice *was)
 {
-        return a->offload <= b->offload && a->recompute <= b->recompute &&
-               a->offload_activations <= b->offload_activations &&
-               a->micro_batch_size >= b->micro_batch_size && a->pp <= b->pp;
+        return (a->offload == b->offload || a->offload == was->offload) && a->recompute <= b->recompute &&
+               (a->offload_activations == b->offload_activations ||
+                a->offload_activations == was->offload_activations) &&
+               a->micro_batch_size >= b->micro_batch_size && a->pp <= b->pp &&
+               a->bucket_parameters >= b->bucket_parameters;
 }
 
 /* A plan that fits, as it is found. */
@@ -118,7 +122,7 @@ struct search {
         const struct capacity *capacity;
         double (*seconds)(void *context, const struct options *options);
         void *context;
-        int most_changes;
+        int most_changes; /* beside the bucket, which follows from the others */
         struct found *found;
         int count, room;
 };
@@ -134,20 +138,32 @@ static struct found *add_found(struct search *search)
         return &search->found[search->count++];
 }
 
+/* `flag` as it is written where it is switched on, `off` where it is switched off, or nothing. */
+static const char *switched(bool now, bool before, const char *flag, const char *off)
+{
+        if (now == before)
+                return NULL;
+        return now ? flag : off;
+}
+
+/* The switches that are off come last: behind "without" no flag means that it is set. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
-        char micro_batch[32], stages[24], replicas[24];
+        char micro_batch[32], grid[48], bucket[48];
         snprintf(micro_batch, sizeof micro_batch, "--micro-batch-size %d", o->micro_batch_size);
-        snprintf(stages, sizeof stages, "--pp %d", o->pp);
-        snprintf(replicas, sizeof replicas, "--dp %d", o->dp);
+        snprintf(grid, sizeof grid, "--pp %d --dp %d", o->pp, o->dp);
+        snprintf(bucket, sizeof bucket, "--bucket-params %lld", (long long)o->bucket_parameters);
         const char *const words[] = {
                 o->mixed != base->mixed ? "--precision mixed" : NULL,
-                o->offload != base->offload ? "--offload" : NULL,
+                switched(o->offload, base->offload, "--offload", NULL),
                 o->recompute != base->recompute ? "--recompute full" : NULL,
-                o->offload_activations != base->offload_activations ? "--offload-activations" : NULL,
+                switched(o->offload_activations, base->offload_activations, "--offload-activations", NULL),
                 o->micro_batch_size != base->micro_batch_size ? micro_batch : NULL,
-                o->pp != base->pp ? stages : NULL,
-                o->pp != base->pp ? replicas : NULL,
+                o->pp != base->pp ? grid : NULL,
+                o->bucket_parameters != base->bucket_parameters ? bucket : NULL,
+                switched(o->offload, base->offload, NULL, "without --offload"),
+                switched(o->offload_activations, base->offload_activations, NULL,
+                         "without --offload-activations"),
         };
         size_t length = 0;
         flags[0] = 0;
@@ -167,40 +183,69 @@ static struct options changed(const struct options *base, const struct choice *c
         o.micro_batch_size = choice->micro_batch_size;
         o.dp = base->pp * base->dp / choice->pp;
         o.pp = choice->pp;
+        o.bucket_parameters = choice->bucket_parameters;
         return o;
+}
+
+/* The smallest bucket that is tried: as many as a stage has beside it take a share of its memory that is not
+ * worth the many short copies (0.4 % of weights and gradients: 16 bytes a parameter to their 4). */
+static int64_t least_bucket(const struct options *o)
+{
+        enum { LEAST = 1000, BUCKETS = 1024 };
+        int64_t part = gpt_parameters(&o->gpt) / o->pp / BUCKETS;
+        return part > LEAST ? part : LEAST;
+}
+
+/* Whether a plan is sound and fits; one that is offloaded, with its bucket halved as often as it takes. */
+static bool make_fit(struct options *o, const struct capacity *capacity, struct capacity_need *need)
+{
+        struct rv_error_info ignored;
+        const int64_t least = least_bucket(o);
+        if (o->batch_size % ((int64_t)o->dp * o->micro_batch_size))
+                return false;
+        for (;;) {
+                if (options_check(o, o->pp * o->dp, &ignored))
+                        return false;
+                if (find_need(o, capacity, need) == 0)
+                        return true;
+                if (!o->offload || o->bucket_parameters <= least)
+                        return false;
+                o->bucket_parameters = o->bucket_parameters / 2 > least ? o->bucket_parameters / 2 : least;
+        }
 }
 
 /* Adds the plan as changed if it is sound and fits. */
 static void consider(struct search *search, const struct choice *choice)
 {
         const struct choice was = choice_of(search->base);
-        int changes = changes_between(choice, &was);
-        if (changes == 0 || changes > search->most_changes)
+        if (changes_between(choice, &was) > search->most_changes)
                 return;
         struct options o = changed(search->base, choice);
         struct capacity_need need;
-        struct rv_error_info ignored;
-        if (o.batch_size % ((int64_t)o.dp * o.micro_batch_size) || options_check(&o, o.pp * o.dp, &ignored) ||
-            !find_need(&o, search->capacity, &need))
+        if (!make_fit(&o, search->capacity, &need))
+                return;
+        const struct choice made = choice_of(&o);
+        int changes = changes_between(&made, &was);
+        if (changes == 0)
                 return;
         struct found *found = add_found(search);
-        *found = (struct found){.choice = *choice, .changes = changes};
+        *found = (struct found){.choice = made, .changes = changes};
         found->change.options = o;
         found->change.bytes = need.bytes;
         found->change.batch_seconds = search->seconds(search->context, &o);
         write_flags(found->change.flags, search->base, &o);
 }
 
-/* The plan's switches, in all positions that are not less than they are, on one grid. */
+/* The plan's switches on one grid: offloading, which takes from one memory to the other, both ways. */
 static void consider_grid(struct search *search, int pp)
 {
         const struct options *o = search->base;
         for (int size = o->micro_batch_size; size >= 1; size--)
-                for (int offload = o->offload; offload <= 1; offload++)
+                for (int offload = 0; offload <= 1; offload++)
                         for (int recompute = o->recompute; recompute <= 1; recompute++)
-                                for (int store = o->offload_activations; store <= 1; store++)
-                                        consider(search,
-                                                 &(struct choice){offload, recompute, store, size, pp});
+                                for (int store = 0; store <= 1; store++)
+                                        consider(search, &(struct choice){offload, recompute, store, size, pp,
+                                                                          o->bucket_parameters});
 }
 
 static void consider_all(struct search *search, int most_changes)
@@ -233,11 +278,12 @@ static int compare_found(const void *left, const void *right)
 static bool needless(const struct search *search, int index)
 {
         const struct found *f = &search->found[index];
+        const struct choice was = choice_of(search->base);
         for (int i = 0; i < search->count; i++) {
                 const struct found *other = &search->found[i];
                 if (other->change.batch_seconds > f->change.batch_seconds)
                         return false;
-                if (i != index && lesser(&other->choice, &f->choice))
+                if (i != index && lesser(&other->choice, &f->choice, &was))
                         return true;
         }
         return false;
@@ -330,34 +376,59 @@ static void print_changes(FILE *stream, const struct capacity_need *need,
                              batch_seconds);
 }
 
-/* Why no change was found: one layer a stage and everything that saves memory is the least that a device can
- * need. */
-static void print_least(FILE *stream, const struct options *o, const struct capacity *capacity,
-                        const struct capacity_need *need)
+/* One layer a stage with all that saves memory, offloaded as far as the two memories come nearest to what
+ * they have: what is on the host is not on the device. Returns how far beyond it is, of the stage in `need`.
+ */
+static int64_t find_least(const struct options *o, const struct capacity *capacity, struct options *least,
+                          struct capacity_need *need)
 {
-        char text[REPORT_TEXT];
-        if (need->space == MEMORY_HOST) {
-                fprintf(stream, "no change that is built makes it fit: the host needs less if less is "
-                                "offloaded, or on "
-                                "more ranks\n");
-                return;
+        int64_t nearest = INT64_MAX;
+        struct options one = *o;
+        one.mixed = one.recompute = true;
+        one.micro_batch_size = 1;
+        one.pp = o->gpt.n_layer;
+        int64_t smallest = least_bucket(&one);
+        if (one.bucket_parameters > smallest)
+                one.bucket_parameters = smallest;
+        for (int offloaded = 3; offloaded >= 0; offloaded--) {
+                struct capacity_need its;
+                one.offload = offloaded & 2;
+                one.offload_activations = offloaded & 1;
+                int64_t beyond = find_need(&one, capacity, &its);
+                if (beyond >= nearest)
+                        continue;
+                nearest = beyond;
+                *least = one;
+                *need = its;
         }
-        struct options least = *o;
-        struct capacity_need one_layer;
-        const struct capacity unlimited = {{0}};
-        least.mixed = least.offload = least.recompute = least.offload_activations = true;
-        least.micro_batch_size = 1;
-        least.pp = o->gpt.n_layer;
-        find_need(&least, &unlimited, &one_layer);
-        int64_t bytes = memory_total(&one_layer.bytes, MEMORY_DEVICE);
+        return nearest;
+}
+
+/* Why no change was found. */
+static void print_least(FILE *stream, const struct options *o, const struct capacity *capacity)
+{
+        struct options least, plain = {.bucket_parameters = 0};
+        struct capacity_need need;
+        int64_t beyond = find_least(o, capacity, &least, &need);
+        plain.pp = least.pp;
+        if (!least.offload)
+                plain.bucket_parameters = least.bucket_parameters;
+        char flags[CAPACITY_FLAGS], text[REPORT_TEXT];
+        write_flags(flags, &plain, &least);
+        int64_t bytes = memory_total(&need.bytes, need.space);
+        if (need.shared)
+                bytes += memory_total(&need.bytes, MEMORY_HOST);
         fprintf(stream,
-                "no change that is built makes it fit: with one layer a stage and --precision mixed "
-                "--offload\n"
-                "--recompute full --offload-activations --micro-batch-size 1, stage %d of %d needs at least "
-                "%s\n",
-                one_layer.rank, least.pp, report_bytes(text, (double)bytes));
-        if (bytes <= capacity->bytes[MEMORY_DEVICE])
-                fprintf(stream, "which is there: more stages, on more ranks, can make it fit\n");
+                "no change that was tried makes it fit: offloading, recomputation, smaller micro-batches "
+                "and buckets,\n");
+        fprintf(stream, "more stages on these ranks. One layer a stage with\n");
+        fprintf(stream, "  %s\n", flags);
+        fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.rank, least.pp,
+                report_bytes(text, (double)bytes),
+                need.shared ? "device and host" : memory_space_name(need.space));
+        if (beyond == 0)
+                fprintf(stream, ", which is there: more stages, on more ranks, can make it fit");
+        fprintf(stream, "\n");
 }
 
 void capacity_print(FILE *stream, const struct options *options, const struct capacity *capacity,
@@ -371,5 +442,5 @@ void capacity_print(FILE *stream, const struct options *options, const struct ca
         if (count)
                 print_changes(stream, need, changes, count, batch_seconds, basis);
         else
-                print_least(stream, options, capacity, need);
+                print_least(stream, options, capacity);
 }

@@ -68,28 +68,39 @@ static const struct argp_option plan_options[] = {
          "axonn: micro-batches under way in a pipeline at once (default P); more hide messages and cost "
          "memory",
          1},
-        {"clip", KEY_CLIP, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 1},
+        {"clip", KEY_CLIP, "X", 0,
+         "Clip gradients to this global norm (default 1.0; 0 is off); updates wait for the norm: only --clip "
+         "0 "
+         "lets them overlap with the all-reduce",
+         1},
         {"precision", KEY_PRECISION, "NAME", 0,
          "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
          "parameters and Adam's moments in fp32, dynamic loss scaling",
          1},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Keep master parameters and moments in host memory; they are fetched, updated and written back "
-         "bucket by bucket (needs --precision mixed)",
+         "bucket by bucket (needs --precision mixed); with --clip 0 beside the all-reduce, else after it",
          1},
         {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, 0, 0,
-         "Keep stored activations in host memory between forward and backward", 1},
+         "Keep stored activations in host memory between forward and backward; a stage that stores at most "
+         "four "
+         "micro-batches has nothing to offload",
+         1},
         {"recompute", KEY_RECOMPUTE, "WHAT", 0,
-         "none, the default; full: store one input a layer, and run its forward again before its backward",
+         "none, the default; full: store one input a layer, and run its forward again before its backward; "
+         "saves memory, costs about a third more time",
          1},
         {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
-         "What a device has, such as 2GiB: a plan that needs more is refused, with what would make it fit",
+         "What a rank has on its device, such as 2GiB (default: the platform's, or a rank's share of its "
+         "machine's memory); a plan that needs more is refused, with changes that would make it fit",
          1},
-        {"host-memory", KEY_HOST_MEMORY, "SIZE", 0, "What the host has for a rank's offloaded data", 1},
+        {"host-memory", KEY_HOST_MEMORY, "SIZE", 0,
+         "What a rank has in its host's memory for offloaded data (default and refusal: as --device-memory)",
+         1},
         {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
          "Parameters of one optimizer update (default 16000000, or all of a stage that has fewer); "
-         "offloaded, "
-         "it is worked through in thirds",
+         "with --offload it is worked through in thirds, in three buffers: one is fetched, one updated, one "
+         "written back",
          1},
         {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
         {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},

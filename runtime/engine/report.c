@@ -216,11 +216,24 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
                         (double)r->tokens / 1e9);
 }
 
+/* Share of the pipeline phase that a rank computes less, on average, than the busiest one: a part of the
+ * bubble that more micro-batches do not reduce. */
+static double uneven_fraction(const struct report *r)
+{
+        return r->pipeline_seconds > 0 ? r->busiest_seconds / r->pipeline_seconds - (1 - r->bubble_fraction)
+                                       : 0;
+}
+
 static void print_phases(const struct report *r, FILE *out)
 {
+        const double SHOWN = 0.0005; /* as 0.1 % */
         char a[REPORT_TEXT];
-        fprintf(out, "  pipeline            %14s   bubble %.1f %%\n", report_seconds(a, r->pipeline_seconds),
+        fprintf(out, "  pipeline            %14s   bubble %.1f %%", report_seconds(a, r->pipeline_seconds),
                 100 * r->bubble_fraction);
+        double uneven = uneven_fraction(r);
+        if (r->options->pp > 1 && uneven >= SHOWN)
+                fprintf(out, " (%.1f %% from uneven stages)", 100 * uneven);
+        fprintf(out, "\n");
         fprintf(out, "  all-reduce          %14s\n", report_seconds(a, r->allreduce_seconds));
         fprintf(out, "  optimizer           %14s\n", report_seconds(a, r->optimizer_seconds));
 }
@@ -256,13 +269,24 @@ static void print_memory(const struct report *r, const struct figures *f, FILE *
                         report_bytes(a, (double)r->host_peak_bytes));
 }
 
-/* What of the plan is not as it is by default, so that the line that every table begins with stays short. */
-static void print_choices(const struct options *o, FILE *out)
+static bool any_stored_on_host(const struct report *r)
 {
+        for (int rank = 0; rank < r->ranks; rank++)
+                if (r->rank_bytes[rank].in[MEMORY_HOST][MEMORY_ACTIVATIONS])
+                        return true;
+        return false;
+}
+
+/* What of the plan is not as it is by default, so that the line that every table begins with stays short. */
+static void print_choices(const struct report *r, FILE *out)
+{
+        const struct options *o = r->options;
+        const char *activations =
+                any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         const char *const choices[] = {
                 o->mixed ? "mixed precision" : NULL,
                 o->offload ? "optimizer offloaded" : NULL,
-                o->offload_activations ? "activations offloaded" : NULL,
+                o->offload_activations ? activations : NULL,
                 o->recompute ? "activations recomputed" : NULL,
         };
         const char *before = "  ";
@@ -285,7 +309,7 @@ void report_print(const struct report *r, FILE *out)
                 o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp,
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated");
-        print_choices(o, out);
+        print_choices(r, out);
         print_speed(r, &f, out);
         print_phases(r, out);
         print_memory(r, &f, out);

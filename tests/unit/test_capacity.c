@@ -2,6 +2,7 @@
  * the table as a user sees it (tests/golden/capacity.txt, which GOLDEN=1 rewrites). */
 #include "runtime/engine/capacity.h"
 #include "runtime/engine/report.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/numbers.h"
 
 #include <string.h>
@@ -83,6 +84,60 @@ static void a_plan_fits_up_to_the_last_byte(void **state)
         }
 }
 
+/* The most that any stage needs in both memories together. */
+static int64_t most_shared(const struct options *o, int *where)
+{
+        int64_t most = -1;
+        for (int s = 0; s < o->pp; s++) {
+                struct stage stage = partition_stage(&o->gpt, o->pp, s);
+                struct memory_plan plan = options_memory(o, s);
+                struct memory_bytes bytes;
+                memory_stage(&o->gpt, &stage, &plan, &bytes);
+                int64_t both = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
+                if (both <= most)
+                        continue;
+                most = both;
+                *where = s;
+        }
+        return most;
+}
+
+static const char table_above[] =
+        "the table above says for what, and whether changes of the plan would make it fit";
+
+static void one_memory_for_both_is_enough_up_to_the_last_byte(void **state)
+{
+        (void)state;
+        struct options o = small_plan(3, 2, 4, 48);
+        o.mixed = o.offload = true;
+        int where = -1, ignored;
+        int64_t both = most_shared(&o, &where), device = most_bytes(&o, MEMORY_DEVICE, &ignored);
+        assert_true(both > device);
+        struct capacity_need need;
+        struct rv_error_info err = {0};
+        struct capacity capacity = {{both, both, both}};
+        assert_int_equal(capacity_check(&o, &capacity, &need, &err), 0);
+        assert_false(need.shared);
+        capacity.bytes[CAPACITY_SHARED]--;
+        assert_int_equal(capacity_check(&o, &capacity, &need, &err), RV_EPLAN);
+        assert_true(need.shared);
+        assert_int_equal(need.rank, where);
+        char expected[512], on_device[REPORT_TEXT], on_host[REPORT_TEXT], has[REPORT_TEXT];
+        int64_t its_device = memory_total(&need.bytes, MEMORY_DEVICE);
+        snprintf(expected, sizeof expected,
+                 "rank %d (stage %d of 3) of test needs %s of device and %s of host memory, which are one "
+                 "memory here, and has %s of it: %s",
+                 where, where, report_bytes(on_device, (double)its_device),
+                 report_bytes(on_host, (double)(both - its_device)), report_bytes(has, (double)both - 1),
+                 table_above);
+        assert_string_equal(err.sentence, expected);
+        /* Not shared in this plan's favour: each of the two alone is still looked at. */
+        capacity = (struct capacity){{device - 1, 0, both}};
+        assert_int_equal(capacity_check(&o, &capacity, &need, &err), RV_EPLAN);
+        assert_false(need.shared);
+        assert_int_equal(need.space, MEMORY_DEVICE);
+}
+
 static void the_sentence_names_rank_need_and_what_there_is(void **state)
 {
         (void)state;
@@ -93,19 +148,15 @@ static void the_sentence_names_rank_need_and_what_there_is(void **state)
         int64_t device = most_bytes(&o, MEMORY_DEVICE, &where);
         char expected[512];
         snprintf(expected, sizeof expected,
-                 "rank %d (stage %d of 3) of test needs %.2f MiB of device memory and has 1.00 MiB: the "
-                 "table above "
-                 "says for what, and which changes would make it fit",
-                 where, where, (double)device / 1048576);
+                 "rank %d (stage %d of 3) of test needs %.2f MiB of device memory and has 1.00 MiB: %s",
+                 where, where, (double)device / 1048576, table_above);
         assert_int_equal(capacity_check(&o, &(struct capacity){{1 << 20, 0}}, &need, &err), RV_EPLAN);
         assert_string_equal(err.sentence, expected);
         o.mixed = o.offload = true;
         int64_t host = most_bytes(&o, MEMORY_HOST, &where);
         snprintf(expected, sizeof expected,
-                 "rank %d (stage %d of 3) of test needs %.2f MiB of host memory and has 1000 B: the table "
-                 "above says "
-                 "for what, and which changes would make it fit",
-                 where, where, (double)host / 1048576);
+                 "rank %d (stage %d of 3) of test needs %.2f MiB of host memory and has 1000 B: %s", where,
+                 where, (double)host / 1048576, table_above);
         assert_int_equal(capacity_check(&o, &(struct capacity){{0, 1000}}, &need, &err), RV_EPLAN);
         assert_string_equal(err.sentence, expected);
 }
@@ -133,7 +184,6 @@ static double cost(void *context, const struct options *o)
  * what the header promises. */
 struct plans {
         struct options all[1024];
-        bool fits[1024];
         int count;
 };
 
@@ -141,7 +191,35 @@ static int differences(const struct options *a, const struct options *b)
 {
         return (a->offload != b->offload) + (a->recompute != b->recompute) +
                (a->offload_activations != b->offload_activations) +
-               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp);
+               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) +
+               (a->bucket_parameters != b->bucket_parameters);
+}
+
+static bool fits(const struct options *o, const struct capacity *capacity)
+{
+        int where;
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                if (capacity->bytes[space] &&
+                    most_bytes(o, (enum memory_space)space, &where) > capacity->bytes[space])
+                        return false;
+        return !capacity->bytes[CAPACITY_SHARED] ||
+               most_shared(o, &where) <= capacity->bytes[CAPACITY_SHARED];
+}
+
+/* The largest bucket of those that the header names with which an offloaded plan fits; 0: none. */
+static int64_t largest_bucket(const struct options *base, const struct capacity *capacity)
+{
+        enum { LEAST = 1000 }; /* a stage of these plans has fewer than 1024 times as many */
+        struct options o = *base;
+        int64_t largest = 0;
+        for (int halvings = base->offload ? 30 : 0; halvings >= 0; halvings--) {
+                o.bucket_parameters = base->bucket_parameters >> halvings;
+                if (halvings && o.bucket_parameters < LEAST)
+                        o.bucket_parameters = LEAST;
+                if (fits(&o, capacity))
+                        largest = o.bucket_parameters;
+        }
+        return largest;
 }
 
 static void list_plans(const struct options *base, const struct capacity *capacity, int most,
@@ -159,30 +237,29 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 o.micro_batch_size = size;
                                 o.dp = dp;
                                 o.pp = base->pp * base->dp / dp;
-                                bool less = base->offload > o.offload || base->recompute > o.recompute ||
-                                            base->offload_activations > o.offload_activations;
-                                if (less || o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||
-                                    o.batch_size % (dp * size) || differences(base, &o) == 0 ||
-                                    differences(base, &o) > most)
+                                if (base->recompute > o.recompute || o.pp * dp != base->pp * base->dp ||
+                                    o.pp > o.gpt.n_layer || o.batch_size % (dp * size))
                                         continue;
-                                int where;
-                                bool fits = true;
-                                for (int space = 0; space < MEMORY_SPACES; space++)
-                                        fits = fits && (!capacity->bytes[space] ||
-                                                        most_bytes(&o, (enum memory_space)space, &where) <=
-                                                                capacity->bytes[space]);
-                                if (fits)
+                                o.bucket_parameters = largest_bucket(&o, capacity);
+                                if (o.bucket_parameters && differences(base, &o) > 0 &&
+                                    differences(base, &o) -
+                                                    (o.bucket_parameters != base->bucket_parameters) <=
+                                            most)
                                         plans->all[plans->count++] = o;
                         }
 }
 
 /* Whether less than `o` would do at no higher cost. */
-static bool beaten(const struct plans *plans, const struct options *o, struct costs *costs)
+static bool beaten(const struct plans *plans, const struct options *base, const struct options *o,
+                   struct costs *costs)
 {
         for (int i = 0; i < plans->count; i++) {
                 const struct options *p = &plans->all[i];
-                if (differences(p, o) && p->offload <= o->offload && p->recompute <= o->recompute &&
-                    p->offload_activations <= o->offload_activations &&
+                if (differences(p, o) && (p->offload == o->offload || p->offload == base->offload) &&
+                    p->recompute <= o->recompute &&
+                    (p->offload_activations == o->offload_activations ||
+                     p->offload_activations == base->offload_activations) &&
+                    p->bucket_parameters >= o->bucket_parameters &&
                     p->micro_batch_size >= o->micro_batch_size && p->pp <= o->pp &&
                     !(cost(costs, p) > cost(costs, o)))
                         return true;
@@ -207,6 +284,9 @@ static struct options random_plan(uint64_t *seed, struct capacity *capacity)
         capacity->bytes[MEMORY_DEVICE] = (int64_t)(device * (0.05 + 0.45 * (1 + random_number(seed))));
         capacity->bytes[MEMORY_HOST] =
                 random_below(seed, 2) ? (int64_t)(device * (0.01 + 0.5 * (1 + random_number(seed)))) : 0;
+        capacity->bytes[CAPACITY_SHARED] =
+                random_below(seed, 3) == 0 ? (int64_t)(device * (0.05 + 0.45 * (1 + random_number(seed))))
+                                           : 0;
         return o;
 }
 
@@ -215,7 +295,7 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
         (void)state;
         static struct plans plans;
         uint64_t seed = SEED;
-        int none = 0, full = 0, together = 0;
+        int none = 0, full = 0, together = 0, buckets = 0, back = 0;
         for (int search = 0; search < SEARCHES; search++) {
                 struct capacity capacity;
                 struct options o = random_plan(&seed, &capacity);
@@ -230,7 +310,7 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
                         const struct options *next = NULL;
                         for (int i = 0; i < plans.count; i++)
                                 if (cost(&costs, &plans.all[i]) > before &&
-                                    !beaten(&plans, &plans.all[i], &costs) &&
+                                    !beaten(&plans, &o, &plans.all[i], &costs) &&
                                     (!next || cost(&costs, &plans.all[i]) < cost(&costs, next)))
                                         next = &plans.all[i];
                         if (!next)
@@ -246,6 +326,8 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
                         assert_int_equal(memory_total(&changes[expected].bytes, MEMORY_DEVICE),
                                          most_bytes(next, MEMORY_DEVICE, &where));
                         together += differences(next, &o) > 1;
+                        buckets += next->bucket_parameters != o.bucket_parameters;
+                        back += o.offload && !next->offload;
                 }
                 assert_int_equal(count, expected);
                 none += count == 0;
@@ -255,6 +337,24 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
         assert_in_range(none, SEARCHES / 20, SEARCHES);
         assert_in_range(full, SEARCHES / 20, SEARCHES);
         assert_in_range(together, SEARCHES / 20, 3 * SEARCHES);
+        assert_in_range(buckets, SEARCHES / 20, 3 * SEARCHES);
+        assert_in_range(back, SEARCHES / 60, 3 * SEARCHES);
+}
+
+/* What a user would leave out of the command: "without" and the flags after it. */
+static void take_off(char *line, struct options *o)
+{
+        char *without = strstr(line, "without");
+        if (!without)
+                return;
+        char *activations = strstr(without, "--offload-activations");
+        if (activations) {
+                o->offload_activations = false;
+                memset(activations, ' ', strlen("--offload-activations"));
+        }
+        if (strstr(without, "--offload"))
+                o->offload = false;
+        *without = 0;
 }
 
 /* The words of a change, read as a command line, are the plan that was checked. */
@@ -275,9 +375,10 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
                         struct rv_error_info err = {0};
                         struct capacity_need need;
                         snprintf(line, sizeof line, "%s", changes[i].flags);
+                        take_off(line, &read);
                         for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
                                 argv[argc++] = at;
-                        assert_true(argc > 1);
+                        assert_true(argc > 1 || differences(&read, &o) > 0);
                         if (options_parse(&options_argp, argc, argv, &read, true, &err) ||
                             options_check(&read, o.pp * o.dp, &err))
                                 fail_msg("'%s': %s", changes[i].flags, err.sentence);
@@ -289,7 +390,8 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
         }
 }
 
-/* The cheapest change costs no more where there is more memory, down to a limit where nothing fits. */
+/* The cheapest change costs no more where there is more memory, down to a limit where nothing fits; once more
+ * from where three changes are enough, and more are not tried any longer. */
 static void more_memory_never_costs_more(void **state)
 {
         (void)state;
@@ -297,6 +399,7 @@ static void more_memory_never_costs_more(void **state)
         struct costs costs = {SEED, false};
         struct capacity_change changes[CAPACITY_CHANGES];
         double before = INFINITY;
+        bool were_enough = false;
         int where, with = 0, without = 0;
         int64_t most = most_bytes(&o, MEMORY_DEVICE, &where);
         for (int part = 1; part < 100; part++) {
@@ -308,6 +411,13 @@ static void more_memory_never_costs_more(void **state)
                         assert_true(isinf(before));
                         continue;
                 }
+                bool three_enough = differences(&changes[0].options, &o) -
+                                            (changes[0].options.bucket_parameters != o.bucket_parameters) <=
+                                    3;
+                if (three_enough && !were_enough)
+                        before = INFINITY;
+                assert_true(three_enough || !were_enough);
+                were_enough = three_enough;
                 assert_true(changes[0].batch_seconds <= before);
                 for (int i = 0; i < count; i++) {
                         assert_true(memory_total(&changes[i].bytes, MEMORY_DEVICE) <=
@@ -361,42 +471,72 @@ static char *printed(const struct options *o, const struct capacity *capacity, s
         return text;
 }
 
+/* The plan of `gpt` that a rank needs least of a memory for, of all switches, stages and sizes, and of
+ * buckets that are tried. `shared`: of both memories together. */
+static int64_t least_bytes(const struct options *base, bool shared)
+{
+        int64_t least = INT64_MAX;
+        for (int switches = 0; switches < 16; switches++)
+                for (int size = 1; size <= base->micro_batch_size; size++)
+                        for (int pp = 1; pp <= base->gpt.n_layer; pp++) {
+                                struct options o = *base;
+                                o.offload = switches & 1;
+                                o.mixed = o.offload || switches & 8;
+                                o.recompute = switches & 2;
+                                o.offload_activations = switches & 4;
+                                o.micro_batch_size = size;
+                                o.pp = pp;
+                                o.bucket_parameters = 1000;
+                                int where;
+                                int64_t bytes = shared ? most_shared(&o, &where)
+                                                       : most_bytes(&o, MEMORY_DEVICE, &where);
+                                if (o.batch_size % (size * o.dp) == 0 && bytes < least)
+                                        least = bytes;
+                        }
+        return least;
+}
+
 static void a_limit_below_one_layer_is_answered_with_what_that_needs(void **state)
 {
         (void)state;
-        char text[4096], expected[64];
+        static const char more[] = ", which is there: more stages, on more ranks, can make it fit\n";
         struct costs costs = {SEED, false};
-        struct options o = small_plan(1, 2, 8, 96), least = small_plan(6, 2, 1, 96);
-        least.mixed = least.offload = least.recompute = least.offload_activations = true;
-        int where;
-        int64_t bytes = most_bytes(&least, MEMORY_DEVICE, &where);
-        char size[REPORT_TEXT];
-        snprintf(expected, sizeof expected, "stage %d of 6 needs at least %s\n", where,
-                 report_bytes(size, (double)bytes));
-        printed(&o, &(struct capacity){{bytes - 1, 0}}, &costs, text, sizeof text);
-        assert_non_null(strstr(text, expected));
-        assert_null(strstr(text, "more ranks"));
-        /* Two ranks cannot make six stages, but six could. */
-        printed(&o, &(struct capacity){{bytes, 0}}, &costs, text, sizeof text);
-        assert_non_null(strstr(text, expected));
-        assert_non_null(strstr(text, "more stages, on more ranks, can make it fit"));
+        struct options o = small_plan(1, 2, 8, 96);
+        for (int shared = 0; shared <= 1; shared++) {
+                char text[4096], expected[128], size[REPORT_TEXT];
+                int64_t bytes = least_bytes(&o, shared);
+                struct capacity enough = {{shared ? 0 : bytes, 0, shared ? bytes : 0}}, less = enough;
+                less.bytes[shared ? CAPACITY_SHARED : MEMORY_DEVICE]--;
+                snprintf(expected, sizeof expected, " of 6, %s of %s memory",
+                         report_bytes(size, (double)bytes), shared ? "device and host" : "device");
+                printed(&o, &less, &costs, text, sizeof text);
+                assert_non_null(strstr(text, expected));
+                assert_null(strstr(text, more));
+                /* Two ranks cannot make six stages, but six could. */
+                printed(&o, &enough, &costs, text, sizeof text);
+                assert_non_null(strstr(text, more));
+        }
 }
 
-/* Five tables, one after another: GPT 12B on 48 V100, in fp32 and mixed; with too little host memory; with
- * costs that nobody knows; and one that nothing helps. */
+/* Eight tables, one after another: GPT 12B on 48 V100, in fp32 and mixed; with too little host memory, and so
+ * little that only not offloading helps; with costs that nobody knows; with just too little for the buckets;
+ * with one memory for both; and one that nothing helps. */
 static void the_table_is_what_the_golden_file_shows(void **state)
 {
         (void)state;
-        static char found[16384], expected[16384];
+        static char found[16384];
         const int64_t GB = 1000000000;
         const struct {
                 bool mixed, offload, unknown;
-                int64_t device, host;
-        } cases[] = {{false, false, false, 16 * GB, 0},
-                     {true, false, false, 16 * GB, 512 * GB / 6},
-                     {true, true, false, 0, 20 * GB},
-                     {true, false, true, 16 * GB, 0},
-                     {true, false, false, 2 * GB, 0}};
+                int64_t device, host, shared;
+        } cases[] = {{false, false, false, 16 * GB, 0, 0},
+                     {true, false, false, 16 * GB, 512 * GB / 6, 0},
+                     {true, true, false, 0, 20 * GB, 0},
+                     {true, true, false, 64 * GB, 4 * GB, 0},
+                     {true, false, true, 16 * GB, 0, 0},
+                     {true, true, false, 17400 * GB / 1000, 0, 0},
+                     {true, true, false, 40 * GB, 40 * GB, 40 * GB},
+                     {true, false, false, 2 * GB, 0, 0}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 struct options o;
                 struct rv_error_info err;
@@ -412,28 +552,18 @@ static void the_table_is_what_the_golden_file_shows(void **state)
                         fail_msg("%s", err.sentence);
                 struct costs costs = {SEED, cases[i].unknown};
                 size_t length = strlen(found);
-                printed(&o, &(struct capacity){{cases[i].device, cases[i].host}}, &costs, found + length,
-                        sizeof found - length);
+                printed(&o, &(struct capacity){{cases[i].device, cases[i].host, cases[i].shared}}, &costs,
+                        found + length, sizeof found - length);
                 strcat(found, "\n");
         }
-        const char *path = "tests/golden/capacity.txt";
-        FILE *stream = getenv("GOLDEN") ? fopen(path, "w") : NULL;
-        if (stream) {
-                fputs(found, stream);
-                fclose(stream);
-        }
-        stream = fopen(path, "r");
-        if (!stream)
-                fail_msg("%s is missing: run from the root of the tree", path);
-        expected[fread(expected, 1, sizeof expected - 1, stream)] = 0;
-        fclose(stream);
-        assert_string_equal(found, expected);
+        assert_golden(found, "tests/golden/capacity.txt");
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_plan_fits_up_to_the_last_byte),
+                cmocka_unit_test(one_memory_for_both_is_enough_up_to_the_last_byte),
                 cmocka_unit_test(the_sentence_names_rank_need_and_what_there_is),
                 cmocka_unit_test(changes_are_those_that_a_search_of_all_plans_finds),
                 cmocka_unit_test(the_flags_of_a_change_say_what_it_is),

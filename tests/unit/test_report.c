@@ -2,6 +2,7 @@
  * (tests/golden/report.txt, which `make golden` rewrites). */
 #include "runtime/engine/phases.h"
 #include "runtime/engine/report.h"
+#include "tests/unit/golden.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -131,6 +132,7 @@ static int set_up(void **state)
                                     .pipeline_seconds = 0.25,
                                     .allreduce_seconds = 0.05,
                                     .optimizer_seconds = 0.075,
+                                    .busiest_seconds = 0.2125, /* of 0.25; 0.2 on average */
                                     .bubble_fraction = 0.2,
                                     .peak_flops_per_gpu_per_second = 1e9,
                                     .tokens = 300000000000,
@@ -266,30 +268,23 @@ static void what_is_not_known_is_null_and_extra_members_replace_nothing(void **s
         json_decref(json);
 }
 
-/* Two tables one after the other: a plan of defaults, and one that offloads. */
+/* Tables one after the other: a plan of defaults; one that offloads; and one that is asked to, but has no
+ * activations to offload, with stages that work as long as each other. */
 static void the_table_is_what_the_golden_file_shows(void **state)
 {
         struct fixture *f = *state;
-        static char expected[8192], found[8192];
+        static char found[8192];
         FILE *stream = fmemopen(found, sizeof found, "w");
         report_print(&f->report, stream);
         fputs("\n", stream);
         offload(f);
         report_print(&f->report, stream);
+        fputs("\n", stream);
+        f->bytes[1].in[MEMORY_HOST][MEMORY_ACTIVATIONS] = 0;
+        f->report.busiest_seconds = 0.8 * f->report.pipeline_seconds;
+        report_print(&f->report, stream);
         fclose(stream);
-        const char *path = "tests/golden/report.txt";
-        if (getenv("GOLDEN")) {
-                stream = fopen(path, "w");
-                assert_non_null(stream);
-                fputs(found, stream);
-                fclose(stream);
-        }
-        stream = fopen(path, "r");
-        if (!stream)
-                fail_msg("%s is missing: run from the root of the tree", path);
-        expected[fread(expected, 1, sizeof expected - 1, stream)] = 0;
-        fclose(stream);
-        assert_string_equal(found, expected);
+        assert_golden(found, "tests/golden/report.txt");
 }
 
 int main(void)

@@ -242,24 +242,40 @@ static double gradients_ready(const struct estimation *e, const struct stage_est
         return chunk + 1 < s->chunks ? s->chunks_begin + (double)(chunk + 1) * s->chunk : s->chunks_end;
 }
 
+/* One update of `count` parameters, and a copy of what it works on. */
+struct update_prices {
+        double update, copy;
+};
+
+static struct update_prices price_update(const struct estimation *e, int64_t count)
+{
+        struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
+        return (struct update_prices){
+                price_kernels(e, kernels, workload_update(count, e->plan.mixed, kernels)),
+                e->plan.offload ? price_copy(e, plan_offloaded_bytes(count)) : 0};
+}
+
 /* The updates of a stage that may begin when `permitted`, and, offloaded, the copies beside them: a fetch
- * needs a buffer that has been written back. Returns when the last one ends. */
+ * needs a buffer that has been written back. Returns when the last one ends. More than MOST_STEPS updates are
+ * worked out in as many steps, each as if its updates were one. */
 static double updates_end(const struct estimation *e, int index, double permitted)
 {
+        enum { MOST_STEPS = 4096 };
         const struct stage_estimate *s = &e->stages[index];
         const struct plan *plan = &e->plan;
         bool shares = plan->tied && (index == 0 || index == plan->pp - 1);
         int64_t size = core_update_parameters(plan, s->parameters);
-        int64_t updates = (s->parameters + size - 1) / size;
-        double update = 0, copy = 0, computed = s->norm_end, fetched = s->pipeline_end;
+        int64_t updates = (s->parameters + size - 1) / size, step = (updates + MOST_STEPS - 1) / MOST_STEPS;
+        const struct update_prices each = price_update(e, size),
+                                   last = price_update(e, s->parameters - (updates - 1) * size);
+        double computed = s->norm_end, fetched = s->pipeline_end;
         double written[PLAN_UPDATE_BUFFERS] = {0}, last_written = 0;
-        for (int64_t i = 0; i < updates; i++) {
-                int64_t end = i + 1 < updates ? (i + 1) * size : s->parameters, count = end - i * size;
-                if (i == 0 || i == updates - 1) { /* all but the last are equal */
-                        struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-                        update = price_kernels(e, kernels, workload_update(count, plan->mixed, kernels));
-                        copy = plan->offload ? price_copy(e, plan_offloaded_bytes(count)) : 0;
-                }
+        for (int64_t i = 0; i * step < updates; i++) {
+                bool ends = (i + 1) * step >= updates;
+                int64_t end = ends ? s->parameters : (i + 1) * step * size;
+                double whole = (double)(ends ? updates - 1 - i * step : step);
+                double update = whole * each.update + (ends ? last.update : 0);
+                double copy = whole * each.copy + (ends ? last.copy : 0);
                 double ready = plan->clip ? permitted : later(permitted, gradients_ready(e, s, shares, end));
                 if (plan->offload) {
                         fetched = later(fetched, written[i % PLAN_UPDATE_BUFFERS]) + copy;

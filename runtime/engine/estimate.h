@@ -44,8 +44,8 @@ struct estimate {
  * all-reduces one after another, norm, updates, and fetches and write backs beside them as buffers allow. The
  * phases end as struct phases says.
  *
- * Takes microseconds and O(layers + stages + updates): a plan of 15 million updates (gpt-100b,
- * --bucket-params 20000) about a second. */
+ * More than 4096 updates of a stage are worked out in 4096 steps of several each, which makes what follows
+ * the pipeline at most 0.2 % longer; so an estimate takes O(layers + stages), whatever the buckets. */
 struct estimate estimate_batch(const struct options *options, const struct estimate_prices *prices);
 
 #endif

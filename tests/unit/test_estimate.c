@@ -219,6 +219,34 @@ static void one_stage_is_exact_in_every_phase(void **state)
         assert_in_range(offloaded, PLANS / 5, PLANS);
 }
 
+/* Updates beyond counting are taken several at a time: no shorter, and hardly longer. */
+static void many_updates_are_a_little_longer_in_steps(void **state)
+{
+        (void)state;
+        enum { MANY_PLANS = 40 };
+        uint64_t seed = SEED;
+        double largest = 1;
+        for (int plan = 0; plan < MANY_PLANS; plan++) {
+                struct world w = random_world(&seed, 1, false);
+                random_optimizer(&seed, &w.options);
+                int64_t parameters = gpt_parameters(&w.options.gpt), bucket = parameters / 20000 + 1;
+                w.options.bucket_parameters = w.options.offload ? PLAN_UPDATE_BUFFERS * bucket : bucket;
+                price_world(&w);
+                struct estimate_prices prices = prices_of(&w.cluster);
+                struct estimate found = estimate_batch(&w.options, &prices);
+                struct estimate paper = run_world(&w, parameters);
+                double ratio = (found.batch_seconds - found.pipeline_seconds) /
+                               (paper.batch_seconds - paper.pipeline_seconds);
+                if (ratio < 1 - 1e-6 || ratio > 1.002)
+                        fail_msg("plan %d (seed %d; dp %d, mixed %d, offload %d, clip %g, %lld parameters): "
+                                 "%.6f of what it takes on paper",
+                                 plan, SEED, w.options.dp, w.options.mixed, w.options.offload, w.options.clip,
+                                 (long long)parameters, ratio);
+                largest = fmax(largest, ratio);
+        }
+        assert_true(largest > 1 + 1e-6); /* some had more than 4096 */
+}
+
 /* Two stages of the same number of parameters (a position's embedding is as large as the final LayerNorm's
  * weight or bias), because the paper world knows only one. */
 static void two_stages_are_within_a_few_percent_whatever_the_optimizer_does(void **state)
@@ -341,6 +369,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(one_stage_is_exact_in_every_phase),
+                cmocka_unit_test(many_updates_are_a_little_longer_in_steps),
                 cmocka_unit_test(two_stages_are_within_a_few_percent_whatever_the_optimizer_does),
                 cmocka_unit_test(a_price_that_is_not_known_is_not_forgotten),
                 cmocka_unit_test(the_pipeline_is_never_overestimated_and_underestimated_within_bounds),

@@ -85,8 +85,8 @@ static int parse_real(const char *option, const char *text, double least, double
         char *end;
         double number = strtod(text, &end);
         if (end == text || *end || !(number >= least && number <= most))
-                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %g to %g", option, text, least,
-                               most);
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %.10g to %.10g", option, text,
+                               least, most);
         *value = number;
         return 0;
 }
@@ -268,8 +268,9 @@ static int check_injection(const struct train_settings *s, int ranks, struct rv_
                 return rv_fail(err, RV_EINPUT, "--inject-overflow %lld: --steps %lld has no such step",
                                (long long)s->inject_step + 1, (long long)s->optim.steps);
         if (s->inject_rank >= ranks)
-                return rv_fail(err, RV_EINPUT, "--inject-overflow: there is no rank %d, the last of %d is %d",
-                               s->inject_rank, ranks, ranks - 1);
+                return rv_fail(err, RV_EINPUT, "--inject-overflow %lld:%d: there is no rank %d, %s%d",
+                               (long long)s->inject_step + 1, s->inject_rank, s->inject_rank,
+                               ranks > 1 ? "ranks go from 0 to " : "the only one is ", ranks - 1);
         return 0;
 }
 

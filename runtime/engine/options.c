@@ -214,7 +214,9 @@ int options_parse_rate(const char *option, const char *text, double *bytes_per_s
                         return 0;
                 }
         }
-        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not a rate such as 10GB/s or 500MB/s", option, text);
+        return rv_fail(err, RV_EINPUT,
+                       "%s: '%.64s' is not a rate such as 10GB/s or 500MB/s, of at least 1 B/s", option,
+                       text);
 }
 
 int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
@@ -296,7 +298,9 @@ static int parse_precision(struct options *o, const char *text)
         o->mixed = strcmp(text, "mixed") == 0;
         if (o->mixed || strcmp(text, "fp32") == 0)
                 return 0;
-        return rv_fail(&o->error, RV_EINPUT, "--precision: '%s' is not known; there are fp32 and mixed",
+        return rv_fail(&o->error, RV_EINPUT,
+                       "--precision: '%s' is not known; there are fp32 and mixed (fp16, with fp32 master "
+                       "parameters)",
                        text);
 }
 
@@ -316,7 +320,10 @@ static int parse_memory(struct options *o, const char *option, const char *text,
         int64_t bytes = 0;
         if (options_parse_bytes(text, &bytes) || bytes == 0)
                 return rv_fail(&o->error, RV_EINPUT,
-                               "%s: '%s' is not a size such as 2GiB, 500MB or 4096 (bytes)", option, text);
+                               "%s: '%.64s' is not a size such as 4096, 500MB or 2GiB (from 1 byte to 9e18; "
+                               "units: kB, MB, "
+                               "GB, TB, KiB, MiB, GiB, TiB)",
+                               option, text);
         o->memory[space] = bytes;
         return 0;
 }

@@ -52,7 +52,8 @@ static int run(const char *line, int ranks, struct command *command, struct rv_e
         return rc ? rc : options_resolve(&command->plan, ranks, err);
 }
 
-#define GOOD "tiny --micro-batch-size 2 --batch-size 24 "
+#define GOOD  "tiny --micro-batch-size 2 --batch-size 24 "
+#define SIZES "such as 4096, 500MB or 2GiB (from 1 byte to 9e18; units: kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
 
 static const struct {
         const char *line;
@@ -89,8 +90,10 @@ static const struct {
          "--virtual-stages 2 is not built yet; --virtual-stages 1 is"},
         {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet; --zero 0 is"},
         {GOOD "--p2p blocking", 1, RV_ENOTBUILT, "--p2p blocking is not built yet; --p2p async is"},
-        {GOOD "--precision fp8", 1, RV_EINPUT, "--precision: 'fp8' is not known; there are fp32 and mixed"},
-        {GOOD "--precision=", 1, RV_EINPUT, "--precision: '' is not known; there are fp32 and mixed"},
+        {GOOD "--precision fp8", 1, RV_EINPUT,
+         "--precision: 'fp8' is not known; there are fp32 and mixed (fp16, with fp32 master parameters)"},
+        {GOOD "--precision=", 1, RV_EINPUT,
+         "--precision: '' is not known; there are fp32 and mixed (fp16, with fp32 master parameters)"},
         {GOOD "--offload", 1, RV_EPLAN,
          "--offload needs --precision mixed: in fp32 the parameters on the device are the master parameters"},
         {GOOD "--offload --precision fp32", 1, RV_EPLAN,
@@ -101,18 +104,12 @@ static const struct {
         {GOOD "--recompute selective", 1, RV_ENOTBUILT,
          "--recompute selective is not built yet; there are none and full"},
         {GOOD "--recompute all", 1, RV_EINPUT, "--recompute: 'all' is not known; there are none and full"},
-        {GOOD "--device-memory lots", 1, RV_EINPUT,
-         "--device-memory: 'lots' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
-        {GOOD "--device-memory 0", 1, RV_EINPUT,
-         "--device-memory: '0' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
-        {GOOD "--device-memory -2GiB", 1, RV_EINPUT,
-         "--device-memory: '-2GiB' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
-        {GOOD "--device-memory 0.1B", 1, RV_EINPUT,
-         "--device-memory: '0.1B' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
-        {GOOD "--host-memory 2gb", 1, RV_EINPUT,
-         "--host-memory: '2gb' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
-        {GOOD "--host-memory 0KiB", 1, RV_EINPUT,
-         "--host-memory: '0KiB' is not a size such as 2GiB, 500MB or 4096 (bytes)"},
+        {GOOD "--device-memory lots", 1, RV_EINPUT, "--device-memory: 'lots' is not a size " SIZES},
+        {GOOD "--device-memory 0", 1, RV_EINPUT, "--device-memory: '0' is not a size " SIZES},
+        {GOOD "--device-memory -2GiB", 1, RV_EINPUT, "--device-memory: '-2GiB' is not a size " SIZES},
+        {GOOD "--device-memory 0.1B", 1, RV_EINPUT, "--device-memory: '0.1B' is not a size " SIZES},
+        {GOOD "--host-memory 2gb", 1, RV_EINPUT, "--host-memory: '2gb' is not a size " SIZES},
+        {GOOD "--host-memory 0KiB", 1, RV_EINPUT, "--host-memory: '0KiB' is not a size " SIZES},
         {GOOD "--bucket-params 0", 1, RV_EINPUT,
          "--bucket-params: '0' is not a whole number from 1 to 1099511627776"},
         {GOOD "--bucket-params 16M", 1, RV_EINPUT,

@@ -10,6 +10,9 @@
 
 static const char PRESETS[] = "sim/platforms";
 
+/* An exbibyte, 2^60: far from the end of an int64_t. */
+static const double MOST_BYTES = 1152921504606846976.0;
+
 enum dimension { COUNT, BYTES, SECONDS, RATE, FLOP_RATE, SECONDS_PER_BYTE };
 
 static const struct unit {
@@ -41,6 +44,35 @@ struct figure {
         double *value;
 };
 
+static int wrong_value(const char *path, int line, const struct figure *figure, const json_t *value,
+                       struct rv_error_info *err)
+{
+        char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" has the value %.32s, must be a number that is at least %g",
+                path, line, figure->key, found ? found : "?", figure->least);
+        free(found);
+        return RV_EINPUT;
+}
+
+static int convert(const char *path, int line, const struct figure *figure, double value, const char *unit,
+                   struct rv_error_info *err)
+{
+        if (!unit)
+                return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" needs a \"unit\": %s", path, line, figure->key,
+                               unit_lists[figure->dimension]);
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+                if (units[i].dimension != figure->dimension || strcmp(units[i].name, unit) != 0)
+                        continue;
+                *figure->value = value * units[i].factor;
+                if (figure->dimension == BYTES && *figure->value > MOST_BYTES)
+                        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" is %g %s, must be at most 2^60 bytes",
+                                       path, line, figure->key, value, unit);
+                return 0;
+        }
+        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" has the unit \"%.32s\", must be %s", path, line,
+                       figure->key, unit, unit_lists[figure->dimension]);
+}
+
 static int read_figure(const char *path, const json_t *document, const struct figure *figure,
                        struct rv_error_info *err)
 {
@@ -55,21 +87,17 @@ static int read_figure(const char *path, const json_t *document, const struct fi
         const json_t *value = json_object_get(object, "value");
         const char *unit = json_string_value(json_object_get(object, "unit"));
         const char *source = json_string_value(json_object_get(object, "source"));
-        if (!json_is_number(value) || !isfinite(json_number_value(value)) ||
-            json_number_value(value) < figure->least)
+        if (!value)
                 return rv_fail(err, RV_EINPUT,
                                "%s:%d: \"%s\" needs a \"value\", a number that is at least %g", path, line,
                                figure->key, figure->least);
+        if (!json_is_number(value) || !isfinite(json_number_value(value)) ||
+            json_number_value(value) < figure->least)
+                return wrong_value(path, line, figure, value, err);
         if (!source || !*source)
                 return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" needs a \"source\": where its value is from",
                                path, line, figure->key);
-        for (size_t i = 0; unit && i < sizeof units / sizeof *units; i++)
-                if (units[i].dimension == figure->dimension && strcmp(units[i].name, unit) == 0) {
-                        *figure->value = json_number_value(value) * units[i].factor;
-                        return 0;
-                }
-        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" has the unit \"%.32s\", must be %s", path, line,
-                       figure->key, unit ? unit : "", unit_lists[figure->dimension]);
+        return convert(path, line, figure, json_number_value(value), unit, err);
 }
 
 static int read_count(const char *path, const char *key, double value, int *count, struct rv_error_info *err)
@@ -93,12 +121,13 @@ static int read_text(const char *path, const json_t *document, const char *key, 
         return 0;
 }
 
-/* Rails and sockets are shared by a node's GPUs in equal blocks, so there are no more than GPUs. */
+/* Rails and sockets are shared by a node's GPUs in equal blocks. */
 static int check_share(const struct platform *p, const char *key, int count, struct rv_error_info *err)
 {
-        if (count <= p->gpus_per_node)
+        if (p->gpus_per_node % count == 0)
                 return 0;
-        return rv_fail(err, RV_EINPUT, "%s:%d: \"%s\" %d: there are more than the %d GPUs of a node", p->path,
+        return rv_fail(err, RV_EINPUT,
+                       "%s:%d: \"%s\" is %d, must divide the %d GPUs of a node into equal parts", p->path,
                        file_line_of(p->path, key), key, count, p->gpus_per_node);
 }
 
@@ -237,7 +266,9 @@ int platform_rail(const struct platform *p, int gpu)
 
 int64_t platform_host_share(const struct platform *p, int ranks)
 {
-        return p->host_memory_bytes / (ranks < p->gpus_per_node ? ranks : p->gpus_per_node);
+        const int sharing = ranks < p->gpus_per_node ? ranks : p->gpus_per_node;
+        const int64_t share = p->host_memory_bytes / sharing;
+        return share || !p->host_memory_bytes ? share : 1; /* 0 would be: not known */
 }
 
 void platform_meet_messages(struct platform *p, int64_t bytes)

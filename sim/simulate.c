@@ -51,7 +51,7 @@ static const struct argp_option simulate_options[] = {
         {"profile", KEY_PROFILE, "PROFILE", 0,
          "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet (required)", 2},
         {"platform", KEY_PLATFORM, "PLATFORM", 0,
-         "The cluster: local (where the profile was measured), a preset (generic), a platform JSON or a "
+         "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
          "SimGrid XML file (required)",
          2},
         {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D of the plan (required)", 2},
@@ -94,10 +94,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 state->child_inputs[0] = &s->plan;
                 break;
         case KEY_PROFILE:
-                s->profile = text;
+                rc = options_parse_path("--profile", text, &s->profile, err);
                 break;
         case KEY_PLATFORM:
-                s->platform = text;
+                rc = options_parse_path("--platform", text, &s->platform, err);
                 break;
         case KEY_GPUS:
                 rc = options_parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
@@ -115,10 +115,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->ignore_memory = true;
                 break;
         case KEY_PLATFORM_XML:
-                s->platform_xml = text;
+                rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
                 break;
         case KEY_REPLAY:
-                s->replay = text;
+                rc = options_parse_path("--replay", text, &s->replay, err);
                 break;
         case KEY_REPLAY_BATCH:
                 rc = options_parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
@@ -157,7 +157,9 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
                       {"--platform", s->platform},
                       {"--platform-xml", s->platform_xml},
                       {"--fits-only", s->fits_only},
-                      {"--ignore-memory", s->ignore_memory}};
+                      {"--ignore-memory", s->ignore_memory},
+                      {"--device-memory", s->plan.memory[MEMORY_DEVICE]},
+                      {"--host-memory", s->plan.memory[MEMORY_HOST]}};
         for (size_t i = 0; i < sizeof others / sizeof *others; i++)
                 if (others[i].given)
                         return rv_fail(err, RV_EINPUT,
@@ -209,6 +211,7 @@ static void explain_need(struct simulation *s)
         int count = capacity_changes(o, &s->capacity, machine_estimate, &s->machine, changes);
         capacity_print(stderr, o, &s->capacity, &s->need, changes, count, machine_estimate(&s->machine, o),
                        basis);
+        fprintf(stderr, "--ignore-memory predicts the plan all the same\n");
 }
 
 static int check_capacity(struct simulation *s, struct rv_error_info *err)

@@ -277,8 +277,10 @@ too_large "a plan that does not fit is refused with a breakdown" \
         'needs [0-9.]+ GiB of device memory and has 74.51 GiB' "${large[@]}"
 too_large "--device-memory overrides the platform" 'device memory and has 1.00 MiB' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --device-memory 1MiB
+"${large[@]}" 2>&1 | grep -q '^--ignore-memory predicts'
+result "the refusal says how it can be predicted all the same"
 "${large[@]}" --device-memory 1TiB >"$folder/out" && ! grep -q WARNING "$folder/out"
-result "also to say that there is more"
+result "--device-memory may also say that there is more"
 "${large[@]}" --ignore-memory >"$folder/out" && grep -q '^WARNING .* does not fit' "$folder/out"
 result "and predicted with a warning if it is insisted on"
 offloaded=(simulate gpt-12b --gpus 12 --pp 12 --micro-batch-size 1 --batch-size 12 --precision mixed --offload
@@ -288,6 +290,10 @@ too_large "a host memory that is too small is named" 'needs [0-9.]+ GiB of host 
 sed 's/"host_memory": {"value": 512,/"host_memory": {"value": 48,/' "$fixtures/../../sim/platforms/summit.json" \
         >"$folder/summit"
 too_large "a rank has its share of a node's memory" 'needs [0-9.]+ GiB of host memory and has 7.45 GiB' \
+        "$ranvier" "${offloaded[@]}" --platform "$folder/summit"
+sed 's/"host_memory": {"value": 512, "unit": "GB"/"host_memory": {"value": 1, "unit": "B"/' \
+        "$fixtures/../../sim/platforms/summit.json" >"$folder/summit"
+too_large "a node of one byte is too small, not unknown" 'host memory and has 1 B' \
         "$ranvier" "${offloaded[@]}" --platform "$folder/summit"
 said=$("$ranvier" simulate gpt-12b --gpus 48 --pp 6 --dp 8 --micro-batch-size 1 --batch-size 48 --precision mixed \
         --profile v100-datasheet --platform summit 2>&1 >"$folder/out")
@@ -310,17 +316,24 @@ END
 platform "a platform without a figure is refused" 'needs "nic": \{"value"' 'del p["nic"]'
 platform "a figure of another unit is refused" ':[0-9]+: "nic" has the unit "furlong", must be GB/s' 'p["nic"]["unit"] = "furlong"'
 platform "a figure without a source is refused" '"gpu_link" needs a "source"' 'del p["gpu_link"]["source"]'
-platform "a negative figure is refused" '"gpu_link" needs a "value"' 'p["gpu_link"]["value"] = -3'
+platform "a negative figure is refused" '"gpu_link" has the value -3, must be a number that is at least' \
+        'p["gpu_link"]["value"] = -3'
+platform "a figure without a value is refused" '"gpu_link" needs a "value"' 'del p["gpu_link"]["value"]'
+platform "a figure without a unit is refused" '"host_memory" needs a "unit": B, GB or GiB' 'del p["host_memory"]["unit"]'
+platform "a memory beyond all counting is refused" '"host_memory" is 1e.300 GB, must be at most 2.60 bytes' \
+        'p["host_memory"]["value"] = 1e300'
+platform "sockets that do not divide the GPUs are refused" '"sockets" is 3, must divide the 8 GPUs of a node' \
+        'p["sockets"]["value"] = 3'
 platform "half a GPU is refused" '"gpus_per_node" is 7.5' 'p["gpus_per_node"]["value"] = 7.5'
 source='"source": "test"'
-platform "more sockets than GPUs are refused" '"sockets" 9: there are more than the 8 GPUs' 'p["sockets"]["value"] = 9'
+platform "more sockets than GPUs are refused" '"sockets" is 9, must divide the 8 GPUs of a node' 'p["sockets"]["value"] = 9'
 platform "a socket link without its latency is refused" '"socket_link" needs "socket_link_latency" beside it' \
         "p['socket_link'] = {'value': 64, 'unit': 'GB/s', $source}"
 platform "a latency of no socket link is refused" '"socket_link_latency" needs "socket_link" beside it' \
         "p['socket_link_latency'] = {'value': 1, 'unit': 'us', $source}"
 platform "a socket link of one socket is refused" '"socket_link" joins sockets, but "sockets" is 1' \
         "p['sockets']['value'] = 1; p['socket_link'] = {'value': 64, 'unit': 'GB/s', $source}; p['socket_link_latency'] = {'value': 1, 'unit': 'us', $source}"
-platform "a host memory that carries nothing is refused" '"host_memory_bandwidth" needs a "value"' \
+platform "a host memory that carries nothing is refused" '"host_memory_bandwidth" has the value 0, must' \
         'p["host_memory_bandwidth"]["value"] = 0'
 platform "a host memory in another unit is refused" '"host_memory" has the unit "GB/s", must be B, GB or GiB' \
         'p["host_memory"]["unit"] = "GB/s"'

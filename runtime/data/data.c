@@ -102,6 +102,36 @@ static int check_header(const char *path, const unsigned char *bytes, size_t siz
         return RV_OK;
 }
 
+/* A bare file says nothing of what it holds. Numbers of 32 bits would be trained on as pairs of tokens, of
+ * which the second shows what they are: 0 behind every token (integers), or the exponent of NaN and infinity
+ * (floats). Among tokens neither is likely, so that it takes a few of them to tell. */
+static int check_width(const struct data *data, const char *path, struct rv_error_info *err)
+{
+        enum { FEWEST_PAIRS = 16 };
+        int64_t pairs = data->count / 2, zeros = 0, not_numbers = 0;
+        bool any = false;
+        for (int64_t i = 0; i < pairs; i++) {
+                const uint16_t *pair = data->tokens + 2 * i;
+                any = any || pair[0] != 0;
+                zeros += pair[1] == 0;
+                not_numbers += (pair[1] & 0x7F80) == 0x7F80;
+        }
+        if (pairs < FEWEST_PAIRS || data->count % 2)
+                return RV_OK;
+        if (2 * not_numbers >= pairs)
+                return rv_fail(err, RV_EINPUT,
+                               "%s: holds floating-point numbers, most of them NaN or infinite: tokens, "
+                               "integers of 16 bits, were expected",
+                               path);
+        if (any && zeros == pairs)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s: every second token is 0, as in a file of 32-bit tokens: tokens of 16 bits "
+                        "were expected",
+                        path);
+        return RV_OK;
+}
+
 /* Turns the bytes of a .bin file into tokens, in place; `bytes` then belongs to `data`. */
 static int take_bin(struct data *data, const char *path, unsigned char *bytes, size_t size,
                     struct rv_error_info *err)
@@ -120,7 +150,7 @@ static int take_bin(struct data *data, const char *path, unsigned char *bytes, s
                 const unsigned char *token = bytes + skip + 2 * i;
                 data->tokens[i] = (uint16_t)(token[0] | token[1] << 8);
         }
-        return RV_OK;
+        return skip ? RV_OK : check_width(data, path, err);
 }
 
 /* Every byte of a text is a token. `bytes` stays the caller's. */
@@ -136,13 +166,22 @@ static int copy_text(struct data *data, const char *path, const unsigned char *b
         return RV_OK;
 }
 
+static bool ends_in_bin(const char *path)
+{
+        size_t length = strlen(path);
+        return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
 static int check_tokens(const struct data *data, const char *path, int vocab_size, struct rv_error_info *err)
 {
         for (int64_t i = 0; i < data->count; i++)
                 if (data->tokens[i] >= vocab_size)
                         return rv_fail(err, RV_EINPUT,
-                                       "%s: token %d at position %lld is outside the model's vocab_size %d",
-                                       path, data->tokens[i], (long long)i, vocab_size);
+                                       "%s: token %d at position %lld is outside the model's vocab_size %d%s",
+                                       path, data->tokens[i], (long long)i, vocab_size,
+                                       ends_in_bin(path) ? ": tokens of another vocabulary, or no tokens "
+                                                           "of 16 bits, which a .bin is read as"
+                                                         : ": the tokens of a text are its bytes, 0 to 255");
         return RV_OK;
 }
 
@@ -171,12 +210,6 @@ static int split(struct data *data, const char *path, int seq_len, double valida
                                 path, (long long)data->count, (long long)parts[i].count, parts[i].name,
                                 validation_fraction, seq_len, (long long)seq_len + 1);
         return RV_OK;
-}
-
-static bool ends_in_bin(const char *path)
-{
-        size_t length = strlen(path);
-        return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
 int data_open(struct data *data, const char *path, int vocab_size, int seq_len, double validation_fraction,

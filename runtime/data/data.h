@@ -14,7 +14,8 @@ struct data {
 
 /* `path`: a text file (byte-level tokens, 0..255), a nanoGPT .bin (bare little-endian uint16) or an llm.c
  * .bin (header of 256 int32, magic 20240520). Checks tokens against vocab_size and that both parts hold at
- * least one sequence of seq_len + 1 tokens (with validation_fraction 0 there is no validation part). */
+ * least one sequence of seq_len + 1 tokens (with validation_fraction 0 there is no validation part), and that
+ * a bare .bin does not look like integers or NaNs of 32 bits. */
 int data_open(struct data *, const char *path, int vocab_size, int seq_len, double validation_fraction,
               struct rv_error_info *err);
 void data_free(struct data *);

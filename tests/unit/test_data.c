@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 enum { HEADER_INTS = 256 };
 
@@ -129,6 +130,45 @@ static void wrong_binary_files_are_refused(void **state)
         check_refused("a.bin", bytes, 0, 50257, 64, "is empty");
 }
 
+/* Whatever the vocabulary: NaN is the tokens 0 and 32704, both GPT-2's. */
+static void numbers_of_32_bits_are_refused(void **state)
+{
+        (void)state;
+        float floats[200];
+        uint32_t tokens[200];
+        uint16_t sound[400];
+        for (int i = 0; i < 200; i++) {
+                floats[i] = i % 4 == 1 ? INFINITY : NAN;
+                tokens[i] = (uint32_t)(i * 97 % 50257);
+                sound[2 * i] = sound[2 * i + 1] = (uint16_t)(i % 5);
+        }
+        check_refused("a.bin", floats, sizeof floats, 50257, 16,
+                      "holds floating-point numbers, most of them NaN or infinite");
+        check_refused("a.bin", tokens, sizeof tokens, 50257, 16,
+                      "every second token is 0, as in a file of 32-bit");
+        for (int i = 0; i < 200; i++)
+                floats[i] = (float)i / 7;
+        check_refused("a.bin", floats, sizeof floats, 256, 16,
+                      "token 18725 at position 2 is outside the model's vocab_size 256: tokens of another "
+                      "vocabulary, or no tokens of 16 bits");
+        /* What only resembles these: tokens that are often 0 or as large as a NaN's, and nothing but 0. */
+        struct scratch scratch;
+        struct data data;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        for (int sort = 0; sort < 3; sort++) {
+                for (int i = 0; i < 200 && sort == 1; i++)
+                        sound[2 * i + 1] = i % 3 ? 0 : 32704;
+                if (sort == 2)
+                        memset(sound, 0, sizeof sound);
+                const char *path = scratch_write(&scratch, "a.bin", sound, sizeof sound);
+                if (data_open(&data, path, 50257, 16, 0.1, &err))
+                        fail_msg("%d: %s", sort, err.sentence);
+                data_free(&data);
+        }
+        scratch_close(&scratch);
+}
+
 static void text_that_does_not_fit_is_refused(void **state)
 {
         (void)state;
@@ -222,6 +262,7 @@ int main(void)
                 cmocka_unit_test(text_becomes_bytes_and_the_last_part_validates),
                 cmocka_unit_test(both_binary_formats_give_the_same_tokens),
                 cmocka_unit_test(wrong_binary_files_are_refused),
+                cmocka_unit_test(numbers_of_32_bits_are_refused),
                 cmocka_unit_test(text_that_does_not_fit_is_refused),
                 cmocka_unit_test(a_draw_depends_on_its_place_in_the_run_only),
                 cmocka_unit_test(training_and_validation_never_share_a_token),

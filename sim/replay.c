@@ -19,13 +19,14 @@ static int by_identity(const void *left, const void *right)
         return 0;
 }
 
-static int last_batch(const struct trace *trace)
+static void find_batches(const struct trace *trace, int *first, int *last)
 {
-        int last = -1;
-        for (int64_t i = 0; i < trace->count; i++)
-                if (trace->records[i].batch > last)
-                        last = trace->records[i].batch;
-        return last;
+        *first = *last = trace->count ? trace->records[0].batch : -1;
+        for (int64_t i = 1; i < trace->count; i++) {
+                const int batch = trace->records[i].batch;
+                *first = batch < *first ? batch : *first;
+                *last = batch > *last ? batch : *last;
+        }
 }
 
 /* A step that an overflow skipped took decisions that depend on the gradients, which a replay does not have.
@@ -46,7 +47,12 @@ static int keep_batch(struct replay *replay, const char *path, struct rv_error_i
 {
         struct trace *trace = &replay->recorded;
         int64_t kept = 0;
-        int most = -1;
+        int most = -1, first, last;
+        if (trace->count == 0)
+                return rv_fail(err, RV_EINPUT, "%s: is a trace without operations", path);
+        find_batches(trace, &first, &last);
+        if (replay->batch < 0)
+                replay->batch = last;
         for (int64_t i = 0; i < trace->count; i++)
                 if (trace->records[i].batch == replay->batch) {
                         trace->records[kept++] = trace->records[i];
@@ -54,8 +60,8 @@ static int keep_batch(struct replay *replay, const char *path, struct rv_error_i
                                 most = trace->records[i].rank;
                 }
         if (kept == 0)
-                return rv_fail(err, RV_EINPUT, "%s: there is no batch %d in this trace; the last one is %d",
-                               path, replay->batch, last_batch(trace));
+                return rv_fail(err, RV_EINPUT, "%s: has no batch %d; its batches go from %d to %d", path,
+                               replay->batch, first, last);
         if (most + 1 != replay->ranks)
                 return rv_fail(err, RV_EPLAN, "%s: the trace is of %d rank%s, --gpus is %d", path, most + 1,
                                most ? "s" : "", replay->ranks);
@@ -81,8 +87,6 @@ int replay_open(struct replay *replay, const char *path, int batch, int ranks, s
         int rc = trace_read(&replay->recorded, path, err);
         if (rc)
                 return rc;
-        if (batch < 0)
-                replay->batch = last_batch(&replay->recorded);
         rc = keep_batch(replay, path, err);
         if (rc)
                 return rc;

@@ -278,8 +278,8 @@ static int read_line(struct trace *trace, struct trace_source *source, struct rv
         json_error_t error;
         json_t *event = json_loadb(source->line, source->length, 0, &error);
         if (!event)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: %s (is the file cut short?)", source->path,
-                               (long long)source->number, error.text);
+                return rv_fail(err, RV_EINPUT, "%s:%lld: not valid JSON: %s (is the file cut short?)",
+                               source->path, (long long)source->number, error.text);
         const char *phase = json_string_value(json_object_get(event, "ph"));
         int rc = 0;
         if (!phase)

@@ -144,7 +144,7 @@ refused "a trace of another plan is refused" 2 'a run of the same plan' \
         "$ranvier" "${plan[@]}" --batch-size 48 --replay "$folder/trace.json"
 refused "a trace of another number of ranks is refused" 2 'the trace is of 12 ranks, --gpus is 6' \
         "$ranvier" simulate gpt-12b --gpus 6 --pp 6 --micro-batch-size 1 --batch-size 12 --replay "$folder/trace.json"
-refused "a batch that a trace lacks is refused" 2 'no batch 7 in this trace; the last one is 1' \
+refused "a batch that a trace lacks is refused" 2 'has no batch 7; its batches go from 0 to 1' \
         "$ranvier" "${plan[@]}" --replay "$folder/trace.json" --replay-batch 7
 
 for option in "--profile a100-datasheet" "--platform generic" "--platform-xml $folder/x.xml" --fits-only --ignore-memory; do

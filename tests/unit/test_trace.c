@@ -230,7 +230,7 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {"some text\n", ":1: not a trace that ranvier train or simulate wrote"},
                 {HEAD, ":1: the trace ends before its closing ]}"},
                 {HEAD EVENT("0", "forward", "1.0"), ":2: the trace ends before its closing ]}"},
-                {HEAD "{\"ph\":\"X\",\"pi", ":2: premature end of input"},
+                {HEAD "{\"ph\":\"X\",\"pi", ":2: not valid JSON: premature end of input"},
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
                 {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},

@@ -18,7 +18,7 @@ static int take_number(const char *path, int line, const char *name, bool may_be
         *value = NAN;
         if (length)
                 *value = strtod(*at, &end);
-        if (end != *at + length || (length == 0 && !may_be_empty))
+        if (end != *at + length || (length ? !isfinite(*value) : !may_be_empty))
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.*s', a number was expected", path, line, name,
                                (int)length, *at);
         *at += length + ((*at)[length] == ',');

@@ -107,8 +107,7 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         struct request *request = words->request;
         switch (key) {
         case KEY_OUT:
-                request->out = text;
-                return RV_OK;
+                return options_parse_path("--out", text, &request->out, err);
         case KEY_QUICK:
                 request->quick = true;
                 return RV_OK;

@@ -120,7 +120,11 @@ int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struc
 static int resolve_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
 {
         struct stat info;
-        bool word = name_or_path[0] && !strchr(name_or_path, '/') && !strstr(name_or_path, ".json");
+        if (!*name_or_path)
+                return rv_fail(err, RV_EINPUT,
+                               "the name of the model is empty: a preset (such as tiny) or a config.json was "
+                               "expected");
+        bool word = !strchr(name_or_path, '/') && !strstr(name_or_path, ".json");
         if (word && file_find(path, path_size, "models/presets", name_or_path, ".json") == RV_OK)
                 return RV_OK;
         if (word && stat(name_or_path, &info) != 0) {

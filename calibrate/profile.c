@@ -634,12 +634,35 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 profile->path, line_names[line], load->ranks, load->ranks == 1 ? "" : "s", cure);
 }
 
+/* Whether the load has kernels in a precision, beside the products that are measured in any. */
+static bool has_precision(const struct profile_load *load, bool half)
+{
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                if (kind != KERNEL_MATMUL && load->fits[half][kind].present)
+                        return true;
+        for (int i = 0; i < load->point_count; i++)
+                if (load->points[i].kernel.kind != KERNEL_MATMUL && load->points[i].kernel.half == half)
+                        return true;
+        return false;
+}
+
+static int no_such_precision(const struct profile *profile, bool half, struct rv_error_info *err)
+{
+        const char *missing = half ? "mixed" : "fp32", *there = half ? "fp32" : "mixed";
+        return rv_fail(err, RV_EINPUT,
+                       "profile %.160s has kernels of --precision %s only, this plan is of --precision %s: "
+                       "change that, or measure both with ranvier calibrate --precision fp32,mixed",
+                       profile->path, there, missing);
+}
+
 /* A measured kind may lack its fit (one shape tells nothing of others), a written one has nothing but fits.
  */
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
         char name[PROFILE_NAME], cure[192];
+        if (!has_precision(load, kernel->half) && has_precision(load, !kernel->half))
+                return no_such_precision(profile, kernel->half, err);
         profile_kernel_name(name, kernel->kind, kernel->half);
         if (!profile->measured)
                 snprintf(cure, sizeof cure, "add a \"fit\" of \"%s\" to the \"kernels\" of its loads", name);

@@ -116,7 +116,7 @@ result "the CSV has the columns that the figures read"
 [ "$(wc -l <"$folder/two.csv")" -eq 9 ] && grep -q '8 of these simulated (--simulate 2)' "$folder/out" &&
         [ "$(cut -d, -f1-18 "$folder/two.csv" | grep -cvxFf <(cut -d, -f1-18 "$folder/all.csv"))" -eq 0 ]
 result "--simulate 2 simulates two of each, as they were among all"
-"$ranvier" "${small[@]}" --offload no 2>&1 >"$folder/out" | grep -qE 'no .* of kernel [a-z]+ ' # the profile is of fp16
+"$ranvier" "${small[@]}" --offload no 2>&1 >"$folder/out" | grep -q 'of --precision mixed only, this plan is of --precision fp32'
 result "without offloading the precision is fp32, which needs such kernels"
 "$ranvier" "${small[@]}" --pp 2 --offload no --recompute none --precision mixed --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
         [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f2,3,6 | sort -u)" = no,2,none ]
@@ -209,7 +209,7 @@ refused "a wrong value of a plan's flag is refused in its words" "--clip: '-1' i
 refused "a device memory that fits nothing is refused" 'no plan fits; on 4 GPUs the nearest of [0-9]+: rank' \
         --offload no --precision mixed --device-memory 1kB
 refused "a host memory that fits nothing is refused" 'no plan fits; .* host memory' --offload yes --host-memory 1kB
-refused "a profile of another precision is refused" 'no .* of kernel [a-z_]+_half' --profile a100-datasheet
+refused "a profile of another precision is refused" 'of --precision fp32 only, this plan is of --precision mixed' --profile a100-datasheet
 refused "a CSV that cannot be written is known before the work" 'cannot be written' --csv "$folder/missing/all.csv"
 refused "a CSV that would be replaced by a figure is refused" '--csv and --plot are the same file' \
         --csv "$folder/x-memory.png" --plot "$folder/x"

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Invariant of the house: given the durations of a real run, the simulated run makes the same decisions in the same
 order on every rank. Real runs are recorded, then replayed inside SimGrid by the same core."""
+import csv
 import json
 import os
 import re
@@ -22,6 +23,19 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"])]
 
 
+def train_mixed(folder, trace, ranks, *more):
+    """Records a run's last three steps; returns its status, what it says, which of them were skipped for an overflow
+    and which were not, from 0."""
+    log = os.path.join(folder, "log.csv")
+    status, _, err = ranvier.run(["train", *more, "--data", os.path.join(folder, "text.txt"), "--trace", trace, "--log",
+                                  log], ranks)
+    if status:
+        return status, err, [], []
+    with open(log) as file:
+        rows = list(enumerate(csv.DictReader(file)))[-3:]
+    return status, err, *([step for step, row in rows if row["skipped"] == skipped] for skipped in "10")
+
+
 def decisions(trace, batch):
     """Compute operations of a batch, as the trace has them."""
     return sum(1 for event in json.load(open(trace))["traceEvents"]
@@ -30,28 +44,29 @@ def decisions(trace, batch):
 
 def replay_mixed(tap, folder):
     trace = os.path.join(folder, "trace.json")
-    data = ["--data", os.path.join(folder, "text.txt"), "--steps", 4, "--trace", trace]
     for pp, dp, schedule, batch, options in MIXED:
         plan = ["tiny", "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", batch,
                 *options]
         name = f"{pp} x {dp} {schedule} {' '.join(map(str, options))}"
-        status, _, err = ranvier.run(["train", *plan, *data], pp * dp)
-        if status:
-            tap.ok(False, f"{name}: a real run is recorded", err)
+        status, err, skipped, updated = train_mixed(folder, trace, pp * dp, *plan, "--steps", 6)
+        if not updated:
+            tap.ok(False, f"{name}: a real run is recorded", f"{err}\nskipped: {skipped}")
             continue
-        status, out, err = ranvier.run(["simulate", *plan, "--gpus", pp * dp, "--replay", trace])
+        status, out, err = ranvier.run(["simulate", *plan, "--gpus", pp * dp, "--replay", trace, "--replay-batch",
+                                        updated[-1]])
         found = re.search(r"decisions: (\d+) of (\d+) identical", out)
-        expected = decisions(trace, 3)
+        expected = decisions(trace, updated[-1])
         tap.ok(status == 0 and found and found[1] == found[2] == str(expected) and expected > 2 * pp * batch,
                f"{name}: the replay decides {expected} times as the real run did", out + err)
     plan = ["tiny", "--dp", 2, "--micro-batch-size", 1, "--batch-size", 8, *OFFLOAD]
-    status, _, err = ranvier.run(["train", *plan, *data, "--inject-overflow", "2:1"], 2)
-    replays = [ranvier.run(["simulate", *plan, "--gpus", 2, "--replay", trace, "--replay-batch", batch])
-               for batch in (1, 2, 3)]
-    skipped = [batch for batch, replay in enumerate(replays, 1) if "was skipped because a gradient overflowed" in replay[2]]
-    tap.ok(status == 0 and skipped == [1] and
-           all(replay[0] == (2 if batch in skipped else 0) for batch, replay in enumerate(replays, 1)),
-           "of a run with an injected overflow every batch but the skipped one is replayed", err + str(replays))
+    status, err, skipped, updated = train_mixed(folder, trace, 2, *plan, "--steps", 6, "--inject-overflow", "5:1")
+    replays = {batch: ranvier.run(["simulate", *plan, "--gpus", 2, "--replay", trace, "--replay-batch", batch])
+               for batch in skipped + updated}
+    tap.ok(4 in skipped and updated and all(replays[batch][0] == 0 for batch in updated)
+           and all(replays[batch][0] == 2 and "was skipped because a gradient overflowed" in replays[batch][2]
+                   for batch in skipped),
+           "of a run with an injected overflow every batch is replayed but those that were skipped",
+           f"{err}\n{skipped} {updated} {replays}")
 
 
 def main():

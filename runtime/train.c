@@ -144,14 +144,16 @@ static int check_scale(const struct run *run, int64_t step, struct rv_error_info
                 scaler->stuck, (long long)step + 1, ilogb(scaler->scale), run->settings.optim.lr);
 }
 
-/* What stops the training after a step. */
+/* What stops the training after a step. The loss of a skipped step may be anything: what overflowed may have
+ * been an activation, and a lower scale may still help. How many such steps there can be, check_scale says.
+ */
 static int check_step(const struct run *run, int64_t step, const struct trainer_result *result,
                       struct rv_error_info *err)
 {
+        if (result->skipped)
+                return check_scale(run, step, err);
         int rc = diverged(run, "loss", result->loss, step, err);
-        if (rc == 0)
-                rc = diverged(run, "gradient norm", result->squared_norm, step, err);
-        return rc ? rc : check_scale(run, step, err);
+        return rc ? rc : diverged(run, "gradient norm", result->squared_norm, step, err);
 }
 
 static int train(struct run *run, struct rv_error_info *err)
@@ -165,9 +167,11 @@ static int train(struct run *run, struct rv_error_info *err)
                 bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
                 struct trainer_result result = trainer_step(&run->trainer, step, record);
                 double validation = NAN;
-                run->losses[step] = result.loss;
                 if (check_step(run, step, &result, err))
                         return err->code;
+                if (!isfinite(result.loss))
+                        result.loss = NAN; /* lost, in a skipped step: one word for it everywhere */
+                run->losses[step] = result.loss;
                 bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
                 if (due && validates(run)) {
                         run->last_validation = validation = trainer_validate(&run->trainer);
@@ -200,8 +204,30 @@ static struct rank_memory own_memory(const struct run *run)
         return memory;
 }
 
-/* Times of the measured batches, batch by batch and rank by rank; on rank 0 only. */
-static struct batch_times *gather_times(struct run *run, int first, int batches)
+/* The first step that the report's times may count. */
+static int first_measured(const struct run *run)
+{
+        return run->settings.optim.steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
+}
+
+/* Puts the times of the steps to report first in trainer.times and returns how many they are, the same on
+ * every rank: those after the warm-up that were not skipped, for a skipped one has no update; all of them if
+ * there is no other. */
+static int pick_batches(struct run *run)
+{
+        const struct trainer *t = &run->trainer;
+        int steps = (int)run->settings.optim.steps, first = first_measured(run);
+        int updated = 0, kept = 0;
+        for (int step = first; step < steps; step++)
+                updated += !t->skipped[step];
+        for (int step = first; step < steps; step++)
+                if (updated == 0 || !t->skipped[step])
+                        t->times[kept++] = t->times[step];
+        return kept;
+}
+
+/* The first `batches` of trainer.times, batch by batch and rank by rank; on rank 0 only. */
+static struct batch_times *gather_times(struct run *run, int batches)
 {
         struct net *net = run->net;
         size_t count = (size_t)batches * (size_t)net->ranks;
@@ -212,7 +238,7 @@ static struct batch_times *gather_times(struct run *run, int first, int batches)
                 if (!all || !by_batch)
                         abort();
         }
-        net->ops->gather(net, run->trainer.times + first, batches * (int64_t)sizeof *all, all);
+        net->ops->gather(net, run->trainer.times, batches * (int64_t)sizeof *all, all);
         for (int rank = 0; all && rank < net->ranks; rank++)
                 for (int batch = 0; batch < batches; batch++)
                         by_batch[batch * net->ranks + rank] = all[rank * batches + batch];
@@ -284,17 +310,17 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
         return rc;
 }
 
-static void print_losses(const struct run *run)
+static void print_losses(const struct run *run, int batches)
 {
-        int64_t steps = run->settings.optim.steps;
+        int64_t steps = run->settings.optim.steps, skipped = run->trainer.optim.skipped;
         printf("\nloss        %.4f in step 1, %.4f in step %lld\n", run->losses[0], run->losses[steps - 1],
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
         if (run->settings.plan.mixed)
-                printf("loss scale  2^%d at the end, %lld of %lld steps skipped\n",
-                       ilogb(run->trainer.scaler.scale), (long long)run->trainer.optim.skipped,
-                       (long long)steps);
+                printf("loss scale  2^%d at the end; %lld of %lld steps were skipped%s\n",
+                       ilogb(run->trainer.scaler.scale), (long long)skipped, (long long)steps,
+                       batches < steps - first_measured(run) ? " and are not in the times" : "");
 }
 
 /* Goes on after a failure, so that what can be kept of a long training is kept; `err` has the first one. */
@@ -314,7 +340,7 @@ static void write_results(struct run *run, const struct batch_times *times, int 
                 file_writer_commit(&run->log, &log);
         if (batches > 0) {
                 write_report(run, times, batches, memory, &report);
-                print_losses(run);
+                print_losses(run, batches);
         }
         if (o->trace)
                 trace_write(&run->trainer.trace, o->trace, "real", o->pp, &trace);
@@ -329,7 +355,7 @@ static void write_results(struct run *run, const struct batch_times *times, int 
 static int finish(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
-        int steps = (int)s->optim.steps, first = steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
+        int batches = pick_batches(run);
         struct rank_memory mine = own_memory(run), *memory = calloc((size_t)run->net->ranks, sizeof *memory);
         if (!memory)
                 abort();
@@ -337,11 +363,11 @@ static int finish(struct run *run, struct rv_error_info *err)
                 together_checkpoint(run->net, &run->trainer.train.driver.plan, run->trainer.nn, s->checkpoint,
                                     s->optim.steps, err);
         run->net->ops->gather(run->net, &mine, sizeof mine, memory);
-        struct batch_times *times = gather_times(run, first, steps - first);
+        struct batch_times *times = gather_times(run, batches);
         if (s->plan.trace)
                 together_trace(run->net, &run->trainer.trace);
         if (run->net->rank == 0)
-                write_results(run, times, steps - first, memory, err);
+                write_results(run, times, batches, memory, err);
         free(times);
         free(memory);
         return net_agree(run->net, err->code, err);

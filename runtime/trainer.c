@@ -50,7 +50,8 @@ static int open_buffers(struct trainer *t, struct rv_error_info *err)
         t->inputs = malloc(tokens * sizeof *t->inputs);
         t->targets = malloc(tokens * sizeof *t->targets);
         t->times = calloc((size_t)t->settings->optim.steps + 1, sizeof *t->times);
-        if (!t->inputs || !t->targets || !t->times)
+        t->skipped = calloc((size_t)t->settings->optim.steps + 1, sizeof *t->skipped);
+        if (!t->inputs || !t->targets || !t->times || !t->skipped)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for a batch of %lld sequences",
                                (long long)o->batch_size);
         return 0;
@@ -148,6 +149,7 @@ void trainer_close(struct trainer *t)
         free(t->inputs);
         free(t->targets);
         free(t->times);
+        free(t->skipped);
 }
 
 static double mean_loss(const struct trainer *t)
@@ -170,6 +172,7 @@ struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
         if (t->plan.mixed)
                 loss_scaler_step(&t->scaler, driver->overflow);
         t->optim.skipped += driver->overflow;
+        t->skipped[step] = driver->overflow;
         t->times[step] = (struct batch_times){engine->started, engine->pipeline_end, engine->allreduce_end,
                                               engine->ended, engine->busy_seconds};
         return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};

@@ -45,6 +45,7 @@ struct trainer {
         int32_t *inputs, *targets; /* this replica's share of a batch, on the host */
         int64_t share;             /* its sequences */
         struct batch_times *times; /* [steps] */
+        bool *skipped;             /* [steps]: for an overflow; the same on every rank */
 };
 
 /* Opens everything for this rank and initialises the weights. trainer_close in any case. */
@@ -57,7 +58,7 @@ void trainer_start_clock(struct trainer *);
 /* One step (from 0) of training. `record`: the trace keeps this batch. The result is the same on every rank.
  */
 struct trainer_result {
-        double loss;         /* mean over the batch's tokens */
+        double loss;         /* mean over the batch's tokens; of a skipped step it may be NaN or infinite */
         double squared_norm; /* of the gradients, if the plan clips them */
         bool skipped;        /* gradients overflowed on some rank: nothing was updated. It counts as a step */
 };

@@ -185,7 +185,8 @@ json_t *report_json(const struct report *r)
         if (json && r->loss) {
                 json_t *loss = json_array();
                 for (int i = 0; i < r->losses; i++)
-                        json_array_append_new(loss, json_real(r->loss[i]));
+                        json_array_append_new(loss,
+                                              isfinite(r->loss[i]) ? json_real(r->loss[i]) : json_null());
                 json_object_set_new(json, "loss", loss);
         }
         if (json && r->extra)

@@ -70,7 +70,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .work_4c = wide,
                 .work_qkv = qkv,
                 .work_attention = attention,
-                .work_scalars = memory_aligned(4 * (int64_t)sizeof(double)),
+                .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned(parameters * e),
                 .master = work_half(work) ? memory_aligned(parameters * 4) : 0,

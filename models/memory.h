@@ -31,6 +31,8 @@ int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space);
 enum { MEMORY_ALIGNMENT = 64 }; /* every allocation is rounded up to this many bytes */
 int64_t memory_aligned(int64_t bytes);
 
+enum { MEMORY_SCALARS = 4 }; /* doubles of a stage's workspace: as many as runtime/nn has scalars */
+
 /* The part of a plan that memory depends on. */
 struct memory_plan {
         struct work work;

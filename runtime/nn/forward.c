@@ -78,8 +78,8 @@ static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, c
                           slot_tensor(nn, nn->weights, lnf), slot_tensor(nn, nn->weights, lnf + 1), s->N,
                           s->C);
         project(nn->device, f.logits, f.ln, slot_tensor(nn, nn->weights, head), s->N, s->V, s->C);
-        kernels_cross_entropy(nn->device, &nn->scalars[0], f.logits, nn->targets + micro_batch * s->N, s->N,
-                              s->V, loss_scale, loss_only);
+        kernels_cross_entropy(nn->device, &nn->scalars[NN_LOSS], f.logits, nn->targets + micro_batch * s->N,
+                              s->N, s->V, loss_scale, loss_only);
 }
 
 void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, double loss_scale, bool loss_only)

@@ -5,6 +5,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
+_Static_assert((int)NN_SCALARS == (int)MEMORY_SCALARS,
+               "models/memory.c counts as many scalars as a stage has");
+
 /* Consecutive tensors that are treated alike become one range. */
 static struct adamw_range *decay_ranges(const struct tensor *tensors, int count)
 {
@@ -120,51 +123,47 @@ static bool allocate_all(struct nn_stage *nn, bool optimizer)
                allocate_buffers(nn);
 }
 
-/* What of a device's limits is not taken yet. */
-static int64_t free_bytes(const struct device *device, enum memory_space space)
+static int refuse(const struct nn_stage *nn, int64_t needed, const char *memory, int64_t left,
+                  struct rv_error_info *err)
 {
-        return device->limit_bytes[space] - memory_total(&device->bytes, space);
+        const bool large = needed >= (int64_t)1 << 30;
+        const double unit = large ? 0x1p30 : 0x1p20;
+        return rv_fail(err, RV_ESYSTEM,
+                       "stage %d of %d of %s needs %.2f %s of %s memory, of which %.2f are left",
+                       nn->stage.index, nn->stage.stages, nn->gpt.name, (double)needed / unit,
+                       large ? "GiB" : "MiB", memory, (double)left / unit);
 }
 
-/* What the stage will allocate, after what the device holds already. */
+/* What the stage will allocate, after what the device holds already. Without optimizer, nothing of it. */
 static int check_memory(const struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
 {
-        const double gib = 1024.0 * 1024.0 * 1024.0;
+        static const enum memory_category optimizers[] = {MEMORY_MASTER, MEMORY_OPTIMIZER, MEMORY_BUCKETS};
         const struct device *device = nn->device;
         struct memory_bytes bytes;
+        int64_t needed = 0, held = 0;
         memory_stage(&nn->gpt, &nn->stage, &nn->plan, &bytes);
-        if (!optimizer)
-                bytes.in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = bytes.in[MEMORY_DEVICE][MEMORY_MASTER] = 0;
-        int64_t sum = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
-        int64_t held =
-                memory_total(&device->bytes, MEMORY_DEVICE) + memory_total(&device->bytes, MEMORY_HOST);
         for (int space = 0; space < MEMORY_SPACES; space++) {
-                int64_t needed = memory_total(&bytes, (enum memory_space)space);
-                int64_t left = free_bytes(device, (enum memory_space)space);
-                if (needed > left)
-                        return rv_fail(
-                                err, RV_ESYSTEM,
-                                "stage %d of %d of %s needs %.2f GiB of %s memory, there are %.2f GiB for "
-                                "it; a smaller model, more stages, smaller micro-batches or shorter "
-                                "sequences need less",
-                                nn->stage.index, nn->stage.stages, nn->gpt.name, (double)needed / gib,
-                                memory_space_name((enum memory_space)space), (double)left / gib);
+                for (size_t i = 0; !optimizer && i < sizeof optimizers / sizeof *optimizers; i++)
+                        bytes.in[space][optimizers[i]] = 0;
+                int64_t needs = memory_total(&bytes, (enum memory_space)space);
+                int64_t holds = memory_total(&device->bytes, (enum memory_space)space);
+                if (needs > device->limit_bytes[space] - holds)
+                        return refuse(nn, needs, memory_space_name((enum memory_space)space),
+                                      device->limit_bytes[space] - holds, err);
+                needed += needs;
+                held += holds;
         }
-        if (device->shared_limit_bytes && sum > device->shared_limit_bytes - held)
-                return rv_fail(
-                        err, RV_ESYSTEM,
-                        "stage %d of %d of %s needs %.2f GiB, of the memory that device %s and host share "
-                        "there are %.2f GiB for it; a smaller model, more stages, smaller micro-batches "
-                        "or shorter sequences need less",
-                        nn->stage.index, nn->stage.stages, nn->gpt.name, (double)sum / gib, device->ops->name,
-                        (double)(device->shared_limit_bytes - held) / gib);
+        if (device->shared_limit_bytes && needed > device->shared_limit_bytes - held)
+                return refuse(nn, needed, "device and host", device->shared_limit_bytes - held, err);
         return RV_OK;
 }
 
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err)
 {
-        assert(work_half(&plan->work) || plan->work.element_bytes == (int)sizeof(real));
+        /* Half precision has fp32 beside it: there is none in a build that computes in double. */
+        assert(work_half(&plan->work) ? sizeof(real) == sizeof(float)
+                                      : plan->work.element_bytes == (int)sizeof(real));
         struct nn_stage *nn = calloc(1, sizeof *nn);
         if (!nn) {
                 rv_fail(err, RV_ESYSTEM, "no host memory for a stage of %s", gpt->name);

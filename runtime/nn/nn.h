@@ -62,7 +62,8 @@ void nn_write_back(struct nn_stage *, int buffer, int64_t offset, int64_t count)
 void nn_store_activations(struct nn_stage *, int slot, int host_slot);
 void nn_fetch_activations(struct nn_stage *, int host_slot, int slot);
 
-/* The fp32 parameters [offset, offset + count) into `out`: master parameters where there are any. Blocks. */
+/* The fp32 parameters [offset, offset + count) into `out`: master parameters in half precision, which must
+ * then have been opened with an optimizer. Blocks. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
 /* Sets weights, and master parameters where there are any. Blocks. */
 void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);
@@ -73,8 +74,8 @@ void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const
 void nn_initialize(struct nn_stage *, uint64_t seed);
 
 /* Forward of micro-batch `micro_batch`: input buffer `input` (-1 on the first stage) into `slot`. On the last
- * stage also the loss: adds the summed negative log likelihood to scalars[0] and leaves the gradient of the
- * logits, times loss_scale, in the slot (unless loss_only). */
+ * stage also the loss: adds the summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of
+ * the logits, times loss_scale, in the slot (unless loss_only). */
 void nn_forward(struct nn_stage *, int micro_batch, int input, int slot, double loss_scale, bool loss_only);
 
 /* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to

@@ -3,6 +3,7 @@
 #include "models/half.h"
 #include "runtime/nn/nn.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { CHUNK = 8192 }; /* elements that are converted at once */
@@ -54,7 +55,8 @@ static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, cons
         const int64_t bytes = count * (int64_t)sizeof *full;
         for (int64_t i = 0; i < count; i++)
                 full[i] = (real)values[i];
-        half_from_floats(rounded, values, count);
+        if (mixed)
+                half_from_floats(rounded, values, count);
         to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
                   count * nn->plan.work.element_bytes);
         if (nn->master && nn->plan.offload)
@@ -73,19 +75,15 @@ void nn_write_parameters(struct nn_stage *nn, int64_t offset, int64_t count, con
 static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float *out)
 {
         real full[CHUNK];
-        uint16_t rounded[CHUNK];
-        const bool half = work_half(&nn->plan.work) && !nn->master;
-        if (half)
-                to_host(nn, rounded, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *rounded);
-        else if (nn->master && nn->plan.offload)
+        /* Half precision is read only where it is trained. */
+        assert(nn->master || !work_half(&nn->plan.work));
+        if (nn->master && nn->plan.offload)
                 memcpy(full, nn->master + offset, (size_t)count * sizeof *full);
         else
                 to_host(nn, full, nn->master ? nn->master + offset : nn_at(nn, nn->weights, offset),
                         count * (int64_t)sizeof *full);
         nn->device->ops->synchronize(nn->device);
-        if (half)
-                half_to_floats(out, rounded, count);
-        for (int64_t i = 0; !half && i < count; i++)
+        for (int64_t i = 0; i < count; i++)
                 out[i] = (float)full[i];
 }
 

@@ -31,7 +31,9 @@ void optim_clear(struct nn_stage *nn)
 
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is
  * shared, is below it if each is below 65504 / (2 replicas), and half of that leaves room for the rounding of
- * partial sums, 2^-11 each, of up to a thousand replicas. */
+ * partial sums, 2^-11 each, of up to a thousand replicas. Where nothing is summed, or no embedding shared, a
+ * larger limit would do, but then layouts would skip different steps: a replica's gradients are about
+ * 1 / replicas of the batch's, so with one factor for all they overflow for the same batches. */
 double optim_overflow_limit(int replicas)
 {
         return 65504.0 / (4.0 * replicas);

@@ -24,8 +24,8 @@ void optim_check_overflow(struct nn_stage *, double limit);
 /* Mixed, after an overflow: enqueues gradients = 0. */
 void optim_clear(struct nn_stage *);
 
-/* Enqueues scalars[1] = squared norm of the gradients that this stage counts: all, but on the last of several
- * stages not the tied head (the first stage counts it). */
+/* Enqueues scalars[NN_SQUARED_NORM] = squared norm of the gradients that this stage counts: all, but on the
+ * last of several stages not the tied head (the first stage counts it). */
 void optim_norm(struct nn_stage *);
 
 /* min(1, clip / sqrt(squared_norm)): the factor that the gradients are multiplied with; 1 if clip is 0. */
@@ -48,8 +48,9 @@ void loss_scaler_init(struct loss_scaler *);
 void loss_scaler_step(struct loss_scaler *, bool overflow);
 
 /* The largest gradient that may go into an all-reduce over `replicas` in fp16: with none beyond it no sum can
- * overflow, rounded partial sums and the two copies of a tied embedding included. An overflow is looked for
- * before the all-reduce, so that updates can begin while its later chunks are under way. */
+ * overflow, rounded partial sums and the two copies of a tied embedding included. The same share of 1 /
+ * replicas on every layout, so that all skip the same steps. An overflow is looked for before the all-reduce,
+ * so that updates can begin while its later chunks are under way. */
 double optim_overflow_limit(int replicas);
 
 #endif

@@ -46,9 +46,9 @@ struct device_ops {
 struct device {
         const struct device_ops *ops;
         bool half; /* tensors that kernels.h is given are stored as fp16; set before the first launch */
-        int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; an opener who shares it may
-                                               lower it. Where both are the same memory, their sum is held too
-                                             */
+        int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; whoever opened the device may
+                                               set others, lower or higher. Where both are the same memory,
+                                               their sum is held too */
         int64_t shared_limit_bytes;         /* host and device together; 0: they are not the same memory */
         struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
         double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long

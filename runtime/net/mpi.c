@@ -94,6 +94,21 @@ static void begin_allreduce(struct net_mpi *mpi, struct group *group, const stru
                        new_request(mpi, w->token, group));
 }
 
+/* Of a group's queue, a ring. */
+static void grow_queue(struct group *g)
+{
+        int capacity = 2 * g->capacity + 16;
+        struct waiting *queue = malloc((size_t)capacity * sizeof *queue);
+        if (!queue)
+                abort();
+        for (int i = 0; i < g->count; i++)
+                queue[i] = g->queue[(g->head + i) % g->capacity];
+        free(g->queue);
+        g->queue = queue;
+        g->capacity = capacity;
+        g->head = 0;
+}
+
 static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token)
 {
@@ -105,17 +120,8 @@ static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum
                 begin_allreduce(mpi, g, &w);
                 return;
         }
-        if (g->count == g->capacity) {
-                struct waiting *queue = malloc((size_t)(2 * g->capacity + 16) * sizeof *queue);
-                if (!queue)
-                        abort();
-                for (int i = 0; i < g->count; i++)
-                        queue[i] = g->queue[(g->head + i) % g->capacity];
-                free(g->queue);
-                g->queue = queue;
-                g->capacity = 2 * g->capacity + 16;
-                g->head = 0;
-        }
+        if (g->count == g->capacity)
+                grow_queue(g);
         g->queue[(g->head + g->count++) % g->capacity] = w;
 }
 

@@ -8,7 +8,11 @@
 
 enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 }; /* channel of a message, beside its micro-batch */
 enum net_group { NET_EMBEDDING, NET_DATA, NET_WORLD, NET_GROUPS };
-enum net_type { NET_FLOAT, NET_DOUBLE, NET_HALF }; /* half: IEEE binary16, summed in fp32 */
+enum net_type {
+        NET_FLOAT,
+        NET_DOUBLE,
+        NET_HALF /* IEEE binary16; each sum of two is made in fp32 and rounded */
+};
 
 /* A request that completed. */
 struct net_done {
@@ -20,7 +24,8 @@ struct net;
 struct net_ops {
         const char *name;
         /* All three: never block; buffers stay the caller's and must not be touched until `token` is
-         * returned. */
+         * returned. All-reduces of one group run one after another, in the order in which they are posted,
+         * which is to be the same on all of its ranks. */
         void (*isend)(struct net *, const void *buffer, int64_t bytes, int peer, int channel, int micro_batch,
                       int token);
         void (*ireceive)(struct net *, void *buffer, int64_t bytes, int peer, int channel, int token);

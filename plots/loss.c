@@ -39,13 +39,13 @@ static int copy_losses(const char *path, FILE *csv, FILE *data, struct rv_error_
                 number++;
                 int rc = take_number(path, number, "step", false, &at, &step, err);
                 if (rc == 0)
-                        rc = take_number(path, number, "train_loss", false, &at, &train, err);
+                        rc = take_number(path, number, "train_loss", true, &at, &train, err);
                 if (rc == 0)
                         rc = take_number(path, number, "val_loss", true, &at, &validation, err);
                 if (rc)
                         return rc;
                 fprintf(data, "%.9g %.9g %.9g\n", step, train, validation);
-                rows++;
+                rows += !isnan(train); /* a skipped step's may be lost */
         }
         fprintf(data, "\n\n");
         if (rows == 0)

@@ -106,10 +106,12 @@ static void write_log(struct run *run, int64_t step, const struct trainer_result
                 return;
         const struct batch_times *times = &run->trainer.times[step];
         double seconds = times->ended - times->started;
-        char validated[32] = "";
+        char trained[32] = "", validated[32] = ""; /* empty: none, or lost */
+        if (!isnan(result->loss))
+                snprintf(trained, sizeof trained, "%.9g", result->loss);
         if (!isnan(validation))
                 snprintf(validated, sizeof validated, "%.9g", validation);
-        fprintf(run->log.stream, "%lld,%.9g,%s,%.9g,%.6g,%.6g", (long long)step + 1, result->loss, validated,
+        fprintf(run->log.stream, "%lld,%s,%s,%.9g,%.6g,%.6g", (long long)step + 1, trained, validated,
                 optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
         if (run->settings.plan.mixed)
                 fprintf(run->log.stream, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);

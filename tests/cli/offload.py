@@ -247,12 +247,12 @@ def check_lost_loss(tap, folder):
     """Weights so large that activations overflow, and with them the loss: the steps are skipped, and the run goes on."""
     run = Run(folder, (1, 1), *MIXED, "--warmup", 0, "--min-lr", 10, "--weight-decay", 1, steps=12, batch=4, micro=4,
               lr=10)
-    lost = [step for step, loss in enumerate(run.losses, 1) if loss == "nan"]
+    lost = [step for step, loss in enumerate(run.losses, 1) if loss == ""]
     tap.ok(run.status == 0 and len(run.losses) == 12 and 0 < len(lost) < 12 and set(lost) <= set(run.skipped),
            "a loss that is not a number does not end the run if its step was skipped", run.detail())
     told = run.report["loss"] if run.report else []
     tap.ok(len(told) == 12 and [step for step, loss in enumerate(told, 1) if loss is None] == lost,
-           "and is null in the report", told)
+           "and is null in the report and empty in the log", told)
 
 
 def main():

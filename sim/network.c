@@ -33,8 +33,8 @@ static const bool SANITIZED = false;
  *
  * Rates are worked out in full: the default, "lazy", looks only at links that it noted as changed, and does
  * not note the others of a flow that begins in the same instant as one with the same first link, so that some
- * of these get more than the bandwidth of such a link (3.32; test_platform.c has a case). It is no slower:
- * few flows are under way at once. */
+ * of these get more than the bandwidth of such a link (3.32; test_platform.c has a case, README.md what it
+ * costs). */
 static void start_simgrid(int ranks)
 {
         bool guarded = ranks <= MOST_GUARDED_LANES / LANES;

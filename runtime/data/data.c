@@ -179,9 +179,10 @@ static int check_tokens(const struct data *data, const char *path, int vocab_siz
                         return rv_fail(err, RV_EINPUT,
                                        "%s: token %d at position %lld is outside the model's vocab_size %d%s",
                                        path, data->tokens[i], (long long)i, vocab_size,
-                                       ends_in_bin(path) ? ": tokens of another vocabulary, or no tokens "
-                                                           "of 16 bits, which a .bin is read as"
-                                                         : ": the tokens of a text are its bytes, 0 to 255");
+                                       ends_in_bin(path)
+                                               ? ": a .bin is read as tokens of 16 bits, of the model's "
+                                                 "vocabulary"
+                                               : ": the tokens of a text are its bytes, 0 to 255");
         return RV_OK;
 }
 

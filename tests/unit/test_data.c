@@ -149,8 +149,8 @@ static void numbers_of_32_bits_are_refused(void **state)
         for (int i = 0; i < 200; i++)
                 floats[i] = (float)i / 7;
         check_refused("a.bin", floats, sizeof floats, 256, 16,
-                      "token 18725 at position 2 is outside the model's vocab_size 256: tokens of another "
-                      "vocabulary, or no tokens of 16 bits");
+                      "token 18725 at position 2 is outside the model's vocab_size 256: a .bin is read as "
+                      "tokens of 16 bits");
         /* What only resembles these: tokens that are often 0 or as large as a NaN's, and nothing but 0. */
         struct scratch scratch;
         struct data data;

@@ -25,6 +25,14 @@ static int take_number(const char *path, int line, const char *name, bool may_be
         return 0;
 }
 
+static int count_columns(const char *line)
+{
+        int columns = 1;
+        for (const char *at = line; (at = strchr(at, ',')); at++)
+                columns++;
+        return columns;
+}
+
 /* Copies step and losses to the figure, as "step train val" with NaN where there is none. */
 static int copy_losses(const char *path, FILE *csv, FILE *data, struct rv_error_info *err)
 {
@@ -33,10 +41,15 @@ static int copy_losses(const char *path, FILE *csv, FILE *data, struct rv_error_
         if (!fgets(line, sizeof line, csv) || strncmp(line, header, sizeof header - 1) != 0)
                 return rv_fail(err, RV_EINPUT, "%s:1: the columns of ranvier train's CSV were expected: %s",
                                path, header);
+        const int columns = count_columns(line);
         while (fgets(line, sizeof line, csv)) {
                 char *at = line;
                 double step, train, validation;
                 number++;
+                if (count_columns(line) != columns)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: has %d columns, %d were expected (is the file cut short?)",
+                                       path, number, count_columns(line), columns);
                 int rc = take_number(path, number, "step", false, &at, &step, err);
                 if (rc == 0)
                         rc = take_number(path, number, "train_loss", true, &at, &train, err);

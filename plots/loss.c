@@ -48,8 +48,8 @@ static int copy_losses(const char *path, FILE *csv, FILE *data, struct rv_error_
                 number++;
                 if (count_columns(line) != columns)
                         return rv_fail(err, RV_EINPUT,
-                                       "%s:%d: has %d columns, %d were expected (is the file cut short?)",
-                                       path, number, count_columns(line), columns);
+                                       "%s:%d: has %d of the %d columns (is the file cut short?)", path,
+                                       number, count_columns(line), columns);
                 int rc = take_number(path, number, "step", false, &at, &step, err);
                 if (rc == 0)
                         rc = take_number(path, number, "train_loss", true, &at, &train, err);

@@ -448,7 +448,8 @@ def write_results(folder):
         status, _, said = ranvier.run(f"train tiny {TRAIN} {options}".split(), folder=folder)
         if status != 0:
             raise SystemExit(f"nothing to cut: {said}")
-    write(folder, "trace_truncated.json", read(trace)[:3000])
+    events = read(trace)
+    write(folder, "trace_truncated.json", events[:events.index(b'"name":"forward') + len('"name":"forw')])
     checkpoint = read(whole)
     write(folder, "truncated.safetensors", checkpoint[:-4])
     write(folder, "header.safetensors", checkpoint[:100])

@@ -87,11 +87,11 @@ for load in profile["loads"]:
         assert thirds <= sizes_of(name) and sum(size < min(thirds) for size in sizes_of(name)) >= 2, sizes_of(name)
 link = profile["host_link_bytes_per_second"]
 if offload:
-    # Nothing is carried faster than the link allows, by a hundredth of what clocks and threads are late.
+    # Nothing is carried faster than the link allows, but for how late the end of the operation before was noticed.
     for load in profile["loads"]:
         for name in ("copy", "copy_back", "fetch", "write_back"):
             for p in load["lines"][name]["points"]:
-                assert p["bytes"] < 60000 or p["seconds"] > 0.99 * p["bytes"] / link, (name, p)
+                assert p["seconds"] > p["bytes"] / link - 50e-6, (name, p)
 assert link == (2e8 if offload else 0)
 PYTHON
 

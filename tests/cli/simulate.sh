@@ -40,7 +40,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..85
+echo 1..91
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do

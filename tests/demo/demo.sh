@@ -77,7 +77,7 @@ predict gpt-12b-pp6-offload --pp 6 --dp 8 --offload
 echo
 tail -n 3 "$out/gpt-12b-pp24.txt"
 printf '\nThe best plans on 48 to 384 GPUs, with and without:\n\n'
-show ranvier sweep gpt-12b --gpus 48,96,192,384 --offload both --batch-size 1536 --micro-batch-size 1,2,4 --recompute full --simulate 2 \
+show ranvier sweep gpt-12b --gpus 48,96,192,384 --offload both --batch-size 1536 --micro-batch-size 1,2,4 --recompute full \
         $cluster --csv "$out/sweep.csv" --plot "$out/sweep"
 
 heading "5. Figures"

@@ -379,15 +379,10 @@ static void print_shortage(const struct simulation *s)
 {
         const struct capacity_need *need = &s->need;
         char needs[REPORT_TEXT], has[REPORT_TEXT];
-        int64_t bytes = memory_total(&need->bytes, need->space);
-        if (need->shared)
-                bytes = memory_total(&need->bytes, MEMORY_DEVICE) + memory_total(&need->bytes, MEMORY_HOST);
         printf("WARNING    rank %d needs %s of %s memory and has %s: does not fit\n", need->rank,
-               report_bytes(needs, (double)bytes),
+               report_bytes(needs, (double)capacity_needs(need)),
                need->shared ? "device and host" : memory_space_name(need->space),
-               report_bytes(
-                       has,
-                       (double)s->capacity.bytes[need->shared ? (int)CAPACITY_SHARED : (int)need->space]));
+               report_bytes(has, (double)capacity_has(&s->capacity, need)));
 }
 
 static void print_notes(const struct simulation *s)

@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Activations of so few micro-batches are not worth a copy: where no stage stores more, offloading them is
- * not tried. */
-enum { FEW_STORED = 4 };
-
 /* All fitting candidates of one group, while they are collected. */
 struct collection {
         const struct space *space;
@@ -41,8 +37,7 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
         struct rv_error_info why;
         c->group->considered++;
         if (capacity_check(options, &capacity, &need, &why)) {
-                double excess =
-                        (double)memory_total(&need.bytes, need.space) / (double)capacity.bytes[need.space];
+                double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
                 if (excess < c->nearest) {
                         c->nearest = excess;
                         c->group->nearest = why;
@@ -54,11 +49,13 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
         return rc ? rc : 1;
 }
 
+/* Whether a stage would offload activations: one that stores few does not. */
 static bool stores_many(const struct options *options)
 {
         struct plan plan = options_plan(options, false);
+        plan.offload_activations = true;
         for (int stage = 0; stage < plan.pp; stage++)
-                if (core_limits(&plan, stage).slots > FEW_STORED)
+                if (core_limits(&plan, stage).host_slots > 0)
                         return true;
         return false;
 }

@@ -15,6 +15,21 @@ static struct memory_bytes stage_bytes(const struct options *o, int index)
         return bytes;
 }
 
+static int64_t both(const struct memory_bytes *bytes)
+{
+        return memory_total(bytes, MEMORY_DEVICE) + memory_total(bytes, MEMORY_HOST);
+}
+
+int64_t capacity_needs(const struct capacity_need *need)
+{
+        return need->shared ? both(&need->bytes) : memory_total(&need->bytes, need->space);
+}
+
+int64_t capacity_has(const struct capacity *capacity, const struct capacity_need *need)
+{
+        return capacity->bytes[need->shared ? (int)CAPACITY_SHARED : (int)need->space];
+}
+
 /* Bytes by which `bytes` are more than there is; not positive: they fit. */
 static int64_t excess(const struct capacity *capacity, const struct memory_bytes *bytes,
                       enum memory_space space)
@@ -24,8 +39,7 @@ static int64_t excess(const struct capacity *capacity, const struct memory_bytes
 
 static int64_t shared_excess(const struct capacity *capacity, const struct memory_bytes *bytes)
 {
-        int64_t both = memory_total(bytes, MEMORY_DEVICE) + memory_total(bytes, MEMORY_HOST);
-        return capacity->bytes[CAPACITY_SHARED] ? both - capacity->bytes[CAPACITY_SHARED] : 0;
+        return capacity->bytes[CAPACITY_SHARED] ? both(bytes) - capacity->bytes[CAPACITY_SHARED] : 0;
 }
 
 /* The ranks of a stage are alike: that of the first pipeline stands for them. Returns the bytes that `need`
@@ -71,12 +85,11 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
                                need->rank, need->rank, o->pp, o->gpt.name,
                                report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
                                report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
-                               report_bytes(has, (double)capacity->bytes[CAPACITY_SHARED]), table);
+                               report_bytes(has, (double)capacity_has(capacity, need)), table);
         return rv_fail(err, RV_EPLAN, "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: %s",
                        need->rank, need->rank, o->pp, o->gpt.name,
-                       report_bytes(needs, (double)memory_total(&need->bytes, need->space)),
-                       memory_space_name(need->space),
-                       report_bytes(has, (double)capacity->bytes[need->space]), table);
+                       report_bytes(needs, (double)capacity_needs(need)), memory_space_name(need->space),
+                       report_bytes(has, (double)capacity_has(capacity, need)), table);
 }
 
 /* A plan as what may be changed in it. */

@@ -22,6 +22,11 @@ struct capacity_need {
         struct memory_bytes bytes;
 };
 
+/* Bytes that the rank needs, and has, of the memory that `need` is about: one, or both where they are shared.
+ */
+int64_t capacity_needs(const struct capacity_need *need);
+int64_t capacity_has(const struct capacity *capacity, const struct capacity_need *need);
+
 /* 0, or RV_EPLAN with one sentence: which rank needs how much of what it has, and that capacity_print, which
  * the command calls first, says for what, and whether changes would make it fit. `options` are resolved.
  * `need` is filled in both cases. */

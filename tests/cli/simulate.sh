@@ -5,18 +5,7 @@ ranvier=$RANVIER_BIN/ranvier
 fixtures=$(cd "$(dirname "$0")/../fixtures" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-count=0
-
-result() { # SENTENCE, and whether the last command succeeded
-        local status=$?
-        count=$((count + 1))
-        if [ $status -eq 0 ]; then
-                echo "ok $count - $1"
-        else
-                echo "not ok $count - $1"
-        fi
-        return $status
-}
+. "$(dirname "$0")/tap.sh"
 
 # The closed-form job: every layer's forward takes 60 ms, its backward 180 ms; a message is 36.96 MB.
 job() { # LAYERS STAGES MICRO_BATCHES LINKS SCHEDULE [OPTION...]

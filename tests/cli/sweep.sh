@@ -5,18 +5,7 @@ set -u
 ranvier=$RANVIER_BIN/ranvier
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-count=0
-
-result() { # SENTENCE, and whether the last command succeeded
-        local status=$?
-        count=$((count + 1))
-        if [ $status -eq 0 ]; then
-                echo "ok $count - $1"
-        else
-                echo "not ok $count - $1"
-        fi
-        return $status
-}
+. "$(dirname "$0")/tap.sh"
 
 machine=(--profile v100-datasheet --platform summit)
 small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")

@@ -1,0 +1,14 @@
+# shellcheck shell=bash
+# For scripts that print TAP; to be sourced.
+count=0
+
+result() { # SENTENCE, and whether the last command succeeded
+        local status=$?
+        count=$((count + 1))
+        if [ $status -eq 0 ]; then
+                echo "ok $count - $1"
+        else
+                echo "not ok $count - $1"
+        fi
+        return $status
+}

@@ -105,6 +105,8 @@ bench-offload: $(BUILD)/tests/offload
 	tests/bench/offload.sh $<
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
+bench-axonn: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/axonn.py
 bench-half: $(BUILD)/tests/half
 	$<
 
@@ -122,4 +124,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-half install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-axonn bench-half install uninstall clean

@@ -45,11 +45,11 @@ struct device *bench_device(const struct request *request, struct rv_error_info 
         return device;
 }
 
-static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
         struct bench *bench = context;
         assert(bench->log_count < bench->log_capacity);
-        bench->log[bench->log_count++] = (struct record){*kernel, seconds, device_seconds()};
+        bench->log[bench->log_count++] = (struct record){*kernel, seconds, end};
 }
 
 void bench_poll_until(struct device *device, struct net *net, int token)

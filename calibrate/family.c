@@ -113,8 +113,8 @@ static bool add_optimizer_kernels(struct family *family, const struct family_opt
         }
         if (!half)
                 return new;
-        const struct kernel overflow = workload_overflow(optimizer->parameters),
-                            clear = workload_clear(optimizer->parameters);
+        const struct kernel overflow = workload_overflow(optimizer->parameters, HALF_FP16),
+                            clear = workload_clear(optimizer->parameters, HALF_FP16);
         new |= add_kernel(family, &overflow);
         return add_kernel(family, &clear) || new;
 }

@@ -49,7 +49,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
         int64_t row = memory_aligned(N * gpt->n_embd * e); /* one (B,T,C) */
         int64_t qkv = memory_aligned(N * 3 * gpt->n_embd * e), wide = memory_aligned(N * 4 * gpt->n_embd * e);
-        int64_t attention = memory_aligned(N * T * gpt->n_head * e); /* (B,H,T,T) */
+        /* (B,H,T,T), or, fused, one number a row of it */
+        int64_t attention = memory_aligned(N * gpt->n_head * (work->fused ? wide_e : T * e));
         struct memory_layout layout = {
                 .block_ln1 = row,
                 .block_qkv = qkv,

@@ -49,6 +49,8 @@ struct memory_plan {
 /* Byte sizes of the individual buffers, for whoever allocates them: nn uses these, so there is one
  * arithmetic. */
 struct memory_layout {
+        /* block_attention and work_attention: (B,H,T,T), or, with fused kernels, (B,H,T) that is never half
+         */
         int64_t block_ln1, block_qkv, block_attention, block_atty, block_residual1, block_ln2, block_fc,
                 block_gelu, block_residual2,
                 block_stats;                   /* of one block in one slot; stats: mean, rstd of both */

@@ -22,6 +22,12 @@ static const char *const names[KERNEL_KINDS] = {
         [KERNEL_OVERFLOW] = "overflow",
         [KERNEL_UNSCALE] = "unscale",
         [KERNEL_CLEAR] = "clear",
+        [KERNEL_MATMUL_BIAS] = "matmul_bias",
+        [KERNEL_MATMUL_BIAS_GELU] = "matmul_bias_gelu",
+        [KERNEL_MATMUL_BIAS_RESIDUAL] = "matmul_bias_residual",
+        [KERNEL_MATMUL_GELU_BACKWARD] = "matmul_gelu_backward",
+        [KERNEL_ATTENTION] = "attention",
+        [KERNEL_ATTENTION_BACKWARD] = "attention_backward",
 };
 
 const char *kernel_name(enum kernel_kind kind)
@@ -54,9 +60,22 @@ static double causal_elements(const struct kernel *kernel)
 double kernel_flops(const struct kernel *kernel)
 {
         double m = (double)kernel->m, mn = m * (double)kernel->n;
+        double product = 2 * (double)kernel->batch * mn * (double)kernel->k;
         switch (kernel->kind) {
         case KERNEL_MATMUL:
-                return 2 * (double)kernel->batch * mn * (double)kernel->k;
+                return product;
+        case KERNEL_MATMUL_BIAS:
+                return product + mn;
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+                return product + 2 * mn;
+        case KERNEL_MATMUL_BIAS_GELU:
+                return product + 10 * mn;
+        case KERNEL_MATMUL_GELU_BACKWARD:
+                return product + 16 * mn;
+        case KERNEL_ATTENTION: /* two products and a softmax, on and below the diagonal */
+                return causal_elements(kernel) * (4 * (double)kernel->k + 5);
+        case KERNEL_ATTENTION_BACKWARD: /* S again, dP, dQ, dK, dV; P again and dS */
+                return causal_elements(kernel) * (10 * (double)kernel->k + 7);
         case KERNEL_EMBEDDING:
         case KERNEL_BIAS:
         case KERNEL_BIAS_BACKWARD:
@@ -94,6 +113,23 @@ double kernel_flops(const struct kernel *kernel)
         return 0;
 }
 
+/* What is fp32 all the same, of what kernel_elements counts: mean and rstd of each row; attention's log of
+ * the sum of exponentials, and backward also its sum of dy y, written and read. */
+static double statistics(const struct kernel *kernel)
+{
+        switch (kernel->kind) {
+        case KERNEL_LAYERNORM:
+        case KERNEL_LAYERNORM_BACKWARD:
+                return 2 * (double)kernel->m;
+        case KERNEL_ATTENTION:
+                return (double)kernel->batch * (double)kernel->m;
+        case KERNEL_ATTENTION_BACKWARD:
+                return 3 * (double)kernel->batch * (double)kernel->m;
+        default:
+                return 0;
+        }
+}
+
 /* Stored elements that the kernel reads and writes, each array once (twice if it is read and written). */
 static double kernel_elements(const struct kernel *kernel)
 {
@@ -101,6 +137,17 @@ static double kernel_elements(const struct kernel *kernel)
         switch (kernel->kind) {
         case KERNEL_MATMUL:
                 return (double)kernel->batch * (m * k + k * n + (1 + kernel->accumulate) * mn);
+        case KERNEL_MATMUL_BIAS:
+                return m * k + k * n + mn + n;
+        case KERNEL_MATMUL_BIAS_GELU:
+        case KERNEL_MATMUL_BIAS_RESIDUAL: /* a second matrix is written, or read */
+                return m * k + k * n + 2 * mn + n;
+        case KERNEL_MATMUL_GELU_BACKWARD:
+                return m * k + k * n + 2 * mn;
+        case KERNEL_ATTENTION: /* q, k, v, y */
+                return (double)kernel->batch * 4 * m * k + statistics(kernel);
+        case KERNEL_ATTENTION_BACKWARD: /* q, k, v, y, dy; dq, dk, dv */
+                return (double)kernel->batch * 8 * m * k + statistics(kernel);
         case KERNEL_EMBEDDING: /* two rows in, one out */
                 return 3 * mn;
         case KERNEL_EMBEDDING_BACKWARD: /* one row in, two rows read and written */
@@ -153,13 +200,6 @@ static double fp32_elements(const struct kernel *kernel)
         }
 }
 
-/* Elements that kernel_elements counts and that are fp32 all the same: mean and rstd of each row. */
-static double statistics(const struct kernel *kernel)
-{
-        bool layernorm = kernel->kind == KERNEL_LAYERNORM || kernel->kind == KERNEL_LAYERNORM_BACKWARD;
-        return layernorm ? 2 * (double)kernel->m : 0;
-}
-
 double kernel_bytes(const struct kernel *kernel)
 {
         if (!kernel->half)
@@ -171,12 +211,12 @@ double kernel_bytes(const struct kernel *kernel)
 struct list {
         struct kernel *out;
         int count;
-        bool half;
+        enum half half;
 };
 
 static void add(struct list *list, struct kernel kernel)
 {
-        kernel.half = list->half;
+        kernel.half = (unsigned char)list->half;
         if (list->out)
                 list->out[list->count] = kernel;
         list->count++;
@@ -196,6 +236,12 @@ static void add_matmul(struct list *list, int transpose, int part, int64_t batch
                                   .m = m,
                                   .n = n,
                                   .k = k});
+}
+
+/* A forward product with what follows it fused; weights are stored (n,k). */
+static void add_fused(struct list *list, enum kernel_kind kind, int64_t m, int64_t n, int64_t k)
+{
+        add(list, (struct kernel){.kind = kind, .transpose_b = 1, .batch = 1, .m = m, .n = n, .k = k});
 }
 
 /* Anything but a matmul in a forward pass. */
@@ -221,6 +267,7 @@ struct shape {
         int64_t N, T, C, V;
         int64_t batch; /* attention: B x heads */
         int64_t hs;    /* width of a head */
+        bool fused;
 };
 
 static struct shape shape_of(const struct gpt *gpt, const struct work *work)
@@ -232,12 +279,30 @@ static struct shape shape_of(const struct gpt *gpt, const struct work *work)
                 .V = gpt->vocab_size,
                 .batch = (int64_t)work->micro_batch_size * gpt->n_head,
                 .hs = gpt->n_embd / gpt->n_head,
+                .fused = work->fused,
         };
+}
+
+static void fused_block_forward(struct list *list, const struct shape *s, bool again)
+{
+        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
+        add_fused(list, KERNEL_MATMUL_BIAS, s->N, 3 * s->C, s->C); /* q, k, v */
+        add(list,
+            (struct kernel){.kind = KERNEL_ATTENTION, .batch = s->batch, .m = s->T, .n = s->T, .k = s->hs});
+        add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, s->C);
+        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
+        add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, 4 * s->C, s->C);
+        if (!again)
+                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, 4 * s->C);
 }
 
 /* `again`: for the backward pass, which has no use for the block's output. */
 static void block_forward(struct list *list, const struct shape *s, bool again)
 {
+        if (s->fused) {
+                fused_block_forward(list, s, again);
+                return;
+        }
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->C, s->C); /* q, k, v */
         add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->C);
@@ -258,7 +323,7 @@ static void block_forward(struct list *list, const struct shape *s, bool again)
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out)
 {
-        struct list list = {.out = out, .half = work_half(work)};
+        struct list list = {.out = out, .half = work_format(work)};
         struct shape s = shape_of(gpt, work);
         if (stage->first)
                 add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
@@ -274,14 +339,41 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
 
 static void mlp_backward(struct list *list, const struct shape *s)
 {
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, 4 * s->C, s->C);
+        if (s->fused)
+                add(list, (struct kernel){.kind = KERNEL_MATMUL_GELU_BACKWARD,
+                                          .part = PART_INPUT,
+                                          .batch = 1,
+                                          .m = s->N,
+                                          .n = 4 * s->C,
+                                          .k = s->C});
+        else
+                add_matmul(list, PLAIN, PART_INPUT, 1, s->N, 4 * s->C, s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, 4 * s->C, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
-        add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, 4 * s->C);
+        if (!s->fused)
+                add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, 4 * s->C);
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 4 * s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 4 * s->C, s->C, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 4 * s->C);
         add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
+}
+
+static void scores_backward(struct list *list, const struct shape *s)
+{
+        if (s->fused) {
+                add(list, (struct kernel){.kind = KERNEL_ATTENTION_BACKWARD,
+                                          .part = PART_INPUT,
+                                          .batch = s->batch,
+                                          .m = s->T,
+                                          .n = s->T,
+                                          .k = s->hs});
+                return;
+        }
+        add_matmul(list, TRANSPOSE_B, PART_INPUT, s->batch, s->T, s->T, s->hs); /* dP = dy V^T */
+        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dV = P^T dy */
+        add_backward(list, KERNEL_SOFTMAX_BACKWARD, PART_INPUT, false, s->batch, s->T, s->T);
+        add_matmul(list, PLAIN, PART_INPUT, s->batch, s->T, s->hs, s->T);       /* dQ = dS K */
+        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dK = dS^T Q */
 }
 
 static void attention_backward(struct list *list, const struct shape *s)
@@ -289,11 +381,7 @@ static void attention_backward(struct list *list, const struct shape *s)
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->C, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
-        add_matmul(list, TRANSPOSE_B, PART_INPUT, s->batch, s->T, s->T, s->hs); /* dP = dy V^T */
-        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dV = P^T dy */
-        add_backward(list, KERNEL_SOFTMAX_BACKWARD, PART_INPUT, false, s->batch, s->T, s->T);
-        add_matmul(list, PLAIN, PART_INPUT, s->batch, s->T, s->hs, s->T);       /* dQ = dS K */
-        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dK = dS^T Q */
+        scores_backward(list, s);
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 3 * s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 3 * s->C, s->C, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 3 * s->C);
@@ -303,7 +391,7 @@ static void attention_backward(struct list *list, const struct shape *s)
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out)
 {
-        struct list list = {.out = out, .half = work_half(work)};
+        struct list list = {.out = out, .half = work_format(work)};
         struct shape s = shape_of(gpt, work);
         if (stage->last) {
                 add_matmul(&list, PLAIN, PART_INPUT, 1, s.N, s.C, s.V);
@@ -323,15 +411,16 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
 
 /* A last stage's own copy of a tied head is its last tensor, so what it counts is a prefix of its parameters.
  */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, bool half)
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half)
 {
         int64_t all = partition_parameters(gpt, stage);
         bool copy = gpt->tied && stage->last && !stage->first;
         int64_t counted = copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
-        return (struct kernel){.kind = KERNEL_SQUARED_NORM, .half = half, .batch = 1, .m = counted};
+        return (struct kernel){
+                .kind = KERNEL_SQUARED_NORM, .half = (unsigned char)half, .batch = 1, .m = counted};
 }
 
-int workload_update(int64_t parameters, bool half, struct kernel out[WORKLOAD_UPDATE_KERNELS])
+int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS])
 {
         struct list list = {.out = out, .half = half};
         if (half)
@@ -340,12 +429,14 @@ int workload_update(int64_t parameters, bool half, struct kernel out[WORKLOAD_UP
         return list.count;
 }
 
-struct kernel workload_overflow(int64_t parameters)
+struct kernel workload_overflow(int64_t parameters, enum half half)
 {
-        return (struct kernel){.kind = KERNEL_OVERFLOW, .half = true, .batch = 1, .m = parameters};
+        return (struct kernel){
+                .kind = KERNEL_OVERFLOW, .half = (unsigned char)half, .batch = 1, .m = parameters};
 }
 
-struct kernel workload_clear(int64_t parameters)
+struct kernel workload_clear(int64_t parameters, enum half half)
 {
-        return (struct kernel){.kind = KERNEL_CLEAR, .half = true, .batch = 1, .m = parameters};
+        return (struct kernel){
+                .kind = KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = parameters};
 }

@@ -5,6 +5,10 @@
 
 #include "models/partition.h"
 
+/* What tensors are stored as: fp32 (or the double build's double), or one of two 16-bit formats, computed
+ * with in fp32. */
+enum half { HALF_NONE, HALF_FP16, HALF_BF16 };
+
 /* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
 enum kernel_kind {
         KERNEL_MATMUL,    /* C (m,n) = op(A) op(B), inner k; batch of them (attention) if batch > 1 */
@@ -27,6 +31,14 @@ enum kernel_kind {
         KERNEL_OVERFLOW, /* half: whether one of m gradients is beyond a limit, infinite or not a number */
         KERNEL_UNSCALE,  /* half: m gradients to fp32, times a scale; leaves the half ones zero */
         KERNEL_CLEAR,    /* half: m gradients become zero (a step that is skipped) */
+        /* Fused: what an elementwise kernel, or three kernels and a (T,T) matrix, would do beside a product.
+         */
+        KERNEL_MATMUL_BIAS,          /* y (m,n) = x w^T + b, inner k */
+        KERNEL_MATMUL_BIAS_GELU,     /* h (m,n) = x w^T + b; g (m,n) = gelu_tanh(h) */
+        KERNEL_MATMUL_BIAS_RESIDUAL, /* y (m,n) = x w^T + b + r */
+        KERNEL_MATMUL_GELU_BACKWARD, /* dh (m,n) = (dy w) gelu'(h) */
+        KERNEL_ATTENTION, /* causal attention: batch (sequences x heads) of m = n = T, k = head size */
+        KERNEL_ATTENTION_BACKWARD,
         KERNEL_KINDS
 };
 
@@ -37,7 +49,7 @@ struct kernel {
         unsigned char transpose_a, transpose_b; /* matmul: op() is a transpose */
         unsigned char accumulate;               /* adds to its output instead of writing it */
         unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
-        unsigned char half;                     /* tensors are stored as fp16, computed with in fp32 */
+        unsigned char half;                     /* enum half: what tensors are stored as */
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
 
@@ -55,10 +67,17 @@ struct work {
         int micro_batch_size, seq_len; /* B, T */
         int element_bytes;             /* of stored tensors: 2 (mixed precision), 4; 8 in the double build */
         bool recompute; /* only the input of a block is stored; backward first runs its forward again */
+        bool bf16;      /* of two 16-bit formats, this one; needs element_bytes 2 */
+        bool fused;     /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
+                           products */
 };
 static inline bool work_half(const struct work *work)
 {
         return work->element_bytes == 2;
+}
+static inline enum half work_format(const struct work *work)
+{
+        return work->element_bytes != 2 ? HALF_NONE : work->bf16 ? HALF_BF16 : HALF_FP16;
 }
 
 /* The kernels of one micro-batch on a stage. Each returns how many, and writes them to `out` unless it is
@@ -71,14 +90,14 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
 
 /* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
  * for a tied head that is the last stage's own copy: the first stage counts that. */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, bool half);
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half);
 
 /* The update of `parameters`: AdamW, or in half precision unscale and AdamW. Returns how many kernels. */
 enum { WORKLOAD_UPDATE_KERNELS = 2 };
-int workload_update(int64_t parameters, bool half, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
+int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
 
 /* Half precision: the look for an overflow, and what follows instead of updates where there is one. */
-struct kernel workload_overflow(int64_t parameters);
-struct kernel workload_clear(int64_t parameters);
+struct kernel workload_overflow(int64_t parameters, enum half half);
+struct kernel workload_clear(int64_t parameters, enum half half);
 
 #endif

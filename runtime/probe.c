@@ -56,7 +56,7 @@ static void measure(struct probe *probe, struct work_space *w)
                                                .k = SIZE};
                 const struct kernel bias = {
                         .kind = KERNEL_BIAS, .half = (unsigned char)half, .batch = 1, .m = ROWS, .n = WIDTH};
-                w->device->half = half;
+                w->device->half = half ? HALF_FP16 : HALF_NONE;
                 probe->flops_per_second[half] = kernel_flops(&product) / seconds_of(w, multiply);
                 probe->bytes_per_second[half] = kernel_bytes(&bias) / seconds_of(w, add_bias);
         }

@@ -80,7 +80,7 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
         int64_t update = core_update_parameters(&plan, parameters);
-        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed), check = workload_overflow(parameters);
+        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed), check = workload_overflow(parameters, HALF_FP16);
         price->last_update_count = (parameters - 1) % update + 1;
         int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, &price->norm) : 0;
         if (rc == 0 && o->mixed)

@@ -159,7 +159,8 @@ static void run_recorded(const struct cpu_device *cpu, const struct kernel *kern
         }
         const double start = device_seconds();
         run_kernel(cpu, kernel, args);
-        device->recorder(device->recorder_context, kernel, device_seconds() - start);
+        const double end = device_seconds();
+        device->recorder(device->recorder_context, kernel, end - start, end);
 }
 
 static void sleep_until(double seconds)

@@ -42,6 +42,12 @@ void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real 
         case KERNEL_CLEAR:
                 cpu_half_clear(kernel, args);
                 return;
+        case KERNEL_MATMUL_BIAS:
+        case KERNEL_MATMUL_BIAS_GELU:
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+        case KERNEL_MATMUL_GELU_BACKWARD:
+        case KERNEL_ATTENTION:
+        case KERNEL_ATTENTION_BACKWARD:
         case KERNEL_KINDS:
                 break;
         }

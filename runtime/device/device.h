@@ -17,20 +17,32 @@ struct kernel_args {
         double scalar[8];
 };
 
-/* A kernel that ran, for the recorder: what it was, and its seconds on the lane. */
-typedef void device_record_fn(void *context, const struct kernel *kernel, double seconds);
+/* A kernel that ran, for the recorder: what it was, its seconds on the lane, and when it ended on
+ * device_seconds' clock. Called in the order of the launches: on the lane (cpu), or from launch, poll or
+ * synchronize once it is known (cuda). */
+typedef void device_record_fn(void *context, const struct kernel *kernel, double seconds, double end);
 
 struct device;
 struct device_ops {
         const char *name;
+        /* Sets aside what alloc will be asked for in each space, every allocation rounded up to
+         * MEMORY_ALIGNMENT, in one piece that alloc then carves; once, before the first alloc. RV_OK, or a
+         * negative rv_error with a sentence. May be NULL: then alloc takes memory as it is asked. */
+        int (*reserve)(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
         /* Memory of the device, or of the host such that copies to and from it run beside kernels (pinned on
          * a GPU); zeroed, aligned to MEMORY_ALIGNMENT, counted under `space` and `category`. NULL: out of
-         * memory, or beyond the limit. */
+         * memory, or beyond the limit or what was reserved. Host code reaches MEMORY_HOST alone; kernels
+         * reach both (for a few numbers that both sides need: a GPU reads host memory over its link). */
         void *(*alloc)(struct device *, enum memory_space space, enum memory_category category,
                        int64_t bytes);
         /* Queues a kernel on the compute lane; shapes in `kernel`. Does not block; args are copied. */
         void (*launch)(struct device *, const struct kernel *kernel, const struct kernel_args *args);
-        /* Queues a copy between host and device memory on a copy lane. Does not block. */
+        /* Between the two calls kernels alone are launched; they may be held back until the second and handed
+         * to the device together, as one CUDA graph. May be NULL. */
+        void (*begin_group)(struct device *);
+        void (*end_group)(struct device *);
+        /* Queues a copy between host and device memory on a copy lane. Does not block, if the host memory is
+         * alloc's; outside the batch it may be any. */
         void (*copy)(struct device *, enum device_lane lane, void *to, const void *from, int64_t bytes);
         /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is reached.
          */
@@ -43,17 +55,31 @@ struct device_ops {
         void (*close)(struct device *);
 };
 
+/* What a device says of itself, for reports and profiles; empty or 0: not known. */
+struct device_description {
+        char name[96], driver[64]; /* "NVIDIA H200", "580.159 (CUDA 13.0)" */
+        int processors;            /* multiprocessors, or cores that kernels run on */
+        double clock_hertz, memory_clock_hertz;
+};
+
 struct device {
         const struct device_ops *ops;
-        bool half; /* tensors that kernels.h is given are stored as fp16; set before the first launch */
+        struct device_description description;
+        enum half half; /* what tensors that kernels.h is given are stored as; set before the first launch */
         int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; whoever opened the device may
                                                set others, lower or higher. Where both are the same memory,
                                                their sum is held too */
         int64_t shared_limit_bytes;         /* host and device together; 0: they are not the same memory */
         struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
+        int64_t overhead_bytes;    /* of the device's memory, taken by itself (context, libraries, kernels'
+                                      workspace) beside what alloc counts and limit_bytes allow */
+        /* A device that fails later than a call could say (a kernel's bad access) ends here; NULL: the
+         * sentence goes to stderr and the process ends with status 1. Does not return. */
+        void (*fail)(void *context, const char *sentence);
+        void *fail_context;
         double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
                                               as they take */
-        device_record_fn *recorder;        /* may be NULL; called on the lane after each kernel */
+        device_record_fn *recorder;        /* may be NULL; set while nothing is queued */
         void *recorder_context;
 };
 
@@ -63,8 +89,25 @@ int64_t device_cpu_memory_bytes(void);
 /* Seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 
+/* How a device is opened; a field means something to the device it names, or to all. */
+struct device_request {
+        int threads;                       /* cpu: BLAS threads of the compute lane */
+        double host_link_bytes_per_second; /* cpu: see struct device */
+        int local_rank, local_ranks; /* cuda: which of how many ranks on this machine: chooses the GPU, and
+                                        the rank's share of it where there are fewer GPUs than ranks */
+        bool no_graphs;              /* cuda: launch every kernel by itself */
+};
+
+/* The device `name`, "cpu" or "cuda". NULL with a sentence: RV_EINPUT if there is no such device,
+ * RV_ENOTBUILT if it was not built or this machine has none. */
+struct device *device_open(const char *name, const struct device_request *request, struct rv_error_info *err);
+
 /* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
  * BLAS threads of the compute lane. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);
+
+/* What the plugin device_cuda.so exports, under this name. */
+typedef struct device *device_plugin_fn(const struct device_request *request, struct rv_error_info *err);
+#define DEVICE_CUDA_SYMBOL "device_cuda_open"
 
 #endif

@@ -6,7 +6,7 @@ static void launch(struct device *device, struct kernel kernel, const struct ker
 {
         if (kernel.batch == 0)
                 kernel.batch = 1;
-        kernel.half = device->half;
+        kernel.half = (unsigned char)device->half;
         device->ops->launch(device, &kernel, args);
 }
 
@@ -124,6 +124,61 @@ void kernels_softmax_backward(struct device *device, void *dp, const void *p, in
                (struct kernel){
                        .kind = KERNEL_SOFTMAX_BACKWARD, .part = PART_INPUT, .batch = batch, .m = T, .n = T},
                &(struct kernel_args){.p = {dp, (void *)p}, .scalar = {scale}});
+}
+
+void kernels_matmul_bias(struct device *device, void *y, const void *x, const void *w, const void *b,
+                         int64_t m, int64_t n, int64_t k)
+{
+        launch(device, (struct kernel){.kind = KERNEL_MATMUL_BIAS, .transpose_b = 1, .m = m, .n = n, .k = k},
+               &(struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b}});
+}
+
+void kernels_matmul_bias_gelu(struct device *device, void *g, void *h, const void *x, const void *w,
+                              const void *b, int64_t m, int64_t n, int64_t k)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_MATMUL_BIAS_GELU, .transpose_b = 1, .m = m, .n = n, .k = k},
+               &(struct kernel_args){.p = {g, h, (void *)x, (void *)w, (void *)b}});
+}
+
+void kernels_matmul_bias_residual(struct device *device, void *y, const void *x, const void *w, const void *b,
+                                  const void *r, int64_t m, int64_t n, int64_t k)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_MATMUL_BIAS_RESIDUAL, .transpose_b = 1, .m = m, .n = n, .k = k},
+               &(struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r}});
+}
+
+void kernels_matmul_gelu_backward(struct device *device, void *dh, const void *dy, const void *w,
+                                  const void *h, int64_t m, int64_t n, int64_t k)
+{
+        launch(device,
+               (struct kernel){
+                       .kind = KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n, .k = k},
+               &(struct kernel_args){.p = {dh, (void *)dy, (void *)w, (void *)h}});
+}
+
+void kernels_attention(struct device *device, void *y, real *lse, const void *qkv, int64_t B, int64_t T,
+                       int64_t H, int64_t hs, double scale)
+{
+        launch(device, (struct kernel){.kind = KERNEL_ATTENTION, .batch = B * H, .m = T, .n = T, .k = hs},
+               &(struct kernel_args){.p = {y, lse, (void *)qkv}, .inner = H, .scalar = {scale}});
+}
+
+void kernels_attention_backward(struct device *device, void *dqkv, real *rows, const void *dy, const void *y,
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t hs,
+                                double scale)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_ATTENTION_BACKWARD,
+                               .part = PART_INPUT,
+                               .batch = B * H,
+                               .m = T,
+                               .n = T,
+                               .k = hs},
+               &(struct kernel_args){.p = {dqkv, rows, (void *)dy, (void *)y, (void *)lse, (void *)qkv},
+                                     .inner = H,
+                                     .scalar = {scale}});
 }
 
 void kernels_cross_entropy(struct device *device, double *loss, void *logits, const int32_t *targets,

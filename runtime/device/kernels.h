@@ -10,8 +10,11 @@
  * scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in
  * scalar[0].
  *
- * A tensor is a `void *`: elements are fp16 if the device says so (device->half), else `real`. Sums are made
- * in fp32 (double for the norm and the loss) in either case. */
+ * A tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums
+ * are made in fp32 (double for the norm and the loss) in either case.
+ *
+ * The fused kernels: products have no ld (all operands are dense); attention has T in m and n, the size of a
+ * head in k, sequences x heads in batch, heads in `inner` and its scale in scalar[0]. */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
@@ -54,6 +57,28 @@ void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double 
 void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,
                               double scale);
 
+/* y (m,n) = x (m,k) w^T + b, with w (n,k) as weights are stored. _gelu: h is that, and g = gelu_tanh(h).
+ * _residual: y = x w^T + b + r. _gelu_backward: dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n). What a
+ * device makes of one sum may be rounded once, at its end. */
+void kernels_matmul_bias(struct device *, void *y, const void *x, const void *w, const void *b, int64_t m,
+                         int64_t n, int64_t k);
+void kernels_matmul_bias_gelu(struct device *, void *g, void *h, const void *x, const void *w, const void *b,
+                              int64_t m, int64_t n, int64_t k);
+void kernels_matmul_bias_residual(struct device *, void *y, const void *x, const void *w, const void *b,
+                                  const void *r, int64_t m, int64_t n, int64_t k);
+void kernels_matmul_gelu_backward(struct device *, void *dh, const void *dy, const void *w, const void *h,
+                                  int64_t m, int64_t n, int64_t k);
+
+/* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. q, k and v are the three
+ * parts of the columns of qkv (B,T, 3 H hs), a head's are hs wide. lse (B,H,T), never in half: the natural
+ * logarithm of each row's sum of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward
+ * left them; rows (B,H,T), never in half, is its scratch: each row's sum of dy y. */
+void kernels_attention(struct device *, void *y, real *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
+                       int64_t hs, double scale);
+void kernels_attention_backward(struct device *, void *dqkv, real *rows, const void *dy, const void *y,
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t hs,
+                                double scale);
+
 /* Adds the summed negative log likelihood of targets (N) to *loss (double) and, unless loss_only, leaves
  * scale (softmax - onehot) in logits (N, V). */
 void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
@@ -69,7 +94,7 @@ void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n
  *
  * If the device's tensors are half: p, g, m, v are fp32 all the same, g has been unscaled and is left as it
  * is (gradient_scale is NULL), and the new parameters are written to `weights` (n, half) too; else `weights`
- * is NULL. */
+ * is NULL. `ranges` are in the host's own memory; all the other operands a device reaches. */
 struct adamw_range {
         int64_t end; /* elements from the previous range's end up to here ... */
         int decay;   /* ... are decayed or not */

@@ -185,7 +185,7 @@ static void add_allreduces(struct estimation *e)
         int64_t size = plan->bucket_parameters * plan->allreduce_buckets;
         for (int i = 0; i < plan->pp; i++) {
                 struct stage_estimate *s = &e->stages[i];
-                struct kernel check = workload_overflow(s->parameters);
+                struct kernel check = workload_overflow(s->parameters, HALF_FP16);
                 s->chunks_begin = s->pipeline_end + (plan->mixed ? price_kernels(e, &check, 1) : 0);
                 s->chunks_end = s->gradients_end = s->chunks_begin;
                 if (plan->dp == 1)

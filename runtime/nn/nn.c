@@ -170,7 +170,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
                 return NULL;
         }
         nn->device = device;
-        device->half = work_half(&plan->work);
+        device->half = work_format(&plan->work);
         nn->gpt = *gpt;
         nn->stage = *stage;
         nn->plan = *plan;

@@ -15,7 +15,7 @@ double optim_lr(const struct optim *optim, int64_t step)
 
 void optim_norm(struct nn_stage *nn)
 {
-        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, work_half(&nn->plan.work));
+        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, work_format(&nn->plan.work));
         kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
 }
 

@@ -19,7 +19,7 @@ struct side {
 
 typedef void work_fn(struct side *, const struct kernel *);
 
-static void add_seconds(void *context, const struct kernel *kernel, double seconds)
+static void add_seconds(void *context, const struct kernel *kernel, double seconds, double end)
 {
         (void)kernel;
         struct side *side = context;

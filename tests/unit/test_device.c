@@ -22,7 +22,7 @@ struct recording {
         double least_seconds;
 };
 
-static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
         struct recording *recording = context;
         recording->kernels[recording->count++] = *kernel;
@@ -68,7 +68,7 @@ static void copies_on_a_lane_run_in_order(void **state)
 }
 
 /* Holds the compute lane until the test lets it go. */
-static void hold_lane(void *context, const struct kernel *kernel, double seconds)
+static void hold_lane(void *context, const struct kernel *kernel, double seconds, double end)
 {
         (void)kernel;
         (void)seconds;
@@ -155,7 +155,7 @@ struct slow_lane {
         atomic_bool started, finished;
 };
 
-static void be_slow(void *context, const struct kernel *kernel, double seconds)
+static void be_slow(void *context, const struct kernel *kernel, double seconds, double end)
 {
         (void)kernel;
         (void)seconds;

@@ -87,7 +87,7 @@ static double operation_seconds(void *context, int rank, const struct op *op)
         case OP_REDUCE_OVERFLOW:
                 return o->pp * o->dp > 1 ? allreduce_price(&w->cluster, op->bytes, o->pp * o->dp) : 0;
         case OP_CHECK_OVERFLOW:
-                kernels[0] = workload_overflow(op->count);
+                kernels[0] = workload_overflow(op->count, HALF_FP16);
                 return sum_kernels(&w->cluster, kernels, 1);
         case OP_NORM:
                 kernels[0] = workload_norm(&o->gpt, &part, o->mixed);

@@ -72,8 +72,8 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
                 count += workload_update(left < BUCKET ? left : BUCKET, half, kernels + count);
         }
         if (half) {
-                kernels[count++] = workload_overflow(parameters);
-                kernels[count++] = workload_clear(parameters);
+                kernels[count++] = workload_overflow(parameters, HALF_FP16);
+                kernels[count++] = workload_clear(parameters, HALF_FP16);
         }
         assert_true(count <= MOST);
         check_covered(family, kernels, count);

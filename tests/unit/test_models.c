@@ -382,7 +382,7 @@ static void an_update_in_half_precision_is_unscaled_first(void **state)
                         &kernels[i],
                         &(struct kernel){
                                 .kind = i ? KERNEL_ADAMW : KERNEL_UNSCALE, .half = 1, .batch = 1, .m = 77}));
-        struct kernel overflow = workload_overflow(5), clear = workload_clear(6);
+        struct kernel overflow = workload_overflow(5, HALF_FP16), clear = workload_clear(6, HALF_FP16);
         assert_true(kernel_same(&overflow, &(struct kernel){KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 5}));
         assert_true(kernel_same(&clear, &(struct kernel){KERNEL_CLEAR, .half = 1, .batch = 1, .m = 6}));
 }

@@ -11,7 +11,7 @@ struct recording {
         int count;
 };
 
-static void record_kernel(void *context, const struct kernel *kernel, double seconds)
+static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
         (void)seconds;
         struct recording *recording = context;
@@ -59,8 +59,8 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
         if (half) {
                 optim_check_overflow(nn, 1);
                 optim_clear(nn);
-                listed[count++] = workload_overflow(nn->parameters);
-                listed[count++] = workload_clear(nn->parameters);
+                listed[count++] = workload_overflow(nn->parameters, HALF_FP16);
+                listed[count++] = workload_clear(nn->parameters, HALF_FP16);
         }
         optim_norm(nn);
         listed[count++] = workload_norm(&nn->gpt, &nn->stage, half);

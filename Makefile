@@ -106,7 +106,7 @@ bench-offload: $(BUILD)/tests/offload
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 bench-axonn: all
-	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/axonn.py
+	tests/bench/axonn.py
 bench-half: $(BUILD)/tests/half
 	$<
 

@@ -21,6 +21,7 @@ typedef void work_fn(struct side *, const struct kernel *);
 
 static void add_seconds(void *context, const struct kernel *kernel, double seconds, double end)
 {
+        (void)end;
         (void)kernel;
         struct side *side = context;
         side->seconds += seconds;

@@ -24,6 +24,7 @@ struct recording {
 
 static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
+        (void)end;
         struct recording *recording = context;
         recording->kernels[recording->count++] = *kernel;
         recording->least_seconds = fmin(recording->least_seconds, seconds);
@@ -70,6 +71,7 @@ static void copies_on_a_lane_run_in_order(void **state)
 /* Holds the compute lane until the test lets it go. */
 static void hold_lane(void *context, const struct kernel *kernel, double seconds, double end)
 {
+        (void)end;
         (void)kernel;
         (void)seconds;
         atomic_bool *go = context;
@@ -157,6 +159,7 @@ struct slow_lane {
 
 static void be_slow(void *context, const struct kernel *kernel, double seconds, double end)
 {
+        (void)end;
         (void)kernel;
         (void)seconds;
         struct slow_lane *slow = context;

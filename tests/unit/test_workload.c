@@ -13,6 +13,7 @@ struct recording {
 
 static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
+        (void)end;
         (void)seconds;
         struct recording *recording = context;
         if (recording->count <

@@ -1,0 +1,43 @@
+/* The CUDA device's own kernels, as cuda.c calls them: each queues one kernel of models/workload.h on
+ * `stream`, with operands packed as runtime/device/kernels.h says, and does not wait. Products are cuBLASLt's
+ * (matmul.h).
+ *
+ * Every kernel adds its sums in an order that depends on shapes alone, so that the same input gives the same
+ * bits: no atomic addition of floating-point numbers. */
+#ifndef RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_H
+#define RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "runtime/device/device.h"
+
+#include <cuda_runtime_api.h>
+
+/* What kernels may use of the device. One kernel at a time uses the scratch: all run on one stream. */
+struct cuda_work {
+        void *scratch;  /* CUDA_SCRATCH_BYTES of device memory, aligned to 256; not zeroed */
+        int processors; /* multiprocessors */
+        int capability; /* 10 major + minor: 90 */
+};
+enum { CUDA_SCRATCH_BYTES = 32 << 20 };
+
+/* Returns what cudaGetLastError says after the launch; cudaErrorInvalidValue for a shape that it cannot do.
+ */
+typedef cudaError_t cuda_launch_fn(cudaStream_t stream, const struct kernel *kernel,
+                                   const struct kernel_args *args, const struct cuda_work *work);
+
+cuda_launch_fn cuda_embedding, cuda_embedding_backward; /* embedding.cu */
+cuda_launch_fn cuda_layernorm, cuda_layernorm_backward; /* layernorm.cu */
+cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward,
+        cuda_bias_residual;                         /* elementwise.cu */
+cuda_launch_fn cuda_softmax, cuda_softmax_backward; /* softmax.cu: unfused attention */
+cuda_launch_fn cuda_cross_entropy; /* both kinds */ /* cross_entropy.cu */
+cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear; /* optimizer.cu */
+cuda_launch_fn cuda_attention, cuda_attention_backward;                                /* attention*.cu */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

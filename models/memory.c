@@ -89,8 +89,10 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
 {
         const struct work *work = &plan->work;
         double N = (double)work->micro_batch_size * work->seq_len, C = gpt->n_embd;
-        /* No buffer has more elements a token than these together, and a block has ten buffers. */
-        double widest = 4 * C + (double)work->seq_len * gpt->n_head + gpt->vocab_size + 4;
+        /* No buffer has more elements a token than these together, and a block has ten buffers. Of attention
+         * a head has a row of scores, or, fused, one number, which is as wide as two elements at most. */
+        double attention = (work->fused ? 2.0 : (double)work->seq_len) * gpt->n_head;
+        double widest = 4 * C + attention + gpt->vocab_size + 4;
         double slot = (10.0 * gpt->n_layer + 4) * N * widest;
         double parameters = 2.0 * (double)gpt_parameters(gpt);
         double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + 4.0;

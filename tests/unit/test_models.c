@@ -342,30 +342,43 @@ static int listed(const struct gpt *gpt, const struct work *work, bool backward,
                         : workload_forward(gpt, &stage, work, false, out);
 }
 
-/* Mixed precision changes what the tensors are stored as, and nothing else. */
+/* What is fp32 in 16-bit kernels too: a few numbers a row. */
+static bool has_statistics(enum kernel_kind kind)
+{
+        return kind == KERNEL_LAYERNORM || kind == KERNEL_LAYERNORM_BACKWARD || kind == KERNEL_ATTENTION ||
+               kind == KERNEL_ATTENTION_BACKWARD;
+}
+
+static void check_same_in_half(const struct kernel *single, const struct kernel *half, enum half format)
+{
+        assert_int_equal(single->half, HALF_NONE);
+        assert_int_equal(half->half, format);
+        assert_false(kernel_same(single, half));
+        assert_close(kernel_flops(half), kernel_flops(single), 0);
+        double ratio = kernel_bytes(half) / kernel_bytes(single);
+        assert_true(has_statistics(half->kind) ? ratio > 0.5 && ratio < 0.6 : fabs(ratio - 0.5) < 1e-15);
+        struct kernel as_single = *half;
+        as_single.half = HALF_NONE;
+        assert_listed(&as_single, single);
+}
+
+/* Mixed precision, fp16 or bf16, changes what the tensors are stored as, and nothing else. */
 static void kernels_of_mixed_precision_are_the_same_in_half(void **state)
 {
         (void)state;
         struct gpt gpt = preset("tiny");
         struct kernel single[256], half[256];
-        for (int backward = 0; backward < 2; backward++) {
+        for (int choice = 0; choice < 8; choice++) {
+                const bool backward = choice & 1, bf16 = choice & 4;
                 struct work work = fp32_work(2, 8);
                 work.recompute = true;
+                work.fused = choice & 2;
                 int count = listed(&gpt, &work, backward, single);
                 work.element_bytes = 2;
+                work.bf16 = bf16;
                 assert_int_equal(listed(&gpt, &work, backward, half), count);
-                for (int i = 0; i < count; i++) {
-                        assert_int_equal(single[i].half, 0);
-                        assert_int_equal(half[i].half, 1);
-                        assert_false(kernel_same(&single[i], &half[i]));
-                        assert_close(kernel_flops(&half[i]), kernel_flops(&single[i]), 0);
-                        double ratio = kernel_bytes(&half[i]) / kernel_bytes(&single[i]);
-                        bool statistics =
-                                half[i].kind == KERNEL_LAYERNORM || half[i].kind == KERNEL_LAYERNORM_BACKWARD;
-                        assert_true(statistics ? ratio > 0.5 && ratio < 0.6 : fabs(ratio - 0.5) < 1e-15);
-                        half[i].half = 0;
-                        assert_listed(&half[i], &single[i]);
-                }
+                for (int i = 0; i < count; i++)
+                        check_same_in_half(&single[i], &half[i], bf16 ? HALF_BF16 : HALF_FP16);
         }
 }
 
@@ -373,18 +386,22 @@ static void an_update_in_half_precision_is_unscaled_first(void **state)
 {
         (void)state;
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        assert_int_equal(workload_update(77, false, kernels), 1);
+        assert_int_equal(workload_update(77, HALF_NONE, kernels), 1);
         assert_true(kernel_same(&kernels[0], &(struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = 77}));
-        assert_int_equal(workload_update(77, true, NULL), 2);
-        assert_int_equal(workload_update(77, true, kernels), 2);
-        for (int i = 0; i < 2; i++)
-                assert_true(kernel_same(
-                        &kernels[i],
-                        &(struct kernel){
-                                .kind = i ? KERNEL_ADAMW : KERNEL_UNSCALE, .half = 1, .batch = 1, .m = 77}));
-        struct kernel overflow = workload_overflow(5, HALF_FP16), clear = workload_clear(6, HALF_FP16);
-        assert_true(kernel_same(&overflow, &(struct kernel){KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 5}));
-        assert_true(kernel_same(&clear, &(struct kernel){KERNEL_CLEAR, .half = 1, .batch = 1, .m = 6}));
+        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
+                assert_int_equal(workload_update(77, half, NULL), 2);
+                assert_int_equal(workload_update(77, half, kernels), 2);
+                const struct kernel expected[] = {
+                        {KERNEL_UNSCALE, .half = (unsigned char)half, .batch = 1, .m = 77},
+                        {KERNEL_ADAMW, .half = (unsigned char)half, .batch = 1, .m = 77},
+                        {KERNEL_OVERFLOW, .half = (unsigned char)half, .batch = 1, .m = 5},
+                        {KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = 6}};
+                const struct kernel overflow = workload_overflow(5, half), clear = workload_clear(6, half);
+                assert_true(kernel_same(&kernels[0], &expected[0]));
+                assert_true(kernel_same(&kernels[1], &expected[1]));
+                assert_true(kernel_same(&overflow, &expected[2]));
+                assert_true(kernel_same(&clear, &expected[3]));
+        }
 }
 
 /* A tied embedding on two stages counts once in the norm, whatever the precision. */
@@ -443,6 +460,17 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_UNSCALE, .batch = 1, .m = 10}, 20 + 20 + 40, 0},
                 /* p, m, v read and written, g read, the weight written; fp32: g too is written, no weight */
                 {{KERNEL_ADAMW, .batch = 1, .m = 10}, 6 * 40 + 40 + 20, 8 * 40},
+                /* x, w, b, y; a second (m,n) besides; backward dy, w, h, dh */
+                {{KERNEL_MATMUL_BIAS, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 34, 4 * 34},
+                {{KERNEL_MATMUL_BIAS_GELU, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 40, 4 * 40},
+                {{KERNEL_MATMUL_BIAS_RESIDUAL, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 40, 4 * 40},
+                {{KERNEL_MATMUL_GELU_BACKWARD, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 37, 4 * 37},
+                /* a head's q, k, v, y (32 each), and a number a row in fp32; backward also dy, dq, dk, dv,
+                 * and three numbers a row */
+                {{KERNEL_ATTENTION, .batch = 6, .m = 4, .n = 4, .k = 8}, 6 * (2 * 128 + 16), 6 * 4 * 132},
+                {{KERNEL_ATTENTION_BACKWARD, .batch = 6, .m = 4, .n = 4, .k = 8},
+                 6 * (2 * 256 + 48),
+                 6 * 4 * 268},
         };
         bool seen[KERNEL_KINDS] = {0};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -450,7 +478,9 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 seen[kernel.kind] = true;
                 if (cases[i].single > 0)
                         assert_close(kernel_bytes(&kernel), cases[i].single, 0);
-                kernel.half = 1;
+                kernel.half = HALF_FP16;
+                assert_close(kernel_bytes(&kernel), cases[i].half, 0);
+                kernel.half = HALF_BF16;
                 assert_close(kernel_bytes(&kernel), cases[i].half, 0);
         }
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
@@ -498,6 +528,110 @@ static void the_kernels_of_a_small_last_stage_are_listed_in_order(void **state)
         assert_true(kernel_same(&kernels[15], &head));
 }
 
+static double flops(enum kernel_kind kind, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+        return kernel_flops(&(struct kernel){.kind = kind, .batch = batch, .m = m, .n = n, .k = k});
+}
+
+/* A fused product computes what the product and the elementwise kernels do that it stands for. Fused
+ * attention does the products' work on and below the diagonal alone, (T + 1) / 2 of T columns a row; its
+ * backward makes the scores again, and of them the probabilities: a difference and an exp. */
+static void fused_kernels_do_the_work_of_those_that_they_replace(void **state)
+{
+        (void)state;
+        const int64_t m = 7, n = 12, k = 5, batch = 6, T = 9, hs = 4;
+        const double product = flops(KERNEL_MATMUL, 1, m, n, k);
+        assert_close(flops(KERNEL_MATMUL_BIAS, 1, m, n, k), product + flops(KERNEL_BIAS, 1, m, n, 0), 0);
+        assert_close(flops(KERNEL_MATMUL_BIAS_GELU, 1, m, n, k),
+                     product + flops(KERNEL_BIAS_GELU, 1, m, n, 0), 0);
+        assert_close(flops(KERNEL_MATMUL_BIAS_RESIDUAL, 1, m, n, k),
+                     product + flops(KERNEL_BIAS_RESIDUAL, 1, m, n, 0), 0);
+        assert_close(flops(KERNEL_MATMUL_GELU_BACKWARD, 1, m, n, k),
+                     product + flops(KERNEL_GELU_BACKWARD, 1, m, n, 0), 0);
+        const double causal = (double)(T + 1) / (2.0 * (double)T);
+        const double scores = causal * flops(KERNEL_MATMUL, batch, T, T, hs);
+        assert_close(flops(KERNEL_ATTENTION, batch, T, T, hs),
+                     2 * scores + flops(KERNEL_SOFTMAX, batch, T, T, 0), 1e-15);
+        assert_close(flops(KERNEL_ATTENTION_BACKWARD, batch, T, T, hs),
+                     5 * scores + flops(KERNEL_SOFTMAX_BACKWARD, batch, T, T, 0) +
+                             2 * (double)(batch * T * (T + 1) / 2),
+                     1e-15);
+}
+
+static void assert_names(const struct kernel *kernels, int count, const char *const *names, int expected)
+{
+        assert_int_equal(count, expected);
+        for (int i = 0; i < count; i++)
+                assert_string_equal(kernel_name(kernels[i].kind), names[i]);
+}
+
+/* One stage of one block with all that there is, backward with recomputation: 6 of the block's 7 forward
+ * kernels before its 14. */
+static void the_fused_kernels_of_a_stage_are_listed_in_order(void **state)
+{
+        (void)state;
+        static const char *const forward[] = {"embedding",
+                                              "layernorm",
+                                              "matmul_bias",
+                                              "attention",
+                                              "matmul_bias_residual",
+                                              "layernorm",
+                                              "matmul_bias_gelu",
+                                              "matmul_bias_residual",
+                                              "layernorm",
+                                              "matmul",
+                                              "cross_entropy"};
+        static const char *const backward[] = {"matmul",
+                                               "matmul",
+                                               "layernorm_backward",
+                                               "layernorm",
+                                               "matmul_bias",
+                                               "attention",
+                                               "matmul_bias_residual",
+                                               "layernorm",
+                                               "matmul_bias_gelu",
+                                               "matmul_gelu_backward",
+                                               "matmul",
+                                               "bias_backward",
+                                               "matmul",
+                                               "matmul",
+                                               "bias_backward",
+                                               "layernorm_backward",
+                                               "matmul",
+                                               "matmul",
+                                               "bias_backward",
+                                               "attention_backward",
+                                               "matmul",
+                                               "matmul",
+                                               "bias_backward",
+                                               "layernorm_backward",
+                                               "embedding_backward"};
+        struct gpt gpt = preset("tiny"); /* C 32, 4 heads */
+        gpt.n_layer = 1;
+        struct kernel kernels[32];
+        struct work work = fp32_work(2, 16);
+        work.fused = work.recompute = true;
+        int count = listed(&gpt, &work, false, kernels);
+        assert_names(kernels, count, forward, sizeof forward / sizeof *forward);
+        check_list(kernels, count, false);
+        const struct kernel attention = {KERNEL_ATTENTION, .batch = 8, .m = 16, .n = 16, .k = 8};
+        const struct kernel mlp[] = {
+                {KERNEL_MATMUL_BIAS_GELU, .transpose_b = 1, .batch = 1, .m = 32, .n = 128, .k = 32},
+                {KERNEL_MATMUL_BIAS_RESIDUAL, .transpose_b = 1, .batch = 1, .m = 32, .n = 32, .k = 128}};
+        assert_true(kernel_same(&kernels[3], &attention));
+        assert_true(kernel_same(&kernels[6], &mlp[0]));
+        assert_true(kernel_same(&kernels[7], &mlp[1]));
+        count = listed(&gpt, &work, true, kernels);
+        assert_names(kernels, count, backward, sizeof backward / sizeof *backward);
+        const struct kernel gelu = {
+                KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .batch = 1, .m = 32, .n = 128, .k = 32};
+        const struct kernel scores = {
+                KERNEL_ATTENTION_BACKWARD, .part = PART_INPUT, .batch = 8, .m = 16, .n = 16, .k = 8};
+        assert_listed(&kernels[9], &gelu);
+        assert_listed(&kernels[19], &scores);
+        check_list(&kernels[9], count - 9, true);
+}
+
 static void kernel_names_lead_back_to_their_kinds(void **state)
 {
         (void)state;
@@ -518,7 +652,8 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
 {
         int64_t N = 4 * 128, C = 256, V = 256, T2 = 4 * 8 * 128 * 128, e = plan->work.element_bytes;
         int64_t parameters = partition_parameters(gpt, stage), row = e * N * C;
-        int64_t block = 16 * row + e * T2 + 4 * 4 * N; /* of it 16 bytes a token: mean, rstd of two */
+        int64_t attention = plan->work.fused ? 4 * 8 * N : e * T2; /* one fp32 number a head and token */
+        int64_t block = 16 * row + attention + 4 * 4 * N; /* of it 16 bytes a token: mean, rstd of two */
         int64_t kept = plan->work.recompute ? row : block;
         int64_t slot =
                 stage->first * row + stage->layers * kept + stage->last * (row + 4 * 2 * N + e * N * V);
@@ -538,7 +673,7 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
-        device[MEMORY_WORKSPACE] = 8 * row + e * T2 + 64 + (plan->work.recompute ? block - row : 0);
+        device[MEMORY_WORKSPACE] = 8 * row + attention + 64 + (plan->work.recompute ? block - row : 0);
         device[MEMORY_TOKENS] = (stage->first + stage->last) * 5 * N * 4;
         return bytes;
 }
@@ -554,11 +689,12 @@ static void check_memory(const struct gpt *gpt, const struct stage *stage, const
                         int64_t is = found.in[space][c], should = expected.in[space][c];
                         if (is != should)
                                 fail_msg("%s %s, stage %d of %d, %d bytes an element, offload %d, recompute "
-                                         "%d: %lld, not %lld",
+                                         "%d, fused %d: %lld, not %lld",
                                          memory_space_name((enum memory_space)space),
                                          memory_category_name((enum memory_category)c), stage->index,
                                          stage->stages, plan->work.element_bytes, plan->offload,
-                                         plan->work.recompute, (long long)is, (long long)should);
+                                         plan->work.recompute, plan->work.fused, (long long)is,
+                                         (long long)should);
                         sum += should;
                 }
                 assert_int_equal(memory_total(&found, (enum memory_space)space), sum);
@@ -571,7 +707,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
 {
         (void)state;
         struct gpt gpt = preset("demo");
-        for (int choice = 0; choice < 16; choice++)
+        for (int choice = 0; choice < 32; choice++)
                 for (int stages = 1; stages <= 3; stages++)
                         for (int s = 0; s < stages; s++) {
                                 bool mixed = choice & 1, offload = choice & 2, host = choice & 8;
@@ -581,6 +717,8 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                 struct work work = fp32_work(4, 128);
                                 work.element_bytes = mixed ? 2 : 4;
                                 work.recompute = choice & 4;
+                                work.fused = choice & 16;
+                                work.bf16 = mixed && stages == 2; /* as wide as fp16 */
                                 struct memory_plan plan = {
                                         .work = work,
                                         .micro_batches = 5,
@@ -646,6 +784,17 @@ static void what_cannot_be_counted_is_told(void **state)
         plan = sound;
         plan.work.micro_batch_size = 1 << 30;
         assert_false(memory_countable(&gpt, &plan));
+        /* (T,T) matrices alone make this too large. */
+        plan = sound;
+        plan.work.seq_len = 1 << 18;
+        plan.slots = 1 << 12;
+        assert_false(memory_countable(&gpt, &plan));
+        plan.work.fused = true;
+        assert_true(memory_countable(&gpt, &plan));
+        struct stage whole = partition_stage(&gpt, 1, 0);
+        struct memory_bytes bytes;
+        memory_stage(&gpt, &whole, &plan, &bytes);
+        assert_in_range(memory_total(&bytes, MEMORY_DEVICE), INT64_C(1) << 50, INT64_C(1) << 60);
 }
 
 static void every_buffer_is_rounded_up_on_its_own(void **state)
@@ -952,6 +1101,8 @@ int main(void)
                 cmocka_unit_test(the_norm_counts_every_parameter_once),
                 cmocka_unit_test(bytes_of_kernels_are_those_counted_by_hand),
                 cmocka_unit_test(the_kernels_of_a_small_last_stage_are_listed_in_order),
+                cmocka_unit_test(fused_kernels_do_the_work_of_those_that_they_replace),
+                cmocka_unit_test(the_fused_kernels_of_a_stage_are_listed_in_order),
                 cmocka_unit_test(kernel_names_lead_back_to_their_kinds),
                 cmocka_unit_test(memory_is_the_sum_of_what_is_stored),
                 cmocka_unit_test(bytes_a_parameter_are_those_of_axonn),

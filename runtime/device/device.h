@@ -79,9 +79,14 @@ struct device {
         void *fail_context;
         double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
                                               as they take */
+        bool reserved;                     /* device_reserve was called */
         device_record_fn *recorder;        /* may be NULL; set while nothing is queued */
         void *recorder_context;
 };
+
+/* ops->reserve, if there is one and nothing was reserved yet: who opens the device and knows of more than one
+ * stage's memory calls it before nn_open, which reserves what it needs. RV_OK, or as ops->reserve. */
+int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
 
 /* Bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);

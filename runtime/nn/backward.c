@@ -4,16 +4,23 @@
 #include "runtime/nn/nn.h"
 #include "runtime/nn/slot.h"
 
-/* Of y (m,n) = x (m,k) w^T: dx = dy w, and dw += dy^T x. */
-static void project_backward(struct device *device, void *dx, void *dw, const void *dy, const void *x,
-                             const void *w, int64_t m, int64_t n, int64_t k)
+/* Of y (m,n) = x (m,k) w^T: dw += dy^T x. */
+static void weight_backward(struct device *device, void *dw, const void *dy, const void *x, int64_t m,
+                            int64_t n, int64_t k)
 {
-        kernels_matmul(device, &(struct matmul){.m = m, .n = k, .k = n, .part = PART_INPUT}, dy, w, dx);
         kernels_matmul(
                 device,
                 &(struct matmul){
                         .m = n, .n = k, .k = m, .transpose_a = true, .accumulate = true, .part = PART_WEIGHT},
                 dy, x, dw);
+}
+
+/* And dx = dy w before it. */
+static void project_backward(struct device *device, void *dx, void *dw, const void *dy, const void *x,
+                             const void *w, int64_t m, int64_t n, int64_t k)
+{
+        kernels_matmul(device, &(struct matmul){.m = m, .n = k, .k = n, .part = PART_INPUT}, dy, w, dx);
+        weight_backward(device, dw, dy, x, m, n, k);
 }
 
 /* Pointers to a block's weights, gradients and stored activations. */
@@ -34,14 +41,29 @@ static struct block block_of(const struct nn_stage *nn, int slot, int block, int
         return k;
 }
 
+/* The second product of the MLP and its GELU: work_4c = dL/d(fc). */
+static void mlp_output_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s,
+                                const void *g)
+{
+        struct device *device = nn->device;
+        const int64_t N = s->N, C = s->C;
+        const void *w = k->w[BLOCK_FCPROJ_W];
+        if (nn->plan.work.fused) {
+                kernels_matmul_gelu_backward(device, nn->work_4c, g, w, k->b.fc, N, 4 * C, C);
+                weight_backward(device, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, N, C, 4 * C);
+                kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
+                return;
+        }
+        project_backward(device, nn->work_4c, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, w, N, C, 4 * C);
+        kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
+        kernels_gelu_backward(device, nn->work_4c, k->b.fc, N, 4 * C);
+}
+
 static void mlp_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s, void *g)
 {
         struct device *device = nn->device;
         const int64_t N = s->N, C = s->C;
-        project_backward(device, nn->work_4c, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, k->w[BLOCK_FCPROJ_W], N, C,
-                         4 * C);
-        kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
-        kernels_gelu_backward(device, nn->work_4c, k->b.fc, N, 4 * C);
+        mlp_output_backward(nn, k, s, g);
         project_backward(device, nn->work_c, k->d[BLOCK_FC_W], nn->work_4c, k->b.ln2, k->w[BLOCK_FC_W], N,
                          4 * C, C);
         kernels_bias_backward(device, k->d[BLOCK_FC_B], nn->work_4c, N, 4 * C);
@@ -51,7 +73,8 @@ static void mlp_backward(const struct nn_stage *nn, const struct block *k, const
 
 /* From work_c = d atty to work_qkv = dqkv, which is written whole: dQ, dK and dV among its columns, as in
  * attend(). */
-static void attend_backward(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+static void plain_attend_backward(const struct nn_stage *nn, const struct block_slot *b,
+                                  const struct nn_shape *s)
 {
         struct device *device = nn->device;
         const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs, square = T * T;
@@ -94,6 +117,15 @@ static void attend_backward(const struct nn_stage *nn, const struct block_slot *
         kernels_matmul(device, &mm, ds, q, dk); /* dK = dS^T Q */
 }
 
+static void attend_backward(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+{
+        if (nn->plan.work.fused)
+                kernels_attention_backward(nn->device, nn->work_qkv, nn->work_attention, nn->work_c, b->atty,
+                                           b->attention, b->qkv, s->B, s->T, s->H, s->hs, s->scale);
+        else
+                plain_attend_backward(nn, b, s);
+}
+
 static void attention_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s,
                                void *g)
 {
@@ -126,6 +158,7 @@ void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
 {
         const struct nn_shape s = slot_shape(nn);
         void *g = nn->gradient_buffers[gradient];
+        group_begin(nn->device);
         if (nn->stage.last)
                 loss_backward(nn, slot, &s, g);
         for (int block = nn->stage.layers - 1; block >= 0; block--) {
@@ -140,4 +173,5 @@ void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
                                            slot_tensor(nn, nn->gradients, partition_wte(&nn->stage)),
                                            slot_tensor(nn, nn->gradients, partition_wpe(&nn->stage)), g,
                                            nn->tokens + micro_batch * s.N, s.B, s.T, s.C);
+        group_end(nn->device);
 }

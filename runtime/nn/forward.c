@@ -44,21 +44,32 @@ static void attend(const struct nn_stage *nn, const struct block_slot *b, const 
                        b->attention, v, b->atty);
 }
 
-void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
-                   const struct nn_shape *s, bool again)
+/* A block's operands. */
+struct operands {
+        const void *w[BLOCK_TENSORS];
+        const void *x; /* its input */
+};
+
+static struct operands operands_of(const struct nn_stage *nn, int block, const void *x)
+{
+        struct operands o = {.x = x};
+        for (int role = 0; role < BLOCK_TENSORS; role++)
+                o.w[role] = slot_block_tensor(nn, nn->weights, block, (enum tensor_role)role);
+        return o;
+}
+
+static void plain_block(const struct nn_stage *nn, const struct operands *o, const struct block_slot *b,
+                        const struct nn_shape *s, bool again)
 {
         struct device *device = nn->device;
+        const void *const *w = o->w;
         const int64_t N = s->N, C = s->C;
-        const void *w[BLOCK_TENSORS];
-        for (int role = 0; role < BLOCK_TENSORS; role++)
-                w[role] = slot_block_tensor(nn, nn->weights, block, (enum tensor_role)role);
-
-        kernels_layernorm(device, b->ln1, b->stats1, x, w[BLOCK_LN1_W], w[BLOCK_LN1_B], N, C);
+        kernels_layernorm(device, b->ln1, b->stats1, o->x, w[BLOCK_LN1_W], w[BLOCK_LN1_B], N, C);
         project(device, b->qkv, b->ln1, w[BLOCK_QKV_W], N, 3 * C, C);
         kernels_bias(device, b->qkv, w[BLOCK_QKV_B], N, 3 * C);
         attend(nn, b, s);
         project(device, b->residual1, b->atty, w[BLOCK_PROJ_W], N, C, C);
-        kernels_bias_residual(device, b->residual1, w[BLOCK_PROJ_B], x, N, C);
+        kernels_bias_residual(device, b->residual1, w[BLOCK_PROJ_B], o->x, N, C);
 
         kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
         project(device, b->fc, b->ln2, w[BLOCK_FC_W], N, 4 * C, C);
@@ -67,6 +78,33 @@ void block_forward(const struct nn_stage *nn, int block, const void *x, const st
                 return;
         project(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], N, C, 4 * C);
         kernels_bias_residual(device, b->residual2, w[BLOCK_FCPROJ_B], b->residual1, N, C);
+}
+
+static void fused_block(const struct nn_stage *nn, const struct operands *o, const struct block_slot *b,
+                        const struct nn_shape *s, bool again)
+{
+        struct device *device = nn->device;
+        const void *const *w = o->w;
+        const int64_t N = s->N, C = s->C;
+        kernels_layernorm(device, b->ln1, b->stats1, o->x, w[BLOCK_LN1_W], w[BLOCK_LN1_B], N, C);
+        kernels_matmul_bias(device, b->qkv, b->ln1, w[BLOCK_QKV_W], w[BLOCK_QKV_B], N, 3 * C, C);
+        kernels_attention(device, b->atty, b->attention, b->qkv, s->B, s->T, s->H, s->hs, s->scale);
+        kernels_matmul_bias_residual(device, b->residual1, b->atty, w[BLOCK_PROJ_W], w[BLOCK_PROJ_B], o->x, N,
+                                     C, C);
+
+        kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
+        kernels_matmul_bias_gelu(device, b->gelu, b->fc, b->ln2, w[BLOCK_FC_W], w[BLOCK_FC_B], N, 4 * C, C);
+        if (again)
+                return;
+        kernels_matmul_bias_residual(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], w[BLOCK_FCPROJ_B],
+                                     b->residual1, N, C, 4 * C);
+}
+
+void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
+                   const struct nn_shape *s, bool again)
+{
+        const struct operands o = operands_of(nn, block, x);
+        (nn->plan.work.fused ? fused_block : plain_block)(nn, &o, b, s, again);
 }
 
 static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, const struct nn_shape *s,
@@ -85,6 +123,7 @@ static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, c
 void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, double loss_scale, bool loss_only)
 {
         const struct nn_shape s = slot_shape(nn);
+        group_begin(nn->device);
         if (nn->stage.first)
                 kernels_embedding(nn->device, slot_embedded(nn, slot), nn->tokens + micro_batch * s.N,
                                   slot_tensor(nn, nn->weights, partition_wte(&nn->stage)),
@@ -95,4 +134,5 @@ void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, doubl
         }
         if (nn->stage.last)
                 loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);
+        group_end(nn->device);
 }

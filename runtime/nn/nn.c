@@ -134,28 +134,50 @@ static int refuse(const struct nn_stage *nn, int64_t needed, const char *memory,
                        large ? "GiB" : "MiB", memory, (double)left / unit);
 }
 
-/* What the stage will allocate, after what the device holds already. Without optimizer, nothing of it. */
-static int check_memory(const struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
+/* What the stage will allocate. */
+static void stage_bytes(const struct nn_stage *nn, bool optimizer, int64_t bytes[MEMORY_SPACES])
 {
         static const enum memory_category optimizers[] = {MEMORY_MASTER, MEMORY_OPTIMIZER, MEMORY_BUCKETS};
-        const struct device *device = nn->device;
-        struct memory_bytes bytes;
-        int64_t needed = 0, held = 0;
-        memory_stage(&nn->gpt, &nn->stage, &nn->plan, &bytes);
+        struct memory_bytes all;
+        memory_stage(&nn->gpt, &nn->stage, &nn->plan, &all);
         for (int space = 0; space < MEMORY_SPACES; space++) {
                 for (size_t i = 0; !optimizer && i < sizeof optimizers / sizeof *optimizers; i++)
-                        bytes.in[space][optimizers[i]] = 0;
-                int64_t needs = memory_total(&bytes, (enum memory_space)space);
+                        all.in[space][optimizers[i]] = 0;
+                bytes[space] = memory_total(&all, (enum memory_space)space);
+        }
+}
+
+/* Whether the device, after what it holds already, has the bytes of the stage. */
+static int check_memory(const struct nn_stage *nn, const int64_t bytes[MEMORY_SPACES],
+                        struct rv_error_info *err)
+{
+        const struct device *device = nn->device;
+        int64_t needed = 0, held = 0;
+        for (int space = 0; space < MEMORY_SPACES; space++) {
                 int64_t holds = memory_total(&device->bytes, (enum memory_space)space);
-                if (needs > device->limit_bytes[space] - holds)
-                        return refuse(nn, needs, memory_space_name((enum memory_space)space),
+                if (bytes[space] > device->limit_bytes[space] - holds)
+                        return refuse(nn, bytes[space], memory_space_name((enum memory_space)space),
                                       device->limit_bytes[space] - holds, err);
-                needed += needs;
+                needed += bytes[space];
                 held += holds;
         }
         if (device->shared_limit_bytes && needed > device->shared_limit_bytes - held)
                 return refuse(nn, needed, "device and host", device->shared_limit_bytes - held, err);
         return RV_OK;
+}
+
+/* All memory of the stage, at once if the device asks for that. */
+static int allocate_stage(struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
+{
+        int64_t bytes[MEMORY_SPACES];
+        stage_bytes(nn, optimizer, bytes);
+        int status = check_memory(nn, bytes, err);
+        if (status == RV_OK)
+                status = device_reserve(nn->device, bytes, err);
+        if (status == RV_OK && !allocate_all(nn, optimizer))
+                status = rv_fail(err, RV_ESYSTEM, "device %s gave less memory than stage %d of %s needs",
+                                 nn->device->ops->name, nn->stage.index, nn->gpt.name);
+        return status;
 }
 
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
@@ -176,11 +198,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->plan = *plan;
         nn->layout = memory_layout(gpt, stage, plan);
         nn->parameters = partition_parameters(gpt, stage);
-        int status = check_memory(nn, optimizer, err);
-        if (status == RV_OK && !allocate_all(nn, optimizer))
-                status = rv_fail(err, RV_ESYSTEM, "device %s gave less memory than stage %d of %s needs",
-                                 device->ops->name, stage->index, gpt->name);
-        if (status != RV_OK) {
+        if (allocate_stage(nn, optimizer, err) != RV_OK) {
                 nn_close(nn);
                 return NULL;
         }

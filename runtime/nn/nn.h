@@ -44,8 +44,8 @@ struct nn_bucket {
         real *master, *gradients, *adam_m, *adam_v;
 };
 
-/* Allocates every buffer (counted by category, exactly as models/memory.c predicts). `optimizer`: moments
- * too. NULL with a sentence if the device has not enough memory. */
+/* Allocates every buffer (counted by category, exactly as models/memory.c predicts), after a device_reserve
+ * of their sum. `optimizer`: moments too. NULL with a sentence if the device has not enough memory. */
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err);
 void nn_close(struct nn_stage *); /* frees the host side; device memory goes with the device */

@@ -11,7 +11,7 @@ struct block_slot {
         real *stats1, *stats2; /* (2,N) */
         void *ln1;             /* (N,C) */
         void *qkv;             /* (N,3C), with bias */
-        void *attention;       /* (B,H,T,T): softmax */
+        void *attention;       /* (B,H,T,T): softmax; fused: real (B,H,T), see kernels_attention */
         void *atty;            /* (N,C): values weighted by attention */
         void *residual1;       /* (N,C) */
         void *ln2;             /* (N,C) */
@@ -48,5 +48,17 @@ struct nn_shape slot_shape(const struct nn_stage *nn);
  * block's output (forward.c). */
 void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
                    const struct nn_shape *s, bool again);
+
+/* What is launched between them may be handed to the device together. */
+static inline void group_begin(struct device *device)
+{
+        if (device->ops->begin_group)
+                device->ops->begin_group(device);
+}
+static inline void group_end(struct device *device)
+{
+        if (device->ops->end_group)
+                device->ops->end_group(device);
+}
 
 #endif

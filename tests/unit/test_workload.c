@@ -1,50 +1,104 @@
 /* The first of the invariants that keep the two worlds one: the kernels that a real stage launches are, in
- * order, the list that models/workload gives for it. Recorded at the device, over random models and plans. */
+ * order, the list that models/workload gives for it. Noted at the device, over random models and plans. */
 #include "runtime/nn/nn.h"
 #include "runtime/optim/optim.h"
 #include "tests/unit/numbers.h"
 
+#include <string.h>
+
 static const uint64_t seed = 4711;
 
-struct recording {
-        struct kernel kernels[256];
-        int count;
+/* A device that notes what it is asked for and runs no kernel: the CPU device's memory and copies. */
+enum { MOST_KERNELS = 256 };
+struct listener {
+        struct device_ops ops;
+        struct kernel kernels[MOST_KERNELS];
+        int count, grouped; /* launches since the last look; of them inside of a group */
+        int groups;
+        bool open;
+        int reservations;
+        int64_t reserved[MEMORY_SPACES];
 };
 
-static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
+static struct listener *listener_of(struct device *device)
 {
-        (void)end;
-        (void)seconds;
-        struct recording *recording = context;
-        if (recording->count <
-            256) /* more is found out by assert_ran: an assertion belongs to the test's thread */
-                recording->kernels[recording->count] = *kernel;
-        recording->count++;
+        return device->recorder_context; /* a device has no other place for what its user knows of it */
+}
+
+static void note_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
+{
+        (void)args;
+        struct listener *listener = listener_of(device);
+        assert_true(listener->count < MOST_KERNELS);
+        listener->kernels[listener->count++] = *kernel;
+        listener->grouped += listener->open;
+}
+
+static void note_begin(struct device *device)
+{
+        struct listener *listener = listener_of(device);
+        assert_false(listener->open);
+        listener->open = true;
+        listener->groups++;
+}
+
+static void note_end(struct device *device)
+{
+        assert_true(listener_of(device)->open);
+        listener_of(device)->open = false;
+}
+
+static int note_reserve(struct device *device, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err)
+{
+        (void)err;
+        struct listener *listener = listener_of(device);
+        assert_int_equal(memory_total(&device->bytes, MEMORY_DEVICE), 0);
+        assert_int_equal(memory_total(&device->bytes, MEMORY_HOST), 0);
+        listener->reservations++;
+        memcpy(listener->reserved, bytes, sizeof listener->reserved);
+        return RV_OK;
+}
+
+static struct device *listener_open(struct listener *listener)
+{
+        struct rv_error_info err = {0};
+        struct device *device = device_cpu_open(1, &err);
+        assert_non_null(device);
+        *listener = (struct listener){.ops = *device->ops};
+        listener->ops.launch = note_launch;
+        listener->ops.begin_group = note_begin;
+        listener->ops.end_group = note_end;
+        listener->ops.reserve = note_reserve;
+        device->ops = &listener->ops;
+        device->recorder_context = listener;
+        return device;
 }
 
 static void assert_same_kernel(const struct kernel *ran, const struct kernel *listed, int index)
 {
         if (kernel_same(ran, listed) && ran->part == listed->part)
                 return;
-        print_error("kernel %d: ran %s (batch %lld, %lld x %lld x %lld, part %d), listed %s (batch %lld, "
-                    "%lld x %lld "
-                    "x %lld, part %d)\n",
-                    index, kernel_name(ran->kind), (long long)ran->batch, (long long)ran->m,
-                    (long long)ran->n, (long long)ran->k, ran->part, kernel_name(listed->kind),
+        print_error("kernel %d: ran %s (format %d, batch %lld, %lld x %lld x %lld, part %d), listed %s "
+                    "(format %d, batch %lld, %lld x %lld x %lld, part %d)\n",
+                    index, kernel_name(ran->kind), ran->half, (long long)ran->batch, (long long)ran->m,
+                    (long long)ran->n, (long long)ran->k, ran->part, kernel_name(listed->kind), listed->half,
                     (long long)listed->batch, (long long)listed->m, (long long)listed->n,
                     (long long)listed->k, listed->part);
         fail();
 }
 
-/* What ran since the last call is what `listed` says; begins anew. */
-static void assert_ran(struct device *device, const struct kernel *listed, int count)
+/* What was launched since the last call is what `listed` says, all of it or nothing in `groups`; begins anew.
+ */
+static void assert_launched(struct device *device, const struct kernel *listed, int count, int groups)
 {
-        struct recording *recording = device->recorder_context;
-        device->ops->synchronize(device);
-        assert_int_equal(recording->count, count);
+        struct listener *listener = listener_of(device);
+        assert_int_equal(listener->count, count);
         for (int i = 0; i < count; i++)
-                assert_same_kernel(&recording->kernels[i], &listed[i], i);
-        recording->count = 0;
+                assert_same_kernel(&listener->kernels[i], &listed[i], i);
+        assert_int_equal(listener->groups, groups);
+        assert_int_equal(listener->grouped, groups ? count : 0);
+        assert_false(listener->open);
+        listener->count = listener->grouped = listener->groups = 0;
 }
 
 /* In half precision the look for an overflow, and what follows one; then the norm, then updates of buckets,
@@ -54,14 +108,14 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
 {
         const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
         const int64_t bucket = nn->parameters / 3 + 1;
-        const bool half = work_half(&nn->plan.work);
+        const enum half half = work_format(&nn->plan.work);
         struct kernel listed[3 + 3 * WORKLOAD_UPDATE_KERNELS];
         int count = 0, updates = 0;
         if (half) {
                 optim_check_overflow(nn, 1);
                 optim_clear(nn);
-                listed[count++] = workload_overflow(nn->parameters, HALF_FP16);
-                listed[count++] = workload_clear(nn->parameters, HALF_FP16);
+                listed[count++] = workload_overflow(nn->parameters, half);
+                listed[count++] = workload_clear(nn->parameters, half);
         }
         optim_norm(nn);
         listed[count++] = workload_norm(&nn->gpt, &nn->stage, half);
@@ -70,33 +124,43 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
                 optim_update(nn, &optim, 0, offset, size, nn->plan.offload ? updates++ : -1);
                 count += workload_update(size, half, &listed[count]);
         }
-        assert_ran(device, listed, count);
+        assert_launched(device, listed, count, 0);
 }
 
-static void check_stage(struct device *device, const struct gpt *gpt, const struct stage *stage,
-                        const struct work *work, bool offload)
+static struct memory_plan random_plan(const struct gpt *gpt, const struct stage *stage,
+                                      const struct work *work, bool offload)
 {
-        const struct memory_plan plan = {.work = *work,
-                                         .micro_batches = 2,
-                                         .slots = 2,
-                                         .input_buffers = stage->first ? 0 : 2,
-                                         .gradient_buffers = 1,
-                                         .offload = offload,
-                                         .update_parameters = partition_parameters(gpt, stage) / 3 + 1,
-                                         .update_buffers = offload ? 3 : 0};
+        return (struct memory_plan){.work = *work,
+                                    .micro_batches = 2,
+                                    .slots = 2,
+                                    .input_buffers = stage->first ? 0 : 2,
+                                    .gradient_buffers = 1,
+                                    .offload = offload,
+                                    .update_parameters = partition_parameters(gpt, stage) / 3 + 1,
+                                    .update_buffers = offload ? 3 : 0};
+}
+
+static void check_stage(const struct gpt *gpt, const struct stage *stage, const struct work *work,
+                        bool offload)
+{
+        struct listener listener;
+        struct device *device = listener_open(&listener);
+        const struct memory_plan plan = random_plan(gpt, stage, work, offload);
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
         nn_initialize(nn, seed);
-        struct kernel listed[256];
+        struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
                 nn_forward(nn, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
-                assert_ran(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed));
+                assert_launched(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed),
+                                1);
         }
         nn_backward(nn, 1, stage->first ? -1 : 1, 1, 0);
-        assert_ran(device, listed, workload_backward(gpt, stage, &plan.work, listed));
+        assert_launched(device, listed, workload_backward(gpt, stage, &plan.work, listed), 1);
         check_optimizer(device, nn);
         nn_close(nn);
+        device->ops->close(device);
 }
 
 static void a_stage_launches_what_the_workload_lists(void **state)
@@ -115,24 +179,57 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                                         .n_positions = 16,
                                         .tied = i % 2 == 0};
                 const int stages = 1 + (int)random_below(&random, gpt.n_layer);
-                const bool half = i % 3 > 0, offload = i % 3 == 2;
+                const bool half = i % 3 > 0, offload = i % 3 == 2, bf16 = half && i % 5 < 2,
+                           fused = i % 4 > 1;
                 const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                           .seq_len = 1 + (int)random_below(&random, 16),
                                           .element_bytes = half ? 2 : sizeof(real),
-                                          .recompute = random_below(&random, 2) == 1};
-                struct rv_error_info err = {0};
-                struct device *device = device_cpu_open(1, &err);
-                assert_non_null(device);
-                struct recording recording = {.count = 0};
-                device->recorder = record_kernel;
-                device->recorder_context = &recording;
+                                          .recompute = random_below(&random, 2) == 1,
+                                          .bf16 = bf16,
+                                          .fused = fused};
                 for (int s = 0; s < stages; s++, checked++) {
                         const struct stage stage = partition_stage(&gpt, stages, s);
-                        check_stage(device, &gpt, &stage, &work, offload);
+                        check_stage(&gpt, &stage, &work, offload);
                 }
-                device->ops->close(device);
         }
         assert_true(checked > 100);
+}
+
+/* A device that sets memory aside is asked once, for what its stage then takes; not by a second one. */
+static void memory_is_reserved_once_and_then_taken_whole(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 2,
+                                .n_embd = 8,
+                                .n_head = 2,
+                                .vocab_size = 11,
+                                .n_positions = 8,
+                                .tied = true};
+        for (int choice = 0; choice < 8; choice++) {
+                const bool half = choice & 1, fused = choice & 2, optimizer = choice & 4;
+                const struct work work = {.micro_batch_size = 1,
+                                          .seq_len = 8,
+                                          .element_bytes = half ? 2 : sizeof(real),
+                                          .fused = fused};
+                const struct stage stages[] = {partition_stage(&gpt, 2, 0), partition_stage(&gpt, 2, 1)};
+                struct rv_error_info err = {0};
+                struct listener listener;
+                struct device *device = listener_open(&listener);
+                struct nn_stage *nn[2];
+                for (int s = 0; s < 2; s++) {
+                        const struct memory_plan plan = random_plan(&gpt, &stages[s], &work, half);
+                        nn[s] = nn_open(device, &gpt, &stages[s], &plan, optimizer, &err);
+                        assert_non_null(nn[s]);
+                        assert_int_equal(listener.reservations, 1);
+                        for (int space = 0; s == 0 && space < MEMORY_SPACES; space++)
+                                assert_int_equal(memory_total(&device->bytes, (enum memory_space)space),
+                                                 listener.reserved[space]);
+                }
+                nn_close(nn[0]);
+                nn_close(nn[1]);
+                device->ops->close(device);
+        }
 }
 
 /* A pipeline's norms count every parameter of the model once, whatever the number of stages. */
@@ -151,7 +248,7 @@ static void the_norms_of_a_pipeline_count_each_parameter_once(void **state)
                         int64_t counted = 0;
                         for (int s = 0; s < stages; s++) {
                                 const struct stage stage = partition_stage(&gpt, stages, s);
-                                counted += workload_norm(&gpt, &stage, false).m;
+                                counted += workload_norm(&gpt, &stage, HALF_NONE).m;
                         }
                         assert_int_equal(counted, gpt_parameters(&gpt));
                 }
@@ -162,6 +259,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_stage_launches_what_the_workload_lists),
+                cmocka_unit_test(memory_is_reserved_once_and_then_taken_whole),
                 cmocka_unit_test(the_norms_of_a_pipeline_count_each_parameter_once),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "runtime/nn/nn.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* A standard normal number (Box & Muller 1958) that depends on the key and index alone. */
 static double normal(uint64_t key, int64_t index)
@@ -33,16 +34,19 @@ static double initial_value(const struct tensor *tensor, const struct gpt *gpt, 
 
 void nn_initialize(struct nn_stage *nn, uint64_t seed)
 {
-        enum { CHUNK = 8192 };
-        float chunk[CHUNK];
+        float *chunk = malloc(NN_CHUNK * sizeof *chunk);
+        if (!chunk)
+                abort(); /* a machine without a megabyte left */
         for (int i = 0; i < nn->tensor_count; i++) {
                 const struct tensor *tensor = &nn->tensors[i];
                 const uint64_t key = data_splitmix64(data_splitmix64(seed) ^ tensor->id);
-                for (int64_t start = 0; start < tensor->elements; start += CHUNK) {
-                        const int64_t left = tensor->elements - start, count = left < CHUNK ? left : CHUNK;
+                for (int64_t start = 0; start < tensor->elements; start += NN_CHUNK) {
+                        const int64_t left = tensor->elements - start,
+                                      count = left < NN_CHUNK ? left : NN_CHUNK;
                         for (int64_t j = 0; j < count; j++)
                                 chunk[j] = (float)initial_value(tensor, &nn->gpt, key, start + j);
                         nn_write_parameters(nn, tensor->offset + start, count, chunk);
                 }
         }
+        free(chunk);
 }

@@ -62,6 +62,9 @@ void nn_write_back(struct nn_stage *, int buffer, int64_t offset, int64_t count)
 void nn_store_activations(struct nn_stage *, int slot, int host_slot);
 void nn_fetch_activations(struct nn_stage *, int host_slot, int slot);
 
+/* Parameters that cross between host and device at once: 1 MiB of fp32, as each crossing is waited for. */
+enum { NN_CHUNK = 1 << 18 };
+
 /* The fp32 parameters [offset, offset + count) into `out`: master parameters in half precision, which must
  * then have been opened with an optimizer. Blocks. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);

@@ -4,9 +4,23 @@
 #include "runtime/nn/nn.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 8192 }; /* elements that are converted at once */
+static int64_t chunk_of(int64_t left)
+{
+        return left < NN_CHUNK ? left : NN_CHUNK;
+}
+
+/* Host memory for a chunk of `count`. Without a megabyte for it the program ends here: who moves parameters
+ * has no way to go on without them. */
+static void *new_chunk(int64_t count, size_t element_bytes)
+{
+        void *chunk = malloc((size_t)chunk_of(count) * element_bytes + 1);
+        if (!chunk)
+                abort();
+        return chunk;
+}
 
 static void to_device(const struct nn_stage *nn, void *to, const void *from, int64_t bytes)
 {
@@ -46,11 +60,11 @@ void nn_fetch_activations(struct nn_stage *nn, int host_slot, int slot)
         to_device(nn, nn->slots[slot], nn->host_slots[host_slot], nn->layout.slot);
 }
 
-/* At most CHUNK of them. Half precision: the weights' rounding is this one's and AdamW's. */
-static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values)
+/* A chunk. `full` and `rounded` are room for it. Half precision: the weights' rounding is this one's and
+ * AdamW's. */
+static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values, real *full,
+                        uint16_t *rounded)
 {
-        real full[CHUNK];
-        uint16_t rounded[CHUNK];
         const bool mixed = work_half(&nn->plan.work);
         const int64_t bytes = count * (int64_t)sizeof *full;
         for (int64_t i = 0; i < count; i++)
@@ -68,13 +82,16 @@ static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, cons
 
 void nn_write_parameters(struct nn_stage *nn, int64_t offset, int64_t count, const float *values)
 {
-        for (int64_t at = 0; at < count; at += CHUNK)
-                write_chunk(nn, offset + at, count - at < CHUNK ? count - at : CHUNK, values + at);
+        real *full = new_chunk(count, sizeof *full);
+        uint16_t *rounded = new_chunk(count, sizeof *rounded);
+        for (int64_t at = 0; at < count; at += NN_CHUNK)
+                write_chunk(nn, offset + at, chunk_of(count - at), values + at, full, rounded);
+        free(full);
+        free(rounded);
 }
 
-static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float *out)
+static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float *out, real *full)
 {
-        real full[CHUNK];
         /* Half precision is read only where it is trained. */
         assert(nn->master || !work_half(&nn->plan.work));
         if (nn->master && nn->plan.offload)
@@ -89,6 +106,8 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
 
 void nn_read_parameters(struct nn_stage *nn, int64_t offset, int64_t count, float *out)
 {
-        for (int64_t at = 0; at < count; at += CHUNK)
-                read_chunk(nn, offset + at, count - at < CHUNK ? count - at : CHUNK, out + at);
+        real *full = new_chunk(count, sizeof *full);
+        for (int64_t at = 0; at < count; at += NN_CHUNK)
+                read_chunk(nn, offset + at, chunk_of(count - at), out + at, full);
+        free(full);
 }

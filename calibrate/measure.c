@@ -237,7 +237,7 @@ static double peak_of(const struct profile_load *load)
 
 static struct profile make_profile(struct session *s)
 {
-        struct profile profile = {.device = "cpu",
+        struct profile profile = {.device = {.name = "cpu"},
                                   .measured = true,
                                   .device_memory_bytes = s->memory_bytes / s->net->ranks,
                                   .host_link_bytes_per_second = s->request.host_link_bytes_per_second,

@@ -15,6 +15,8 @@ static const char HALF[] = "_half"; /* ends the name of a kernel whose tensors a
 static const char *const line_names[PROFILE_LINES] = {
         [LINE_COPY] = "copy",
         [LINE_COPY_BACK] = "copy_back",
+        [LINE_COPY_BOTH] = "copy_both",
+        [LINE_COPY_BACK_BOTH] = "copy_back_both",
         [LINE_MESSAGE] = "message",
         [LINE_ALLREDUCE] = "allreduce",
         [LINE_ALLREDUCE_HALF] = "allreduce_half",
@@ -322,12 +324,31 @@ static int read_lines(struct reader *r, struct place where, const json_t *object
         return RV_OK;
 }
 
+/* What launches cost, which may be left out. */
+static int read_launch(struct reader *r, struct place where, const json_t *load, const char *key,
+                       struct profile_launch *launch)
+{
+        const json_t *found = json_object_get(load, key);
+        if (!found)
+                return RV_OK;
+        if (!json_is_object(found))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: \"%s\" must be an object with \"host_seconds\", \"lane_seconds\"",
+                               r->path, where.text, key);
+        where = place("%.120s.%s", where.text, key);
+        int rc = read_real(r, where, found, "host_seconds", 0, &launch->host_seconds);
+        return rc == RV_OK ? read_real(r, where, found, "lane_seconds", 0, &launch->lane_seconds) : rc;
+}
+
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
 {
         int64_t ranks = 0;
         int rc;
         if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
-            (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) != RV_OK)
+            (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
+                    RV_OK ||
+            (rc = read_launch(r, where, object, "launch", &load->launch)) != RV_OK ||
+            (rc = read_launch(r, where, object, "graph", &load->graph)) != RV_OK)
                 return rc;
         load->ranks = (int)ranks;
         const json_t *kernels = json_object_get(object, "kernels");
@@ -376,6 +397,30 @@ static int read_text(struct reader *r, const json_t *document, const char *key, 
         return RV_OK;
 }
 
+/* A name alone, or an object with what the device says of itself; all of it but the name may be left out. */
+static int read_device(struct reader *r, const json_t *document, struct profile_device *device)
+{
+        const json_t *found = json_object_get(document, "device");
+        const struct place where = place("device");
+        const char *driver = json_string_value(json_object_get(found, "driver"));
+        int64_t processors = 0;
+        int rc;
+        if (!json_is_object(found))
+                return read_text(r, document, "device", device->name, sizeof device->name);
+        snprintf(device->driver, sizeof device->driver, "%s", driver ? driver : "");
+        if ((rc = read_text(r, found, "name", device->name, sizeof device->name)) == RV_OK &&
+            json_object_get(found, "processors"))
+                rc = read_int(r, where, found, "processors", 0, INT32_MAX, &processors);
+        if (rc == RV_OK && json_object_get(found, "clock_hertz"))
+                rc = read_real(r, where, found, "clock_hertz", 0, &device->clock_hertz);
+        if (rc == RV_OK && json_object_get(found, "memory_clock_hertz"))
+                rc = read_real(r, where, found, "memory_clock_hertz", 0, &device->memory_clock_hertz);
+        if (rc == RV_OK && json_object_get(found, "overhead_bytes"))
+                rc = read_int(r, where, found, "overhead_bytes", 0, INT64_MAX, &device->overhead_bytes);
+        device->processors = (int)processors;
+        return rc;
+}
+
 /* An object that is kept as it is, and may be left out. */
 static int read_kept(struct reader *r, const json_t *document, const char *key, json_t **kept)
 {
@@ -406,7 +451,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
         if (!json_is_boolean(json_object_get(document, "measured")))
                 return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
         profile->measured = json_is_true(json_object_get(document, "measured"));
-        if ((rc = read_text(r, document, "device", profile->device, sizeof profile->device)) == RV_OK &&
+        if ((rc = read_device(r, document, &profile->device)) == RV_OK &&
             (rc = read_text(r, document, "source", profile->source, sizeof profile->source)) == RV_OK &&
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
@@ -541,22 +586,43 @@ static json_t *line_json(const struct profile_curve *curve)
                          fit->median_error, "worst_error", fit->worst_error, "points", points);
 }
 
+static void set_launch(json_t *load, const char *key, const struct profile_launch *launch)
+{
+        if (launch->host_seconds > 0)
+                json_object_set_new(load, key,
+                                    json_pack("{s:f, s:f}", "host_seconds", launch->host_seconds,
+                                              "lane_seconds", launch->lane_seconds));
+}
+
 static json_t *load_json(const struct profile_load *load)
 {
-        json_t *lines = json_object();
+        json_t *lines = json_object(), *object;
         for (int line = 0; line < PROFILE_LINES; line++)
                 if (load->lines[line].fit.present)
                         json_object_set_new(lines, line_names[line], line_json(&load->lines[line]));
-        return json_pack("{s:i, s:f, s:o, s:o}", "ranks", load->ranks, "op_overhead_seconds",
-                         load->op_overhead_seconds, "kernels", kernels_json(load), "lines", lines);
+        object = json_pack("{s:i, s:f, s:o, s:o}", "ranks", load->ranks, "op_overhead_seconds",
+                           load->op_overhead_seconds, "kernels", kernels_json(load), "lines", lines);
+        set_launch(object, "launch", &load->launch);
+        set_launch(object, "graph", &load->graph);
+        return object;
+}
+
+static json_t *device_json(const struct profile_device *device)
+{
+        if (!device->driver[0])
+                return json_string(device->name);
+        return json_pack("{s:s, s:s, s:i, s:f, s:f, s:I}", "name", device->name, "driver", device->driver,
+                         "processors", device->processors, "clock_hertz", device->clock_hertz,
+                         "memory_clock_hertz", device->memory_clock_hertz, "overhead_bytes",
+                         (json_int_t)device->overhead_bytes);
 }
 
 int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
         json_t *document =
-                json_pack("{s:s, s:s, s:s, s:b, s:s, s:f, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
-                          "profile", "device", profile->device, "measured", profile->measured, "source",
-                          profile->source, "peak_flops_per_second", profile->peak_flops_per_second,
+                json_pack("{s:s, s:s, s:o, s:b, s:s, s:f, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
+                          "profile", "device", device_json(&profile->device), "measured", profile->measured,
+                          "source", profile->source, "peak_flops_per_second", profile->peak_flops_per_second,
                           "device_memory_bytes", (json_int_t)profile->device_memory_bytes,
                           "host_link_bytes_per_second", profile->host_link_bytes_per_second);
         if (!document)
@@ -575,6 +641,13 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
 }
 
 /* ---- asking ---- */
+
+const char *profile_date(const struct profile *profile, char text[16])
+{
+        const char *date = json_string_value(json_object_get(profile->machine, "date"));
+        snprintf(text, 16, "%.10s", date ? date : "");
+        return text;
+}
 
 const struct profile_load *profile_load_for(const struct profile *profile, int ranks_per_node)
 {
@@ -615,6 +688,8 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
         static const char *const options[PROFILE_LINES] = {
                 [LINE_COPY] = "",
                 [LINE_COPY_BACK] = "",
+                [LINE_COPY_BOTH] = "",
+                [LINE_COPY_BACK_BOTH] = "",
                 [LINE_MESSAGE] = " --ranks 2 (or more)",
                 [LINE_ALLREDUCE] = " --ranks 2 (or more)",
                 [LINE_ALLREDUCE_HALF] = " --ranks 2 (or more) --precision fp32,mixed",

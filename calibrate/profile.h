@@ -38,6 +38,8 @@ struct line_point {
 enum profile_line {
         LINE_COPY,           /* host to device */
         LINE_COPY_BACK,      /* device to host */
+        LINE_COPY_BOTH,      /* host to device, while the other direction is copying too */
+        LINE_COPY_BACK_BOTH, /* device to host, likewise */
         LINE_MESSAGE,        /* between two ranks */
         LINE_ALLREDUCE,      /* between `ranks` ranks, of fp32; bytes are the buffer's */
         LINE_ALLREDUCE_HALF, /* the same of fp16 */
@@ -60,6 +62,12 @@ struct profile_curve {
         int count;
 };
 
+/* What it costs to hand kernels to a device, each by itself or together as a graph: seconds a kernel. */
+struct profile_launch {
+        double host_seconds; /* of the thread that launches, which cannot launch the next one sooner */
+        double lane_seconds; /* from one kernel that has nothing to do to the next on the device */
+};
+
 /* Everything measured while `ranks` ranks of a node worked at once. */
 struct profile_load {
         int ranks;
@@ -69,21 +77,36 @@ struct profile_load {
         struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
+        struct profile_launch launch,
+                graph; /* zeros: not known, and an operation takes what its kernels take */
+};
+
+/* What a device says of itself (runtime/device/device.h); empty or 0: not known. */
+struct profile_device {
+        char name[96]; /* "cpu", or the name of a GPU */
+        char driver[64];
+        int processors;
+        double clock_hertz, memory_clock_hertz;
+        int64_t overhead_bytes; /* of its memory, taken by its context and libraries beside what is allocated
+                                 */
 };
 
 struct profile {
         char path[256];
-        char device[64];  /* "cpu", or the name of a GPU */
+        struct profile_device device;
         char source[256]; /* "measured by ranvier calibrate ..." or "datasheet: ..." */
         bool measured;
         json_t *machine; /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
         json_t *sources; /* datasheet: where each figure comes from, kept as it is; may be NULL */
         double peak_flops_per_second;      /* of one device; 0: not known */
-        int64_t device_memory_bytes;       /* 0: not known */
+        int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
         double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
         struct profile_load *loads;
         int load_count;
 };
+
+/* The day that the profile was measured, "2026-11-21", from its machine; "" if it does not say. */
+const char *profile_date(const struct profile *, char text[16]);
 
 /* Reads a profile: a preset's name (calibrate/profiles) or a path. Checks everything: a missing, misspelt or
  * impossible value is RV_EINPUT with a sentence that says where. On failure there is nothing to free. */

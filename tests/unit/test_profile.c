@@ -61,7 +61,7 @@ static void a_sound_file_is_read(void **state)
         if (rc != RV_OK)
                 fail_msg("%s", err.sentence);
         assert_true(profile.measured);
-        assert_string_equal(profile.device, "cpu");
+        assert_string_equal(profile.device.name, "cpu");
         assert_string_equal(json_string_value(json_object_get(profile.machine, "cpu")), "abacus");
         assert_int_equal(profile.device_memory_bytes, 1073741824);
         assert_int_equal(profile.load_count, 1);
@@ -140,7 +140,10 @@ static void saving_and_loading_changes_nothing(void **state)
                                  .host_link_bytes_per_second = 1e9 / 3,
                                  .loads = loads,
                                  .load_count = 2};
-        snprintf(before.device, sizeof before.device, "cpu");
+        before.device = (struct profile_device){"A GPU", "580.1 (CUDA 13.0)", 132, 1.98e9, 2.6e9 / 3, 77};
+        loads[1].launch = (struct profile_launch){2e-6 / 3, 1e-6};
+        loads[1].graph = (struct profile_launch){1e-7, 1e-6 / 3};
+        before.machine = json_pack("{s:s}", "date", "2026-11-21T13:00:00Z");
         snprintf(before.source, sizeof before.source, "a test");
         before.sources = json_pack("{s:s}", "peak", "a datasheet");
 
@@ -151,7 +154,19 @@ static void saving_and_loading_changes_nothing(void **state)
         if (profile_load(&after, path, &err) != RV_OK)
                 fail_msg("%s", err.sentence);
         unlink(path);
+        char date[16];
         assert_string_equal(after.path, path);
+        assert_string_equal(after.device.name, before.device.name);
+        assert_string_equal(after.device.driver, before.device.driver);
+        assert_int_equal(after.device.processors, before.device.processors);
+        assert_int_equal(after.device.overhead_bytes, before.device.overhead_bytes);
+        assert_true(after.device.clock_hertz == before.device.clock_hertz);
+        assert_true(after.device.memory_clock_hertz == before.device.memory_clock_hertz);
+        assert_string_equal(profile_date(&after, date), "2026-11-21");
+        assert_true(after.loads[0].launch.host_seconds == 0 && after.loads[0].graph.host_seconds == 0);
+        assert_true(after.loads[1].launch.host_seconds == loads[1].launch.host_seconds);
+        assert_true(after.loads[1].graph.host_seconds == loads[1].graph.host_seconds);
+        assert_true(after.loads[1].graph.lane_seconds == loads[1].graph.lane_seconds);
         assert_string_equal(after.source, before.source);
         assert_true(json_equal(after.sources, before.sources));
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
@@ -186,6 +201,7 @@ static void saving_and_loading_changes_nothing(void **state)
                                     found->points[i].seconds == lines[i].seconds);
         }
         json_decref(before.sources);
+        json_decref(before.machine);
         profile_free(&after);
 }
 
@@ -199,6 +215,15 @@ static const struct damage DAMAGES[] = {
         {"\"kind\": \"profile\"", "\"kind\": \"report\"", "this one's kind is \"report\""},
         {"\"measured\": true", "\"measured\": 1", "\"measured\""},
         {"\"device\": \"cpu\"", "\"device\": \"\"", "\"device\""},
+        {"\"device\": \"cpu\"", "\"device\": {\"driver\": \"1\"}", "needs \"name\""},
+        {"\"device\": \"cpu\"", "\"device\": {\"name\": \"x\", \"clock_hertz\": -1}",
+         "device: \"clock_hertz\" is -1"},
+        {"\"device\": \"cpu\"", "\"device\": {\"name\": \"x\", \"overhead_bytes\": 1.5}",
+         "\"overhead_bytes\""},
+        {"\"op_overhead_seconds\"", "\"launch\": 3, \"op_overhead_seconds\"",
+         "loads[0]: \"launch\" must be an object"},
+        {"\"op_overhead_seconds\"", "\"graph\": {\"host_seconds\": 1}, \"op_overhead_seconds\"",
+         "loads[0].graph: needs \"lane_seconds\""},
         {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
         {"\"source\":", "\"element_bytes\": 4, \"source\":", "in the format of before mixed precision"},
         {"5e10", "-5e10", "\"peak_flops_per_second\" is -5e+10"},

@@ -35,6 +35,16 @@ struct sim_lane {
         sg_mailbox_t box; /* the physics' own: where a message lane sends to or receives from */
 };
 
+/* The physics' own: a device's link to the host, whose two directions slow each other down. */
+struct sim_host_link {
+        struct sim_copy {
+                bool copying;
+                double left;        /* of the copy, 1 to 0, at `since` */
+                double alone, both; /* seconds of all of it, alone and beside the other direction */
+        } copies[2];                /* to the device, to the host */
+        double since;
+};
+
 enum { SIM_GROUPS = GROUP_WORLD + 1 };
 
 struct sim_rank {
@@ -45,9 +55,10 @@ struct sim_rank {
         struct engine engine;
         struct ledger ledger;
         struct sim_lane *lanes[LANES]; /* NULL where the stage has no use for one */
-        int collectives[SIM_GROUPS];   /* issued so far */
-        int done;                      /* batches */
-        double start_seconds;          /* when its first batch starts */
+        struct sim_host_link host_link;
+        int collectives[SIM_GROUPS]; /* issued so far */
+        int done;                    /* batches */
+        double start_seconds;        /* when its first batch starts */
 };
 
 /* What operations take. */

@@ -31,8 +31,8 @@ void machine_close(struct machine *m)
 struct capacity machine_capacity(const struct machine *m, const struct options *options)
 {
         const int64_t *given = options->memory;
-        bool same =
-                m->local && strcmp(m->profile.device, "cpu") == 0; /* a CPU device's memory is the host's */
+        bool same = m->local &&
+                    strcmp(m->profile.device.name, "cpu") == 0; /* a CPU device's memory is the host's */
         int64_t device = m->platform.gpu_memory_bytes;
         int64_t host = same ? device : platform_host_share(&m->platform, m->gpus);
         return (struct capacity){{

@@ -13,6 +13,7 @@ struct machine {
         const struct profile_load *load; /* of as many ranks as a node holds */
         bool local;                      /* the machine that the profile was measured on */
         bool fits_only;                  /* by fits even where something was measured */
+        bool no_graphs;                  /* kernels are launched one by one; may be set once it is open */
         int gpus;
 };
 

@@ -18,7 +18,7 @@ static int check_prices(const struct prediction *p, struct rv_error_info *err)
 static int price(struct prediction *p, struct rv_error_info *err)
 {
         const struct machine *m = p->machine;
-        const struct price_basis basis = {&m->profile, m->load, m->fits_only, m->local};
+        const struct price_basis basis = {&m->profile, m->load, m->fits_only, m->local, !m->no_graphs};
         p->platform = m->platform;
         if (p->platform.messages && !m->fits_only)
                 platform_meet_messages(&p->platform, options_plan(p->options, false).message_bytes);

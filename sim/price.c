@@ -43,17 +43,18 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         return 0;
 }
 
-/* Seconds of one operation that runs these kernels. */
+/* Seconds of one operation that runs these kernels, launched as `launch` says. */
 static int price_kernels(const struct pricing *pricing, const struct kernel *kernels, int count,
-                         double *seconds)
+                         const struct profile_launch *launch, double *seconds)
 {
-        *seconds = pricing->basis->load->op_overhead_seconds;
+        double sum = 0;
         for (int i = 0; i < count; i++) {
                 int rc = known_price(pricing->list, &kernels[i]) ? 0 : add_price(pricing, &kernels[i]);
                 if (rc)
                         return rc;
-                *seconds += known_price(pricing->list, &kernels[i])->seconds;
+                sum += known_price(pricing->list, &kernels[i])->seconds;
         }
+        *seconds = pricing->basis->load->op_overhead_seconds + fmax(sum, count * launch->host_seconds);
         return 0;
 }
 
@@ -70,21 +71,23 @@ static int price_update(const struct pricing *pricing, int64_t parameters, doubl
         }
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
         int count = workload_update(parameters, pricing->options->mixed, kernels);
-        return price_kernels(pricing, kernels, count, seconds);
+        return price_kernels(pricing, kernels, count, &basis->load->launch, seconds);
 }
 
 static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
                            struct stage_price *price)
 {
         const struct options *o = pricing->options;
+        const struct profile_launch *launch = &pricing->basis->load->launch;
         struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
         int64_t update = core_update_parameters(&plan, parameters);
-        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed), check = workload_overflow(parameters, HALF_FP16);
+        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed),
+                      check = workload_overflow(parameters, HALF_FP16);
         price->last_update_count = (parameters - 1) % update + 1;
-        int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, &price->norm) : 0;
+        int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, launch, &price->norm) : 0;
         if (rc == 0 && o->mixed)
-                rc = price_kernels(pricing, &check, 1, &price->check);
+                rc = price_kernels(pricing, &check, 1, launch, &price->check);
         if (rc == 0)
                 rc = price_update(pricing, update, &price->update);
         return rc ? rc : price_update(pricing, price->last_update_count, &price->last_update);
@@ -94,6 +97,8 @@ static int price_stage(const struct pricing *pricing, int index, struct stage_pr
 {
         const struct options *o = pricing->options;
         struct stage stage = partition_stage(&o->gpt, o->pp, index);
+        const struct profile_load *load = pricing->basis->load;
+        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
         struct work work = options_work(o);
         int forward = workload_forward(&o->gpt, &stage, &work, false, NULL);
         int backward = workload_backward(&o->gpt, &stage, &work, NULL);
@@ -102,9 +107,9 @@ static int price_stage(const struct pricing *pricing, int index, struct stage_pr
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d", index);
         workload_forward(&o->gpt, &stage, &work, false, kernels);
         workload_backward(&o->gpt, &stage, &work, kernels + forward);
-        int rc = price_kernels(pricing, kernels, forward, &price->forward);
+        int rc = price_kernels(pricing, kernels, forward, launch, &price->forward);
         if (rc == 0)
-                rc = price_kernels(pricing, kernels + forward, backward, &price->backward);
+                rc = price_kernels(pricing, kernels + forward, backward, launch, &price->backward);
         if (rc == 0)
                 rc = price_optimizer(pricing, &stage, price);
         free(kernels);

@@ -12,7 +12,8 @@ struct price {
         enum profile_source source;
 };
 
-/* Seconds of one operation on the compute lane of a stage, the cost of starting it included. */
+/* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
+ * if that is longer, what the host needs to launch them. */
 struct stage_price {
         double forward, backward, norm, check; /* check: for overflow */
         double update, last_update;            /* of a full update, and of the stage's last one */
@@ -33,6 +34,7 @@ struct price_basis {
         const struct profile_load *load;
         bool fits_only;         /* by the fits even where something was measured */
         bool offloaded_by_line; /* offloaded updates take what was measured while copies ran beside them */
+        bool graphs;            /* a stage's forward and backward are handed to the device as graphs */
 };
 
 /* Prices all stages of a plan. Errors name the kernel or line that the profile lacks. The caller frees with

@@ -1,7 +1,9 @@
 #include "sim/priced.h"
 
 #include <assert.h>
+#include <math.h>
 #include <simgrid/actor.h>
+#include <simgrid/engine.h>
 #include <simgrid/host.h>
 #include <simgrid/mailbox.h>
 
@@ -56,14 +58,68 @@ static enum profile_line line_of(enum op_kind kind)
         }
 }
 
-/* Between host and device: as it was measured, or a flow over the links between them. */
-static void copy(const struct priced *priced, const struct sim_lane *lane, const struct op *op)
+/* Seconds that all of a copy takes now. */
+static double copy_rate(const struct sim_host_link *link, int way)
+{
+        const struct sim_copy *copy = &link->copies[way];
+        return link->copies[!way].copying ? copy->both : copy->alone;
+}
+
+/* Both directions as far as they have come by now. */
+static void advance(struct sim_host_link *link)
+{
+        const double elapsed = simgrid_get_clock() - link->since;
+        const double rates[] = {copy_rate(link, 0), copy_rate(link, 1)};
+        for (int way = 0; way < 2; way++)
+                if (link->copies[way].copying)
+                        link->copies[way].left -= elapsed / rates[way];
+        link->since += elapsed;
+}
+
+/* Copies, all of it in `alone` seconds while the other direction is idle and in `both` while it copies too;
+ * what is done when that changes stays done. The other direction can begin at any time, which makes this copy
+ * longer: so the lane looks again when it would have ended, and when the other one ends. */
+static void copy_both_ways(struct sim_lane *lane, double alone, double both)
+{
+        const double nothing = 1e-9; /* seconds: SimGrid's own precision */
+        struct sim_host_link *link = &lane->rank->host_link;
+        const int way = lane->lane == LANE_DEVICE_TO_HOST;
+        struct sim_copy *mine = &link->copies[way], *other = &link->copies[!way];
+        advance(link);
+        *mine = (struct sim_copy){.copying = true, .left = 1, .alone = alone, .both = both};
+        for (;;) {
+                double seconds = mine->left * copy_rate(link, way), others = other->left * other->both;
+                if (seconds <= nothing)
+                        break;
+                sg_actor_sleep_for(other->copying && others > nothing ? fmin(seconds, others) : seconds);
+                advance(link);
+        }
+        mine->copying = false;
+}
+
+/* As it was measured; without a measurement of both directions at once, one is as fast as alone. */
+static void copy_measured(const struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
         const struct profile_load *measured = priced->platform->copies;
+        const enum profile_line line = line_of(op->kind);
+        const double alone = profile_line_seconds(measured, line, op->bytes, priced->fits_only);
+        double both = alone; /* fetches and write backs were measured while both directions copied */
+        if (line == LINE_COPY)
+                both = profile_line_seconds(measured, LINE_COPY_BOTH, op->bytes, priced->fits_only);
+        else if (line == LINE_COPY_BACK)
+                both = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, priced->fits_only);
+        if (measured->lines[LINE_COPY_BOTH].fit.present)
+                copy_both_ways(lane, alone, isnan(both) ? alone : fmax(alone, both));
+        else
+                sg_actor_sleep_for(alone);
+}
+
+/* Between host and device: as it was measured, or a flow over the links between them. */
+static void copy(const struct priced *priced, struct sim_lane *lane, const struct op *op)
+{
         const struct network_place *place = &lane->rank->place;
-        if (measured)
-                sg_actor_sleep_for(
-                        profile_line_seconds(measured, line_of(op->kind), op->bytes, priced->fits_only));
+        if (priced->platform->copies)
+                copy_measured(priced, lane, op);
         else if (place->memory && lane->lane == LANE_HOST_TO_DEVICE)
                 sg_host_sendto(place->memory, place->device, (double)op->bytes);
         else if (place->memory)

@@ -16,7 +16,7 @@ struct settings {
         const char *profile, *platform, *platform_xml, *replay;
         int gpus, batches, replay_batch;
         double tokens;
-        bool fits_only, ignore_memory;
+        bool fits_only, ignore_memory, no_graphs;
 };
 
 /* What the command works with; each part is freed by forget(). */
@@ -43,7 +43,8 @@ enum key {
         KEY_PLATFORM_XML,
         KEY_REPLAY,
         KEY_REPLAY_BATCH,
-        KEY_IGNORE_MEMORY
+        KEY_IGNORE_MEMORY,
+        KEY_CUDA_GRAPHS
 };
 
 static const struct argp_option simulate_options[] = {
@@ -63,6 +64,11 @@ static const struct argp_option simulate_options[] = {
          "measured",
          3},
         {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
+         3},
+        {"cuda-graphs", KEY_CUDA_GRAPHS, "on|off", 0,
+         "Whether a stage's forward and backward are handed to a GPU as graphs (default on): off, no "
+         "operation is "
+         "faster than the launches of its kernels, where the profile has measured these",
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,
@@ -113,6 +119,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 break;
         case KEY_IGNORE_MEMORY:
                 s->ignore_memory = true;
+                break;
+        case KEY_CUDA_GRAPHS:
+                s->no_graphs = strcmp(text, "off") == 0;
+                if (!s->no_graphs && strcmp(text, "on") != 0)
+                        rc = rv_fail(err, RV_EINPUT, "--cuda-graphs: '%s' is neither on nor off", text);
                 break;
         case KEY_PLATFORM_XML:
                 rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
@@ -236,6 +247,7 @@ static int load_inputs(struct simulation *s, struct rv_error_info *err)
         }
         int rc = machine_open(&s->machine, given->profile, given->platform, given->gpus, given->fits_only,
                               err);
+        s->machine.no_graphs = given->no_graphs;
         if (rc == 0)
                 rc = predict_open(&s->prediction, &given->plan, &s->machine, err);
         return rc ? rc : check_capacity(s, err);
@@ -344,8 +356,26 @@ static void print_copies(const struct simulation *s)
         else
                 printf("copies     %s%s\n",
                        o->offload ? "fetch, update and write back measured while all three ran"
-                                  : "measured alone",
+                       : s->machine.load->lines[LINE_COPY_BOTH].fit.present
+                               ? "measured in each direction alone and in both at once"
+                               : "measured alone",
                        s->settings->fits_only ? "; by the lines through what was measured" : "");
+}
+
+/* The device that was measured, if the profile knows more of it than its name. */
+static void print_device(const struct profile *profile)
+{
+        const struct profile_device *device = &profile->device;
+        const struct profile_load *load = &profile->loads[0];
+        char date[16], launch[REPORT_TEXT], graph[REPORT_TEXT];
+        if (!device->driver[0])
+                return;
+        printf("device     kernel times of %s, driver %s, measured %s\n", device->name, device->driver,
+               profile_date(profile, date)[0] ? date : "on a day that is not known");
+        if (load->launch.host_seconds > 0)
+                printf("launches   %s a kernel on the host, in a graph %s\n",
+                       report_seconds(launch, load->launch.host_seconds),
+                       report_seconds(graph, load->graph.host_seconds));
 }
 
 /* What the prediction rests on, for those who want to know how far to trust it. */
@@ -354,6 +384,7 @@ static void print_basis(const struct simulation *s)
         const struct machine *m = &s->machine;
         printf("profile    %s: %s%s\n", m->profile.path, m->profile.measured ? "" : "NOT measured; ",
                m->profile.source);
+        print_device(&m->profile);
         print_kernels(s);
         printf("platform   %s: %s\n", m->platform.name, m->platform.source);
         if (m->platform.messages)

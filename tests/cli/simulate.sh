@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..91
+echo 1..95
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -159,6 +159,23 @@ load["lines"] = {name: {"fit": {"latency_seconds": latency, "seconds_per_byte": 
                   ("fetch", 0.03), ("offloaded_update", 0.04), ("write_back", 0.05))}
 load["ranks"] = 2
 json.dump(profile, open(sys.argv[2] + "/lines.profile", "w"))
+gpu = json.loads(json.dumps(profile))
+gpu["device"] = {"name": "A GPU", "driver": "580.1 (CUDA 13.0)", "processors": 132, "clock_hertz": 2e9, "overhead_bytes": 7}
+gpu["machine"] = {"date": "2026-11-21T13:00:00Z"}
+gpu["loads"][0]["launch"] = {"host_seconds": 0.5, "lane_seconds": 0}
+gpu["loads"][0]["graph"] = {"host_seconds": 1e-3, "lane_seconds": 0}
+json.dump(gpu, open(sys.argv[2] + "/gpu.profile", "w"))
+def copies(name, alone, both):
+    seconds = {"copy": alone, "copy_back": alone}
+    seconds.update({line + "_both": both for line in seconds if both})
+    with_copies = json.loads(json.dumps(profile))
+    for line, value in seconds.items():
+        with_copies["loads"][0]["lines"][line] = {"fit": {"latency_seconds": value, "seconds_per_byte": 0}}
+    json.dump(with_copies, open(sys.argv[2] + "/copies_" + name + ".profile", "w"))
+copies("alone", 4, 0)
+copies("same", 4, 4)
+copies("shared", 4, 8)
+copies("slow", 8, 0)
 for name in load["lines"]:
     without = json.loads(json.dumps(profile))
     del without["loads"][0]["lines"][name]
@@ -210,6 +227,26 @@ offload 1 half "$folder/host10.platform" "${activations[@]}" --replay "$folder/t
         --bucket-params 15000000 "${activations[@]}" --replay "$folder/trace.json" >"$folder/out" &&
         grep -q "^decisions: \([0-9]*\) of \1 identical" "$folder/out"
 result "a trace of offloaded updates and activations is replayed with the same decisions"
+# Copies of four seconds, both ways at once of eight: between all of four and all of eight.
+pipeline_of() { # PROFILE
+        offload 1 "$1" local --schedule gpipe --batch-size 48 --offload-activations >"$folder/out" &&
+                python3 -c "import json; print(json.load(open('$folder/report.json'))['phases']['pipeline_seconds'])"
+}
+alone=$(pipeline_of copies_alone)
+[ "$(pipeline_of copies_same)" = "$alone" ]
+result "copies that do not slow each other down take what they take alone"
+shared=$(pipeline_of copies_shared)
+python3 -c "import sys; sys.exit(not $alone * 1.2 < $shared <= $(pipeline_of copies_slow) * (1 + 1e-9))"
+result "copies in both directions at once take what was measured for both at once" || echo "# $alone alone, $shared"
+# The host needs half a second a kernel: no operation is faster than its launches.
+offload 1 gpu local >"$folder/out" &&
+        grep -q '^device     kernel times of A GPU, driver 580.1 (CUDA 13.0), measured 2026-11-21$' "$folder/out"
+result "a profile of a GPU is named with its driver and its day"
+in_graphs=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['phases']['pipeline_seconds'])")
+offload 1 lines local >"$folder/out" && holds "close(phases['pipeline_seconds'], $in_graphs)" &&
+        offload 1 gpu local --cuda-graphs off >"$folder/out" &&
+        holds "phases['pipeline_seconds'] > 4 * 4 * 10 * 0.5 > 5 * $in_graphs"
+result "an operation takes no less than the launches of its kernels, which graphs make cheap"
 sed 's/"update of/"clear of/; s/"kind":"update"/"kind":"clear"/' "$folder/trace.json" >"$folder/skipped.json"
 said=$("$ranvier" simulate "$fixtures/model_4_layers.json" --gpus 1 --micro-batch-size 6 --clip 0 --precision mixed \
         --offload --bucket-params 15000000 "${activations[@]}" --replay "$folder/skipped.json" 2>&1 >"$folder/out")

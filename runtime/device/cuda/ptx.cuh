@@ -8,9 +8,8 @@
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_PTX_CUH
 #define RANVIER_RUNTIME_DEVICE_CUDA_PTX_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
+#include "runtime/device/cuda/launch.cuh"
+
 #include <stdint.h>
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -26,6 +26,12 @@ int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space)
         return total;
 }
 
+bool memory_uses_host(const struct memory_bytes *bytes)
+{
+        const int64_t *host = bytes->in[MEMORY_HOST];
+        return memory_total(bytes, MEMORY_HOST) > host[MEMORY_WORKSPACE] + host[MEMORY_TOKENS];
+}
+
 int64_t memory_aligned(int64_t bytes)
 {
         return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
@@ -96,7 +102,7 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double slot = (10.0 * gpt->n_layer + 4) * N * widest;
         double parameters = 2.0 * (double)gpt_parameters(gpt);
         double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + 4.0;
-        return work->element_bytes * buffers * slot + 20 * parameters + 8 * N * plan->micro_batches < 0x1p60;
+        return work->element_bytes * buffers * slot + 20 * parameters + 16 * N * plan->micro_batches < 0x1p60;
 }
 
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
@@ -128,7 +134,9 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
         bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
-        device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
-                                   layout.work_scalars + layout.work_block;
-        device[MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;
+        device[MEMORY_WORKSPACE] =
+                layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention + layout.work_block;
+        bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;
 }

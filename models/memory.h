@@ -13,8 +13,8 @@ enum memory_category {
         MEMORY_BUCKETS,     /* offloaded: what fetch, update and write back work on, on the device */
         MEMORY_ACTIVATIONS, /* on the host: those that are offloaded */
         MEMORY_MESSAGES,
-        MEMORY_WORKSPACE,
-        MEMORY_TOKENS,
+        MEMORY_WORKSPACE, /* on the host: the scalars, which both sides read and write */
+        MEMORY_TOKENS,    /* on the host: what the batch's load copies from */
         MEMORY_CATEGORIES
 };
 const char *memory_category_name(enum memory_category category); /* "weights", ... */
@@ -27,6 +27,10 @@ struct memory_bytes {
         int64_t in[MEMORY_SPACES][MEMORY_CATEGORIES];
 };
 int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space);
+
+/* Whether more is in host memory than what every stage has there, its scalars and the batch's tokens: a few
+ * megabytes at most, which a plan that keeps nothing else there is not shown with. */
+bool memory_uses_host(const struct memory_bytes *bytes);
 
 enum { MEMORY_ALIGNMENT = 64 }; /* every allocation is rounded up to this many bytes */
 int64_t memory_aligned(int64_t bytes);
@@ -60,12 +64,13 @@ struct memory_layout {
         int64_t slot;    /* one slot in total */
         int64_t message; /* one input or gradient buffer (B,T,C) */
         int64_t work_c, work_4c, work_qkv, work_attention,
-                work_scalars; /* backward workspace, once a stage */
+                work_scalars; /* backward workspace, once a stage; the scalars are in host memory */
         int64_t work_block;   /* recomputed: the buffers of one block but residual2, once a stage */
-        int64_t tokens;       /* each of inputs (first stage) and targets (last): all micro-batches, int32 */
-        int64_t parameters;   /* one flat buffer of the stage's parameters, as stored */
-        int64_t master;       /* mixed: one flat buffer of them in fp32; 0 else */
-        int64_t bucket;       /* offloaded: one fp32 array of one update's parameters; 0 else */
+        int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
+                               all micro-batches, int32 */
+        int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
+        int64_t master;     /* mixed: one flat buffer of them in fp32; 0 else */
+        int64_t bucket;     /* offloaded: one fp32 array of one update's parameters; 0 else */
 };
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan);

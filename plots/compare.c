@@ -81,13 +81,13 @@ static void print_categories(const struct run *p, const struct run *m, enum memo
 
 static void print_memory(const struct run *p, const struct run *m, FILE *out)
 {
-        int64_t host_predicted = memory_total(&p->bytes, MEMORY_HOST),
-                host_measured = memory_total(&m->bytes, MEMORY_HOST);
         print_bytes(out, "peak device bytes", p->device_peak_bytes, m->device_peak_bytes);
         print_categories(p, m, MEMORY_DEVICE, out);
         print_bytes(out, "all devices", p->device_total_bytes, m->device_total_bytes);
-        if (host_predicted || host_measured)
-                print_bytes(out, "host bytes", host_predicted, host_measured);
+        if (!memory_uses_host(&p->bytes) && !memory_uses_host(&m->bytes))
+                return;
+        print_bytes(out, "host bytes", memory_total(&p->bytes, MEMORY_HOST),
+                    memory_total(&m->bytes, MEMORY_HOST));
         print_categories(p, m, MEMORY_HOST, out);
 }
 

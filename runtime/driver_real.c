@@ -22,23 +22,12 @@ static void remember(struct driver_real *d, const struct op *op)
 
 /* ---- copies ---- */
 
-static void load(struct driver_real *d)
-{
-        const struct device_ops *device = d->device->ops;
-        if (d->nn->stage.first)
-                device->copy(d->device, DEVICE_HOST_TO_DEVICE, d->nn->tokens, d->host_tokens,
-                             d->plan.load_bytes);
-        if (d->nn->stage.last)
-                device->copy(d->device, DEVICE_HOST_TO_DEVICE, d->nn->targets, d->host_targets,
-                             d->plan.load_bytes);
-}
-
 static void issue_copy(struct driver_real *d, const struct op *op)
 {
         enum device_lane lane = DEVICE_HOST_TO_DEVICE;
         switch (op->kind) {
         case OP_LOAD:
-                load(d);
+                nn_load(d->nn);
                 break;
         case OP_FETCH:
                 nn_fetch(d->nn, op->buffer, op->offset, op->count);

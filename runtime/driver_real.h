@@ -7,20 +7,19 @@
 #include "runtime/nn/nn.h"
 #include "runtime/optim/optim.h"
 
-/* Everything that an operation may need. The caller fills the first part, and keeps what it points to. */
+/* Everything that an operation may need. The caller fills the first part, keeps what it points to, and puts
+ * this replica's share of the batch into nn->host_tokens and host_targets. */
 struct driver_real {
         struct device *device;
         struct net *net;
         struct nn_stage *nn;
         const struct optim *optim;
         struct plan plan;
-        const int32_t *host_tokens,
-                *host_targets; /* of this replica's share of the batch: (micro_batches, B, T) */
-        double mean;           /* 1 / tokens of the whole batch: gradients of the mean loss, */
-        double loss_scale;     /* times this: the dynamic scale in mixed precision, 1 else */
-        int64_t step;          /* from 0 */
-        double epoch;          /* seconds; now() counts from here (the same moment on every rank) */
-        bool inject_overflow;  /* mixed: a gradient of this rank becomes infinite before they are checked */
+        double mean;          /* 1 / tokens of the whole batch: gradients of the mean loss, */
+        double loss_scale;    /* times this: the dynamic scale in mixed precision, 1 else */
+        int64_t step;         /* from 0 */
+        double epoch;         /* seconds; now() counts from here (the same moment on every rank) */
+        bool inject_overflow; /* mixed: a gradient of this rank becomes infinite before they are checked */
 
         bool overflow;  /* of the last batch: it was skipped on every rank */
         struct op *ops; /* in flight, by serial: also the token of its event or request */

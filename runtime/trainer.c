@@ -7,14 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This replica's sequences of a batch, from the training or the validation part. */
+/* This replica's sequences of a batch, from the training or the validation part: what its stage needs of
+ * them. */
 static void draw(struct trainer *t, int64_t step, bool validation)
 {
         const struct options *o = &t->settings->plan;
+        int32_t *inputs = t->nn->host_tokens, *targets = t->nn->host_targets;
         for (int64_t i = 0; i < t->share; i++)
                 data_sequence(&t->data, t->settings->seed, step, o->batch_size,
                               plan_replica(&t->plan, t->net->rank) * t->share + i, o->seq_len, validation,
-                              t->inputs + i * o->seq_len, t->targets + i * o->seq_len);
+                              inputs ? inputs + i * o->seq_len : NULL,
+                              targets ? targets + i * o->seq_len : NULL);
 }
 
 static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_only,
@@ -27,8 +30,6 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .nn = t->nn,
                 .optim = &t->optim,
                 .plan = options_plan(o, forward_only),
-                .host_tokens = t->inputs,
-                .host_targets = t->targets,
                 .mean = 1.0 / ((double)o->batch_size * o->seq_len),
                 .loss_scale = 1,
         };
@@ -42,19 +43,14 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
         return 0;
 }
 
-static int open_buffers(struct trainer *t, struct rv_error_info *err)
+static int open_records(struct trainer *t, struct rv_error_info *err)
 {
-        const struct options *o = &t->settings->plan;
-        t->share = o->batch_size / o->dp;
-        size_t tokens = (size_t)(t->share * o->seq_len);
-        t->inputs = malloc(tokens * sizeof *t->inputs);
-        t->targets = malloc(tokens * sizeof *t->targets);
-        t->times = calloc((size_t)t->settings->optim.steps + 1, sizeof *t->times);
-        t->skipped = calloc((size_t)t->settings->optim.steps + 1, sizeof *t->skipped);
-        if (!t->inputs || !t->targets || !t->times || !t->skipped)
-                return rv_fail(err, RV_ESYSTEM, "no host memory for a batch of %lld sequences",
-                               (long long)o->batch_size);
-        return 0;
+        const int64_t steps = t->settings->optim.steps;
+        t->times = calloc((size_t)steps + 1, sizeof *t->times);
+        t->skipped = calloc((size_t)steps + 1, sizeof *t->skipped);
+        return t->times && t->skipped ? 0
+                                      : rv_fail(err, RV_ESYSTEM, "no host memory for the times of %lld steps",
+                                                (long long)steps);
 }
 
 /* What the ledger counts beside activations and messages is there from the beginning. */
@@ -73,6 +69,7 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         const struct options *o = &settings->plan;
         *t = (struct trainer){
                 .settings = settings, .net = net, .plan = options_plan(o, false), .optim = settings->optim};
+        t->share = o->batch_size / o->dp;
         loss_scaler_init(&t->scaler);
         trace_init(&t->trace);
         struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&t->plan, t->net->rank));
@@ -89,7 +86,7 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;
-        rc = open_buffers(t, err);
+        rc = open_records(t, err);
         if (rc)
                 return rc;
         nn_initialize(t->nn, settings->seed);
@@ -146,8 +143,6 @@ void trainer_close(struct trainer *t)
                 t->device->ops->close(t->device);
         data_free(&t->data);
         trace_free(&t->trace);
-        free(t->inputs);
-        free(t->targets);
         free(t->times);
         free(t->skipped);
 }

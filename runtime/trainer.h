@@ -42,8 +42,7 @@ struct trainer {
         struct loss_scaler scaler; /* mixed precision; the same on every rank */
         struct ledger ledger;
         struct trace trace;
-        int32_t *inputs, *targets; /* this replica's share of a batch, on the host */
-        int64_t share;             /* its sequences */
+        int64_t share;             /* sequences of a batch that this replica works on */
         struct batch_times *times; /* [steps] */
         bool *skipped;             /* [steps]: for an overflow; the same on every rank */
 };

@@ -250,7 +250,9 @@ void data_sequence(const struct data *data, uint64_t seed, int64_t step, int64_t
         uint64_t draw = data_splitmix64(seed * 0x9E3779B97F4A7C15u + (uint64_t)(step * batch_size + index));
         const uint16_t *at = data->tokens + begin + (int64_t)(draw % (uint64_t)places);
         for (int t = 0; t < seq_len; t++) {
-                inputs[t] = at[t];
-                targets[t] = at[t + 1];
+                if (inputs)
+                        inputs[t] = at[t];
+                if (targets)
+                        targets[t] = at[t + 1];
         }
 }

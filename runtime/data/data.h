@@ -20,9 +20,9 @@ int data_open(struct data *, const char *path, int vocab_size, int seq_len, doub
               struct rv_error_info *err);
 void data_free(struct data *);
 
-/* Sequence `index` of step `step`: seq_len inputs and, one later, seq_len targets. Its place is
- * splitmix64(seed x 0x9E3779B97F4A7C15 + (step x batch_size + index)) mod (part's tokens - seq_len): it does
- * not depend on the layout. `validation`: from the validation part. */
+/* Sequence `index` of step `step`: seq_len inputs and, one later, seq_len targets (NULL: not wanted). Its
+ * place is splitmix64(seed x 0x9E3779B97F4A7C15 + (step x batch_size + index)) mod (part's tokens - seq_len):
+ * it does not depend on the layout. `validation`: from the validation part. */
 void data_sequence(const struct data *, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
                    int seq_len, int validation, int32_t *inputs, int32_t *targets);
 

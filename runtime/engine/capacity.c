@@ -61,8 +61,9 @@ static int64_t find_need(const struct options *o, const struct capacity *capacit
                         furthest = much;
                         *need = (struct capacity_need){stage, (enum memory_space)space, false, bytes};
                 }
+                /* The few bytes that every stage has on the host are no news beside a device's shortage. */
                 int64_t much = shared_excess(capacity, &bytes);
-                if (much > furthest) {
+                if (much > furthest && (furthest == 0 || memory_uses_host(&bytes))) {
                         furthest = much;
                         *need = (struct capacity_need){stage, MEMORY_DEVICE, true, bytes};
                 }
@@ -328,11 +329,12 @@ static void print_bytes(FILE *stream, int64_t bytes, const char *none)
         fprintf(stream, " %14s", bytes ? report_bytes(text, (double)bytes) : none);
 }
 
-/* The categories of the rank, a column a memory; the host's only if it has something there. */
+/* The categories of the rank, a column a memory; the host's only if it matters. */
 static void print_need(FILE *stream, const struct capacity *capacity, const struct capacity_need *need)
 {
         const int64_t *device = need->bytes.in[MEMORY_DEVICE], *host = need->bytes.in[MEMORY_HOST];
-        int spaces = memory_total(&need->bytes, MEMORY_HOST) > 0 ? MEMORY_SPACES : 1;
+        bool both_matter = memory_uses_host(&need->bytes) || need->shared || need->space == MEMORY_HOST;
+        int spaces = both_matter ? MEMORY_SPACES : 1;
         fprintf(stream, "  %-12s %14s%s\n", "", "device", spaces > 1 ? "           host" : "");
         for (int c = 0; c < MEMORY_CATEGORIES; c++) {
                 if (!device[c] && !host[c])
@@ -368,7 +370,7 @@ static void print_change(FILE *stream, int width, const char *flags, const struc
         else
                 fprintf(stream, " %+8.1f %%", 100 * (seconds / than - 1));
         print_bytes(stream, memory_total(bytes, MEMORY_DEVICE), "-");
-        print_bytes(stream, memory_total(bytes, MEMORY_HOST), "-");
+        print_bytes(stream, memory_uses_host(bytes) ? memory_total(bytes, MEMORY_HOST) : 0, "-");
         fprintf(stream, "\n");
 }
 

@@ -70,7 +70,8 @@ struct figures {
         double tokens_per_second, flops_per_gpu_per_second, percent_of_peak, training_days;
         int largest; /* the rank with the most bytes */
         int64_t device_peak_bytes, device_total_bytes, live_peak_bytes;
-        int64_t host_bytes, host_total_bytes; /* offloaded: by the largest rank, and by all */
+        int64_t host_bytes, host_total_bytes; /* that devices copy from and to: the largest rank's, and all */
+        bool uses_host;                       /* worth a part of the table */
 };
 
 static void weigh_ranks(const struct report *r, struct figures *f)
@@ -80,6 +81,7 @@ static void weigh_ranks(const struct report *r, struct figures *f)
                 int64_t sum = memory_total(&r->rank_bytes[rank], MEMORY_DEVICE);
                 f->device_total_bytes += sum;
                 f->host_total_bytes += memory_total(&r->rank_bytes[rank], MEMORY_HOST);
+                f->uses_host |= memory_uses_host(&r->rank_bytes[rank]);
                 if (sum > f->device_peak_bytes) {
                         f->device_peak_bytes = sum;
                         f->largest = rank;
@@ -257,8 +259,8 @@ static void print_memory(const struct report *r, const struct figures *f, FILE *
                         report_bytes(b, (double)f->device_total_bytes));
         fprintf(out, "\n");
         print_categories(r->rank_bytes[f->largest].in[MEMORY_DEVICE], out);
-        if (f->host_total_bytes > 0) {
-                fprintf(out, "  offloaded to host   %14s", report_bytes(a, (double)f->host_bytes));
+        if (f->uses_host) {
+                fprintf(out, "  host buffers        %14s", report_bytes(a, (double)f->host_bytes));
                 if (r->ranks > 1)
                         fprintf(out, "   rank %d; %s in all", f->largest,
                                 report_bytes(b, (double)f->host_total_bytes));

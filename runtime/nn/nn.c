@@ -107,13 +107,17 @@ static bool allocate_buffers(struct nn_stage *nn)
         nn->work_4c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_4c, &ok);
         nn->work_qkv = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_qkv, &ok);
         nn->work_attention = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_attention, &ok);
-        nn->scalars = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_scalars, &ok);
+        nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
         if (l->work_block)
                 nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
-        if (nn->stage.first)
+        if (nn->stage.first) {
                 nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
-        if (nn->stage.last)
+                nn->host_tokens = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);
+        }
+        if (nn->stage.last) {
                 nn->targets = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
+                nn->host_targets = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);
+        }
         return ok;
 }
 

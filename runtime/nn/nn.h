@@ -26,8 +26,10 @@ struct nn_stage {
         void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
         void **inputs;              /* [plan.input_buffers] (B,T,C) */
         void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
-        int32_t *tokens, *targets;  /* device copies for the whole batch: (micro_batches, B, T) */
-        double *scalars;            /* device-visible: enum nn_scalar */
+        /* Of the whole batch, (micro_batches, B, T): inputs on the first stage, targets on the last, else
+         * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
+        int32_t *tokens, *targets, *host_tokens, *host_targets;
+        double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
         void *work_c, *work_4c, *work_qkv, *work_attention, *work_block;
 };
 
@@ -52,6 +54,9 @@ void nn_close(struct nn_stage *); /* frees the host side; device memory goes wit
 
 /* Element `offset` of a flat buffer of tensors. */
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
+
+/* Enqueues the copy of the batch's tokens and targets, on the lane from host to device. */
+void nn_load(struct nn_stage *);
 
 /* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [offset, offset + count)
  * into buckets[buffer], and their way back. */

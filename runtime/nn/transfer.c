@@ -1,5 +1,5 @@
-/* What moves between a stage's device and host memory: parameters, the offloaded part of the optimizer's
- * state, offloaded activations. */
+/* What moves between a stage's device and host memory: tokens, parameters, the offloaded part of the
+ * optimizer's state, offloaded activations. */
 #include "models/half.h"
 #include "runtime/nn/nn.h"
 
@@ -30,6 +30,14 @@ static void to_device(const struct nn_stage *nn, void *to, const void *from, int
 static void to_host(const struct nn_stage *nn, void *to, const void *from, int64_t bytes)
 {
         nn->device->ops->copy(nn->device, DEVICE_DEVICE_TO_HOST, to, from, bytes);
+}
+
+void nn_load(struct nn_stage *nn)
+{
+        if (nn->stage.first)
+                to_device(nn, nn->tokens, nn->host_tokens, nn->layout.tokens);
+        if (nn->stage.last)
+                to_device(nn, nn->targets, nn->host_targets, nn->layout.tokens);
 }
 
 void nn_fetch(struct nn_stage *nn, int buffer, int64_t offset, int64_t count)

@@ -142,7 +142,7 @@ CASES = [
     train("a model of absurd size", "", model="model_absurd.json"),
     too_large(train("a model far larger than the memory", "", model="model_large.json")),
     train("a model whose bytes pass 64 bits", "--batch-size 2097152 --micro-batch-size 1048576", model="model_limits.json"),
-    too_large(train("a micro-batch far larger than the memory", "--batch-size 2097152 --micro-batch-size 1048576",
+    too_large(train("a micro-batch far larger than the memory", "--batch-size 1048576 --micro-batch-size 524288",
                     model="gpt2-124m")),
     train("more optimizer updates than can be scheduled", "--bucket-params 1", model="model_large.json"),
     train("a message beyond what MPI counts", "--pp 2 --batch-size 262144 --micro-batch-size 262144", ranks=(2,)),

@@ -673,8 +673,9 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
-        device[MEMORY_WORKSPACE] = 8 * row + attention + 64 + (plan->work.recompute ? block - row : 0);
-        device[MEMORY_TOKENS] = (stage->first + stage->last) * 5 * N * 4;
+        device[MEMORY_WORKSPACE] = 8 * row + attention + (plan->work.recompute ? block - row : 0);
+        host[MEMORY_WORKSPACE] = 64;
+        device[MEMORY_TOKENS] = host[MEMORY_TOKENS] = (stage->first + stage->last) * 5 * N * 4;
         return bytes;
 }
 

@@ -150,7 +150,8 @@ static struct solution fit_terms(const struct problem *p)
         return solution;
 }
 
-struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind, bool half)
+struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
+                              enum half half)
 {
         struct kernel_fit fit = {0};
         double *cost = malloc((size_t)(count + 1) * MOST_TERMS * sizeof *cost);

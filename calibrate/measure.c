@@ -262,7 +262,7 @@ static void print_kernels(const struct profile_load *load)
         printf("\n%d rank%s at work: %.1f Gflop/s each in sgemm %d\n", load->ranks,
                load->ranks == 1 ? "" : "s", peak_of(load) / 1e9, BENCH_PEAK_SIZE);
         printf("  %-23s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
-        for (int half = 0; half < 2; half++) {
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
                         const struct kernel_fit *fit = &load->fits[half][kind];
                         char name[PROFILE_NAME];

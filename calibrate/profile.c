@@ -10,7 +10,9 @@
 #include <string.h>
 
 static const char PRESETS[] = "calibrate/profiles";
-static const char HALF[] = "_half"; /* ends the name of a kernel whose tensors are fp16 */
+/* What ends a kernel's name, by what its tensors are stored as. */
+static const char *const suffixes[HALF_FORMATS] = {
+        [HALF_NONE] = "", [HALF_FP16] = "_half", [HALF_BF16] = "_bf16"};
 
 static const char *const line_names[PROFILE_LINES] = {
         [LINE_COPY] = "copy",
@@ -20,6 +22,7 @@ static const char *const line_names[PROFILE_LINES] = {
         [LINE_MESSAGE] = "message",
         [LINE_ALLREDUCE] = "allreduce",
         [LINE_ALLREDUCE_HALF] = "allreduce_half",
+        [LINE_ALLREDUCE_BF16] = "allreduce_bf16",
         [LINE_FETCH] = "fetch",
         [LINE_OFFLOADED_UPDATE] = "offloaded_update",
         [LINE_WRITE_BACK] = "write_back",
@@ -30,6 +33,14 @@ const char *profile_line_name(enum profile_line line)
         return line_names[line];
 }
 
+enum profile_line profile_allreduce_line(enum half half)
+{
+        static const enum profile_line lines[HALF_FORMATS] = {[HALF_NONE] = LINE_ALLREDUCE,
+                                                              [HALF_FP16] = LINE_ALLREDUCE_HALF,
+                                                              [HALF_BF16] = LINE_ALLREDUCE_BF16};
+        return lines[half];
+}
+
 /* ---- names of kernels in the file ---- */
 
 static bool only_half(enum kernel_kind kind)
@@ -37,18 +48,25 @@ static bool only_half(enum kernel_kind kind)
         return kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR;
 }
 
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, bool half)
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half)
 {
-        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), half ? HALF : "");
+        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[half]);
 }
 
 /* The kernel of that name, or -1. */
-static int kernel_of_name(const char *name, bool *half)
+static int kernel_of_name(const char *name, enum half *half)
 {
         char kind[PROFILE_NAME];
-        size_t length = strlen(name), suffix = strlen(HALF);
-        *half = length > suffix && strcmp(name + length - suffix, HALF) == 0;
-        snprintf(kind, sizeof kind, "%.*s", (int)(*half ? length - suffix : length), name);
+        size_t length = strlen(name), suffix = 0;
+        *half = HALF_NONE;
+        for (enum half format = HALF_FP16; format < HALF_FORMATS; format++) {
+                size_t end = strlen(suffixes[format]);
+                if (length > end && strcmp(name + length - end, suffixes[format]) == 0) {
+                        *half = format;
+                        suffix = end;
+                }
+        }
+        snprintf(kind, sizeof kind, "%.*s", (int)(length - suffix), name);
         return kernel_kind_of(kind);
 }
 
@@ -208,7 +226,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
 static int read_kernel(struct reader *r, struct place where, const char *name, const json_t *entry,
                        struct profile_load *load)
 {
-        bool half;
+        enum half half;
         json_t *array, *item;
         size_t i;
         int kind = kernel_of_name(name, &half), rc;
@@ -217,8 +235,9 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
                                where.text);
         if (!half && only_half((enum kernel_kind)kind))
                 return rv_fail(r->err, RV_EINPUT,
-                               "%s: %s: this kernel works on half precision only, its name is \"%s%s\"",
-                               r->path, where.text, name, HALF);
+                               "%s: %s: this kernel works on half precision only, its name is \"%s%s\" or "
+                               "\"%s%s\"",
+                               r->path, where.text, name, suffixes[HALF_FP16], name, suffixes[HALF_BF16]);
         if (!json_is_object(entry))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
                                r->path, where.text);
@@ -228,7 +247,7 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
         json_array_foreach(array, i, item)
         {
                 struct kernel_point *point = &load->points[load->point_count++];
-                point->kernel = (struct kernel){.kind = (enum kernel_kind)kind, .half = half};
+                point->kernel = (struct kernel){.kind = (enum kernel_kind)kind, .half = (unsigned char)half};
                 rc = read_kernel_point(r, place("%.120s.points[%zu]", where.text, i), item, point);
                 if (rc != RV_OK)
                         return rc;
@@ -541,7 +560,7 @@ static json_t *kernel_point_json(const struct kernel_point *point)
 }
 
 /* A kernel's fit and points; NULL if it has neither. */
-static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, bool half)
+static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, enum half half)
 {
         const struct kernel_fit *fit = &load->fits[half][kind];
         json_t *points = json_array(), *entry = NULL;
@@ -561,7 +580,7 @@ static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kin
 static json_t *kernels_json(const struct profile_load *load)
 {
         json_t *kernels = json_object();
-        for (int half = 0; half < 2; half++) {
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
                         json_t *entry = kernel_json(load, (enum kernel_kind)kind, half);
                         char name[PROFILE_NAME];
@@ -693,6 +712,7 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 [LINE_MESSAGE] = " --ranks 2 (or more)",
                 [LINE_ALLREDUCE] = " --ranks 2 (or more)",
                 [LINE_ALLREDUCE_HALF] = " --ranks 2 (or more) --precision fp32,mixed",
+                [LINE_ALLREDUCE_BF16] = " --ranks 2 (or more) --precision fp32,bf16",
                 [LINE_FETCH] = " --precision fp32,mixed --offload",
                 [LINE_OFFLOADED_UPDATE] = " --precision fp32,mixed --offload",
                 [LINE_WRITE_BACK] = " --precision fp32,mixed --offload",
@@ -709,8 +729,16 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 profile->path, line_names[line], load->ranks, load->ranks == 1 ? "" : "s", cure);
 }
 
+bool profile_has_fused(const struct profile_load *load, enum half half)
+{
+        for (int i = 0; i < load->point_count; i++)
+                if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.half == half)
+                        return true;
+        return load->fits[half][KERNEL_ATTENTION].present;
+}
+
 /* Whether the load has kernels in a precision, beside the products that are measured in any. */
-static bool has_precision(const struct profile_load *load, bool half)
+static bool has_precision(const struct profile_load *load, enum half half)
 {
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
                 if (kind != KERNEL_MATMUL && load->fits[half][kind].present)
@@ -721,13 +749,46 @@ static bool has_precision(const struct profile_load *load, bool half)
         return false;
 }
 
-static int no_such_precision(const struct profile *profile, bool half, struct rv_error_info *err)
+static bool has_any_precision(const struct profile_load *load)
 {
-        const char *missing = half ? "mixed" : "fp32", *there = half ? "fp32" : "mixed";
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
+                if (has_precision(load, half))
+                        return true;
+        return false;
+}
+
+/* Names the precisions that the load has, and `too`, with `between` them; returns how many. */
+static int write_precisions(const struct profile_load *load, int too, const char *between, char *text,
+                            size_t size)
+{
+        int count = 0;
+        text[0] = 0;
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
+                if (has_precision(load, half) || (int)half == too)
+                        snprintf(text + strlen(text), size - strlen(text), "%s%s", count++ ? between : "",
+                                 half_precision(half));
+        return count;
+}
+
+static int no_such_precision(const struct profile *profile, const struct profile_load *load, enum half half,
+                             struct rv_error_info *err)
+{
+        char there[64], all[64];
+        write_precisions(load, -1, " and ", there, sizeof there);
+        int count = write_precisions(load, (int)half, ",", all, sizeof all);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has kernels of --precision %s only, this plan is of --precision %s: "
-                       "change that, or measure both with ranvier calibrate --precision fp32,mixed",
-                       profile->path, there, missing);
+                       "change that, or measure %s with ranvier calibrate --precision %s",
+                       profile->path, there, half_precision(half), count == 2 ? "both" : "all", all);
+}
+
+static int no_fused_kernels(const struct profile *profile, enum half half, struct rv_error_info *err)
+{
+        return rv_fail(
+                err, RV_EINPUT,
+                "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
+                "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion on",
+                profile->path, half_precision(half));
 }
 
 /* A measured kind may lack its fit (one shape tells nothing of others), a written one has nothing but fits.
@@ -736,9 +797,12 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
         char name[PROFILE_NAME], cure[192];
-        if (!has_precision(load, kernel->half) && has_precision(load, !kernel->half))
-                return no_such_precision(profile, kernel->half, err);
-        profile_kernel_name(name, kernel->kind, kernel->half);
+        const enum half half = (enum half)kernel->half;
+        if (!has_precision(load, half) && has_any_precision(load))
+                return no_such_precision(profile, load, half, err);
+        if (kernel_fused(kernel->kind) && !profile_has_fused(load, half))
+                return no_fused_kernels(profile, half, err);
+        profile_kernel_name(name, kernel->kind, half);
         if (!profile->measured)
                 snprintf(cure, sizeof cure, "add a \"fit\" of \"%s\" to the \"kernels\" of its loads", name);
         else if (fits_only)

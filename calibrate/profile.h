@@ -43,6 +43,7 @@ enum profile_line {
         LINE_MESSAGE,        /* between two ranks */
         LINE_ALLREDUCE,      /* between `ranks` ranks, of fp32; bytes are the buffer's */
         LINE_ALLREDUCE_HALF, /* the same of fp16 */
+        LINE_ALLREDUCE_BF16,
         /* Operations of an offloaded optimizer phase, measured while all three run at once, as they do; bytes
          * are 12 a parameter (plan_offloaded_bytes). */
         LINE_FETCH,
@@ -51,10 +52,12 @@ enum profile_line {
         PROFILE_LINES
 };
 const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */
+enum profile_line profile_allreduce_line(enum half half);
 
-/* A kernel's name in a profile: "matmul", or "matmul_half" where its tensors are fp16. */
+/* A kernel's name in a profile: "matmul"; "matmul_half" where its tensors are fp16, "matmul_bf16" where they
+ * are that. */
 enum { PROFILE_NAME = 48 };
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, bool half);
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half);
 
 struct profile_curve {
         struct line_fit fit;
@@ -73,7 +76,7 @@ struct profile_load {
         int ranks;
         struct kernel_point *points;
         int point_count;
-        struct kernel_fit fits[2][KERNEL_KINDS]; /* [half][kind] */
+        struct kernel_fit fits[HALF_FORMATS][KERNEL_KINDS];
         struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
@@ -127,6 +130,10 @@ double profile_line_seconds(const struct profile_load *, enum profile_line line,
  * cure. Returns RV_EINPUT. */
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
                     struct rv_error_info *err);
+
+/* Whether the load has fused attention in that format, in points or a fit: then calibrate measured the fused
+ * kernels. */
+bool profile_has_fused(const struct profile_load *, enum half half);
 
 enum profile_source { PROFILE_POINT, PROFILE_FIT };
 

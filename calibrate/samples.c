@@ -171,7 +171,7 @@ struct profile_load samples_load(struct samples *samples)
         load.points = resized(NULL, (size_t)samples->kernel_count + 1, sizeof *load.points);
         for (int i = 0; i < samples->kernel_count; i++)
                 load.points[i] = kernel_point(&samples->kernels[i]);
-        for (int half = 0; half < 2; half++)
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++)
                         load.fits[half][kind] =
                                 fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, half);

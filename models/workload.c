@@ -30,6 +30,27 @@ static const char *const names[KERNEL_KINDS] = {
         [KERNEL_ATTENTION_BACKWARD] = "attention_backward",
 };
 
+static const char *const precisions[HALF_FORMATS] = {
+        [HALF_NONE] = "fp32", [HALF_FP16] = "mixed", [HALF_BF16] = "bf16"};
+
+const char *half_precision(enum half half)
+{
+        return precisions[half];
+}
+
+int half_of_precision(const char *name)
+{
+        for (int half = 0; half < HALF_FORMATS; half++)
+                if (strcmp(precisions[half], name) == 0)
+                        return half;
+        return -1;
+}
+
+bool kernel_fused(enum kernel_kind kind)
+{
+        return kind >= KERNEL_MATMUL_BIAS && kind < KERNEL_KINDS;
+}
+
 const char *kernel_name(enum kernel_kind kind)
 {
         return names[kind];

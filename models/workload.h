@@ -7,7 +7,11 @@
 
 /* What tensors are stored as: fp32 (or the double build's double), or one of two 16-bit formats, computed
  * with in fp32. */
-enum half { HALF_NONE, HALF_FP16, HALF_BF16 };
+enum half { HALF_NONE, HALF_FP16, HALF_BF16, HALF_FORMATS };
+
+/* What --precision calls it: "fp32", "mixed" (fp16), "bf16"; and back, -1 if there is none of that name. */
+const char *half_precision(enum half half);
+int half_of_precision(const char *name);
 
 /* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
 enum kernel_kind {
@@ -52,6 +56,9 @@ struct kernel {
         unsigned char half;                     /* enum half: what tensors are stored as */
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
+
+/* One of the fused vocabulary: what a plan has where work.fused, and no other plan. */
+bool kernel_fused(enum kernel_kind kind);
 
 const char *kernel_name(enum kernel_kind kind);                   /* "matmul", "layernorm_backward", ... */
 int kernel_kind_of(const char *name);                             /* -1 if there is none */

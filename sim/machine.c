@@ -94,10 +94,10 @@ static double allreduce_seconds(void *context, int64_t bytes, int ranks)
 {
         const struct estimate_context *c = context;
         const struct platform *p = &c->machine->platform;
-        bool half = c->options->mixed;
+        const enum half half = options_format(c->options);
         if (p->allreduces[half])
-                return profile_line_seconds(p->allreduces[half], half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE,
-                                            bytes, c->machine->fits_only);
+                return profile_line_seconds(p->allreduces[half], profile_allreduce_line(half), bytes,
+                                            c->machine->fits_only);
         if (p->gpu_link_bytes_per_second == 0)
                 return 0;
         double block = (double)bytes / ranks;

@@ -284,11 +284,14 @@ void platform_meet_messages(struct platform *p, int64_t bytes)
 
 /* With p ranks measured, ring(n) = 2 (p - 1) message(n / p) + (p - 1) reduce n / p, and recursive doubling
  * takes log2(p) steps of (step + message(n)): both are solved for what the measured time leaves. */
-struct platform_collective platform_collective(const struct platform *p, int ranks, int64_t bytes, bool half)
+struct platform_collective platform_collective(const struct platform *p, int ranks, int64_t bytes,
+                                               enum half half)
 {
-        bool measured = p->allreduces[half]; /* else the other sort, which suits a few scalars as well */
-        const struct profile_load *load = p->allreduces[measured ? half : !half];
-        enum profile_line line = half == measured ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE;
+        enum half measured = half; /* else another sort, which suits a few scalars as well */
+        for (enum half other = HALF_NONE; !p->allreduces[measured] && other < HALF_FORMATS; other++)
+                measured = p->allreduces[other] ? other : measured;
+        const struct profile_load *load = p->allreduces[measured];
+        enum profile_line line = profile_allreduce_line(measured);
         if (!load)
                 return (struct platform_collective){p->collective_latency_seconds,
                                                     p->reduce_seconds_per_byte};
@@ -337,14 +340,17 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         if (ranks == 1)
                 return 0;
         p->messages = fitted_load(profile, ranks, LINE_MESSAGE);
-        p->allreduces[0] = fitted_load(profile, ranks, LINE_ALLREDUCE);
-        p->allreduces[1] = fitted_load(profile, ranks, LINE_ALLREDUCE_HALF);
+        bool reduces = false;
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
+                p->allreduces[half] = fitted_load(profile, ranks, profile_allreduce_line(half));
+                reduces |= p->allreduces[half] != NULL;
+        }
         if (!p->messages)
                 return profile_no_line(profile, load, LINE_MESSAGE, err);
         const struct line_fit *message = &p->messages->lines[LINE_MESSAGE].fit;
         p->gpu_link_seconds = message->latency_seconds / 2; /* a message crosses two links */
         p->gpu_link_bytes_per_second = 1 / fmax(message->seconds_per_byte, 1e-15);
-        if (!p->allreduces[0] && !p->allreduces[1])
+        if (!reduces)
                 snprintf(p->note, sizeof p->note,
                          "the profile has no fit of all-reduces: they are predicted from its messages alone, "
                          "without arithmetic");

@@ -30,9 +30,9 @@ struct platform {
         double reduce_seconds_per_byte;    /* arithmetic of an all-reduce on the device */
         double collective_latency_seconds; /* software cost of starting one step of a collective */
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
-        /* Local: the profile's loads whose messages and all-reduces ([1]: of fp16) these links are, and whose
+        /* Local: the profile's loads whose messages and all-reduces (by enum half) these links are, and whose
          * copies are taken as measured; NULL: none. */
-        const struct profile_load *messages, *allreduces[2], *copies;
+        const struct profile_load *messages, *allreduces[HALF_FORMATS], *copies;
         char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 
@@ -50,7 +50,7 @@ struct platform_collective {
         double step_seconds, reduce_seconds_per_byte;
 };
 struct platform_collective platform_collective(const struct platform *platform, int ranks, int64_t bytes,
-                                               bool half);
+                                               enum half half);
 
 /* Bytes of host memory that each of `ranks` ranks can have for itself: its node's, in equal shares. 0: not
  * known. */

@@ -89,7 +89,8 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
 {
         const struct options *o = p->options;
         int ranks = o->pp * o->dp;
-        struct priced priced = {&p->prices, &p->platform, p->machine && p->machine->fits_only, o->mixed};
+        struct priced priced = {&p->prices, &p->platform, p->machine && p->machine->fits_only,
+                                options_format(o)};
         struct sim_physics own = priced_physics(&priced);
         p->places = calloc((size_t)ranks, sizeof *p->places);
         if (!p->places)

@@ -70,7 +70,7 @@ static int price_update(const struct pricing *pricing, int64_t parameters, doubl
                                        : 0;
         }
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        int count = workload_update(parameters, pricing->options->mixed, kernels);
+        int count = workload_update(parameters, options_format(pricing->options), kernels);
         return price_kernels(pricing, kernels, count, &basis->load->launch, seconds);
 }
 
@@ -82,8 +82,8 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
         int64_t update = core_update_parameters(&plan, parameters);
-        struct kernel norm = workload_norm(&o->gpt, stage, o->mixed),
-                      check = workload_overflow(parameters, HALF_FP16);
+        const enum half half = options_format(o);
+        struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
         price->last_update_count = (parameters - 1) % update + 1;
         int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, launch, &price->norm) : 0;
         if (rc == 0 && o->mixed)

@@ -35,7 +35,7 @@ static void allreduce(const struct priced *priced, const struct sim_rank *rank, 
 {
         const struct platform *platform = priced->platform;
         struct sim_group group = sim_group_of(rank, op->group);
-        bool half = priced->half && op->kind == OP_ALLREDUCE; /* scalars are not */
+        const enum half half = op->kind == OP_ALLREDUCE ? priced->half : HALF_NONE; /* scalars are double */
         struct platform_collective beside = platform_collective(platform, group.size, op->bytes, half);
         struct collective_costs costs = {beside.step_seconds, beside.reduce_seconds_per_byte,
                                          platform->collective_segments};
@@ -142,8 +142,9 @@ int priced_check_lines(const struct platform *platform, const struct options *op
                         return profile_no_line(profile, load, needs[i].line, err);
         struct plan plan = options_plan(options, false);
         bool sums = plan.dp > 1 || plan.tied;
-        if (load && options->mixed && sums && !platform->allreduces[1])
-                return profile_no_line(profile, load, LINE_ALLREDUCE_HALF, err);
+        const enum half half = options_format(options);
+        if (load && half && sums && !platform->allreduces[half])
+                return profile_no_line(profile, load, profile_allreduce_line(half), err);
         return 0;
 }
 

@@ -11,7 +11,7 @@ struct priced {
         const struct price_list *prices;
         const struct platform *platform;
         bool fits_only; /* copies by their line even where they were measured */
-        bool half;      /* gradients are fp16 */
+        enum half half; /* what gradients are stored as */
 };
 
 /* Whether the profile has what the copies of a plan with these options take, where they are taken as

@@ -322,7 +322,7 @@ static void print_kernels(const struct simulation *s)
 /* The all-reduces of gradients that were measured; NULL: none. */
 static const struct profile_load *measured_allreduces(const struct simulation *s)
 {
-        return s->machine.platform.allreduces[s->settings->plan.mixed];
+        return s->machine.platform.allreduces[options_format(&s->settings->plan)];
 }
 
 static void print_messages(const struct simulation *s)
@@ -336,10 +336,11 @@ static void print_messages(const struct simulation *s)
                 printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
                        line->points, 100 * line->median_error);
         if (allreduces) {
-                bool half = s->settings->plan.mixed;
-                line = &allreduces->lines[half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE].fit;
-                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", half ? " of fp16" : "",
-                       line->points, allreduces->ranks, 100 * line->median_error);
+                static const char *const formats[HALF_FORMATS] = {"", " of fp16", " of bf16"};
+                const enum half half = options_format(&s->settings->plan);
+                line = &allreduces->lines[profile_allreduce_line(half)].fit;
+                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[half], line->points,
+                       allreduces->ranks, 100 * line->median_error);
         }
         printf("\n");
 }

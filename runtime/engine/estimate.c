@@ -185,7 +185,7 @@ static void add_allreduces(struct estimation *e)
         int64_t size = plan->bucket_parameters * plan->allreduce_buckets;
         for (int i = 0; i < plan->pp; i++) {
                 struct stage_estimate *s = &e->stages[i];
-                struct kernel check = workload_overflow(s->parameters, HALF_FP16);
+                struct kernel check = workload_overflow(s->parameters, options_format(e->options));
                 s->chunks_begin = s->pipeline_end + (plan->mixed ? price_kernels(e, &check, 1) : 0);
                 s->chunks_end = s->gradients_end = s->chunks_begin;
                 if (plan->dp == 1)
@@ -223,7 +223,7 @@ static double scalars_known(struct estimation *e, double no_overflow)
         for (int i = 0; i < e->plan.pp; i++) {
                 struct stage_estimate *s = &e->stages[i];
                 struct stage part = partition_stage(&e->options->gpt, e->plan.pp, i);
-                struct kernel norm = workload_norm(&e->options->gpt, &part, e->plan.mixed);
+                struct kernel norm = workload_norm(&e->options->gpt, &part, options_format(e->options));
                 s->norm_end = e->plan.clip ? later(s->gradients_end, no_overflow) + price_kernels(e, &norm, 1)
                                            : s->chunks_begin;
                 known = later(known, s->norm_end);
@@ -251,7 +251,7 @@ static struct update_prices price_update(const struct estimation *e, int64_t cou
 {
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
         return (struct update_prices){
-                price_kernels(e, kernels, workload_update(count, e->plan.mixed, kernels)),
+                price_kernels(e, kernels, workload_update(count, options_format(e->options), kernels)),
                 e->plan.offload ? price_copy(e, plan_offloaded_bytes(count)) : 0};
 }
 

@@ -508,7 +508,14 @@ struct work options_work(const struct options *o)
                 .seq_len = o->seq_len,
                 .element_bytes = o->mixed ? 2 : (int)sizeof(float),
                 .recompute = o->recompute,
+                .bf16 = o->bf16,
         };
+}
+
+enum half options_format(const struct options *o)
+{
+        const struct work work = options_work(o);
+        return work_format(&work);
 }
 
 struct plan options_plan(const struct options *o, bool forward_only)

@@ -17,8 +17,9 @@ struct options {
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
         double clip;    /* global norm; 0: off */
-        bool mixed;     /* --precision mixed: fp16 stored, fp32 master parameters and moments */
-        bool offload;   /* these in host memory; needs mixed */
+        bool mixed;     /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
+        bool bf16;      /* mixed: bf16, else fp16 */
+        bool offload;   /* master parameters and moments in host memory; needs mixed */
         bool recompute; /* --recompute full */
         bool offload_activations;
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
@@ -66,6 +67,8 @@ struct memory_plan options_memory(const struct options *options, int stage);
 
 /* What the work on a micro-batch depends on. */
 struct work options_work(const struct options *options);
+/* Of it, what tensors are stored as. */
+enum half options_format(const struct options *options);
 
 /* Parses "2GiB", "500MB", "4096" into bytes; 0 or -1. */
 int options_parse_bytes(const char *text, int64_t *bytes);

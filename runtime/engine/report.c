@@ -123,7 +123,7 @@ static json_t *plan_json(const struct options *o)
                          "seq_len", o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
                          o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
                          "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
-                         o->allreduce_buckets, "precision", o->mixed ? "mixed" : "fp32", "recompute",
+                         o->allreduce_buckets, "precision", half_precision(options_format(o)), "recompute",
                          o->recompute ? "full" : "none", "offload", o->offload, "offload_activations",
                          o->offload_activations);
 }
@@ -286,8 +286,9 @@ static void print_choices(const struct report *r, FILE *out)
         const struct options *o = r->options;
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
+        static const char *const precisions[HALF_FORMATS] = {NULL, "mixed precision", "bf16 precision"};
         const char *const choices[] = {
-                o->mixed ? "mixed precision" : NULL,
+                precisions[options_format(o)],
                 o->offload ? "optimizer offloaded" : NULL,
                 o->offload_activations ? activations : NULL,
                 o->recompute ? "activations recomputed" : NULL,

@@ -87,13 +87,14 @@ static double operation_seconds(void *context, int rank, const struct op *op)
         case OP_REDUCE_OVERFLOW:
                 return o->pp * o->dp > 1 ? allreduce_price(&w->cluster, op->bytes, o->pp * o->dp) : 0;
         case OP_CHECK_OVERFLOW:
-                kernels[0] = workload_overflow(op->count, HALF_FP16);
+                kernels[0] = workload_overflow(op->count, options_format(o));
                 return sum_kernels(&w->cluster, kernels, 1);
         case OP_NORM:
-                kernels[0] = workload_norm(&o->gpt, &part, o->mixed);
+                kernels[0] = workload_norm(&o->gpt, &part, options_format(o));
                 return sum_kernels(&w->cluster, kernels, 1);
         case OP_UPDATE:
-                return sum_kernels(&w->cluster, kernels, workload_update(op->count, o->mixed, kernels));
+                return sum_kernels(&w->cluster, kernels,
+                                   workload_update(op->count, options_format(o), kernels));
         default:
                 return 0;
         }
@@ -180,6 +181,7 @@ static void random_optimizer(uint64_t *seed, struct options *o)
         o->dp = one_of(seed, 1, 3);
         o->batch_size *= o->dp;
         o->mixed = one_of(seed, 0, 2) > 0;
+        o->bf16 = o->mixed && one_of(seed, 0, 1);
         o->offload = o->mixed && one_of(seed, 0, 2) > 0;
         o->clip = one_of(seed, 0, 1);
         o->bucket_parameters = one_of(seed, 1000, (int)gpt_parameters(&o->gpt));

@@ -112,9 +112,11 @@ static void saving_and_loading_changes_nothing(void **state)
 {
         (void)state;
         struct rv_error_info err = {0};
-        enum { POINTS = 5 };
+        enum { POINTS = 6 };
         struct kernel half = product(8, 4, 2);
-        half.half = 1;
+        half.half = HALF_FP16;
+        struct kernel bf16 = half;
+        bf16.half = HALF_BF16;
         struct kernel_point points[POINTS] = {
                 {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11},
                 {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2},
@@ -124,6 +126,7 @@ static void saving_and_loading_changes_nothing(void **state)
                  2e-7,
                  3},
                 {half, 2.0 / 3, 0.2, 0.8, 12},
+                {bf16, 2.0 / 7, 0.2, 0.8, 12},
                 {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4}};
         struct line_point lines[2] = {{1024, 1e-6}, {1 << 20, 1.0 / 7}};
         struct profile_load loads[2] = {
@@ -133,6 +136,8 @@ static void saving_and_loading_changes_nothing(void **state)
                 loads[1].lines[line] = (struct profile_curve){
                         {1e-6 * (line + 1), 1e-10, 2, 0.01, 0.02, true}, lines, line == LINE_COPY ? 0 : 2};
         loads[1].fits[false][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
+        loads[1].fits[HALF_BF16][KERNEL_ATTENTION] =
+                (struct kernel_fit){0.1, 0.2, 1.0 / 9, 1, 0.4, 0.5, true};
         loads[1].fits[true][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 7, 1, 0.4, 0.5, true};
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
@@ -183,7 +188,7 @@ static void saving_and_loading_changes_nothing(void **state)
                 assert_true(found->seconds == points[j].seconds && found->p10 == points[j].p10 &&
                             found->p90 == points[j].p90 && found->samples == points[j].samples);
         }
-        for (int in_half = 0; in_half < 2; in_half++)
+        for (int in_half = 0; in_half < HALF_FORMATS; in_half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
                         const struct kernel_fit *fit = &loads[1].fits[in_half][kind],
                                                 *found = &after.loads[1].fits[in_half][kind];
@@ -382,6 +387,11 @@ static void precisions_do_not_share_points_or_fits(void **state)
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_OK);
         assert_true(fabs(seconds - 1e-9 * 2 * (8 * 2 + 2 * 4 + 8 * 4)) < 1e-20);
+        kernel.half = HALF_BF16; /* as wide, and another one */
+        assert_int_equal(
+                profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
+                RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "matmul_bf16"));
         profile_free(&profile);
 }
 
@@ -434,6 +444,7 @@ static void a_line_that_is_missing_is_an_error_with_its_name_and_cure(void **sta
                 {LINE_COPY_BACK, "\"ranvier calibrate\" measures it"},
                 {LINE_MESSAGE, "\"ranvier calibrate --ranks 2 (or more)\" measures it"},
                 {LINE_ALLREDUCE_HALF, "--precision fp32,mixed\" measures it"},
+                {LINE_ALLREDUCE_BF16, "--precision fp32,bf16\" measures it"},
                 {LINE_FETCH, "--offload\" measures it"},
                 {LINE_WRITE_BACK, "--offload\" measures it"},
         };
@@ -477,8 +488,9 @@ static void the_presets_price_every_kernel_of_their_precision(void **state)
                                                 .m = 512,
                                                 .n = 512,
                                                 .k = 512};
-                        if (!presets[i].half &&
-                            (kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR))
+                        if (kernel_fused((enum kernel_kind)kind) ||
+                            (!presets[i].half &&
+                             (kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR)))
                                 continue;
                         if (profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds,
                                                    NULL, &err) != RV_OK)
@@ -487,6 +499,45 @@ static void the_presets_price_every_kernel_of_their_precision(void **state)
                 }
                 profile_free(&profile);
         }
+}
+
+/* A load of fp32 kernels in points or fits, then of others. */
+static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
+{
+        (void)state;
+        struct rv_error_info err = {0};
+        double seconds;
+        struct profile_load load = {.ranks = 1};
+        const struct profile profile = {.path = "x.json", .measured = true, .loads = &load, .load_count = 1};
+        const struct kernel attention = {
+                KERNEL_ATTENTION, .half = HALF_BF16, .batch = 1, .m = 8, .n = 8, .k = 8};
+        load.fits[HALF_NONE][KERNEL_LAYERNORM].present = true;
+        assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
+        assert_string_equal(
+                err.sentence,
+                "profile x.json has kernels of --precision fp32 only, this plan is of --precision "
+                "bf16: change that, or measure both with ranvier calibrate --precision fp32,bf16");
+        load.fits[HALF_FP16][KERNEL_LAYERNORM].present = true;
+        assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
+        assert_string_equal(
+                err.sentence,
+                "profile x.json has kernels of --precision fp32 and mixed only, this plan is of "
+                "--precision bf16: change that, or measure all with ranvier calibrate --precision "
+                "fp32,mixed,bf16");
+        load.fits[HALF_BF16][KERNEL_LAYERNORM].present = true;
+        assert_false(profile_has_fused(&load, HALF_BF16));
+        assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
+        assert_string_equal(
+                err.sentence,
+                "profile x.json has no fused kernels (such as attention) in --precision bf16, which "
+                "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion "
+                "on");
+        struct kernel_point point = {attention, 0.25, 0.25, 0.25, 1};
+        load.points = &point;
+        load.point_count = 1;
+        assert_true(profile_has_fused(&load, HALF_BF16) && !profile_has_fused(&load, HALF_FP16));
+        assert_int_equal(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err), 0);
+        assert_true(seconds == 0.25);
 }
 
 static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure(void **state)
@@ -530,6 +581,7 @@ int main(void)
                 cmocka_unit_test(the_nearest_load_is_chosen_and_the_busier_of_two),
                 cmocka_unit_test(a_measured_shape_costs_its_point_and_others_the_fit),
                 cmocka_unit_test(precisions_do_not_share_points_or_fits),
+                cmocka_unit_test(what_a_plan_asks_for_in_vain_is_named_by_its_flags),
                 cmocka_unit_test(a_line_goes_through_its_points_and_beyond_them_as_fitted),
                 cmocka_unit_test(a_line_that_is_missing_is_an_error_with_its_name_and_cure),
                 cmocka_unit_test(the_presets_price_every_kernel_of_their_precision),

@@ -41,7 +41,7 @@ lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
 BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)
 
-all: $(BINARIES)
+all: $(BINARIES) $(PLUGINS)
 
 define room
 $(BUILD)/lib$(1).a: $(call obj,$($(1)))
@@ -54,22 +54,26 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
+# These are linked into the CUDA device too.
+$(BUILD)/obj/models/%.o: EXTRA = -fPIC
+$(BUILD)/obj/runtime/device/clock.o: EXTRA = -fPIC
 # sqrt need not set errno and comparisons need not trap (loops with them stay scalar otherwise), a x + b may be fused.
 DEVICE_CFLAGS := $(BLAS_CFLAGS) -fno-math-errno -fno-trapping-math -ffp-contract=fast
 $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
+DEVICE_LIBS = $(BLAS_LIBS) -ldl
 
 LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)
-	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
+	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
-	$(LINK) $(BLAS_LIBS) -ljansson -lm
+	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models)
 	$(LINK) -lsimgrid -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models)
-	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) $(GSL_LIBS) -ljansson -lm
+	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models)
 	$(LINK) -ljansson -lm
 
@@ -113,7 +117,7 @@ bench-half: $(BUILD)/tests/half
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
 	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
-	install $(filter-out %/ranvier,$(BINARIES)) $(DESTDIR)$(PREFIX)/libexec/ranvier
+	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
 	for folder in models/presets sim/platforms calibrate/profiles plots; do \
 		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
 		install -m 644 $$(ls $$folder/*.json $$folder/*.gp 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \

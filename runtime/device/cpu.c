@@ -133,13 +133,6 @@ static bool dequeue(struct lane *lane, struct command *command)
         return got;
 }
 
-double device_seconds(void)
-{
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void run_kernel(const struct cpu_device *cpu, const struct kernel *kernel,
                        const struct kernel_args *args)
 {

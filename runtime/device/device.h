@@ -51,6 +51,9 @@ struct device_ops {
         int (*poll)(struct device *);
         /* Blocks until every lane is empty. For outside the batch: set-up, checkpoint, tests. */
         void (*synchronize)(struct device *);
+        /* Bytes of the device's memory that are free, and all of them, as the driver counts: with what other
+         * processes and the device itself take. May be NULL. */
+        void (*memory)(struct device *, int64_t *free_bytes, int64_t *total_bytes);
         /* Frees everything. */
         void (*close)(struct device *);
 };
@@ -73,6 +76,7 @@ struct device {
         struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
         int64_t overhead_bytes;    /* of the device's memory, taken by itself (context, libraries, kernels'
                                       workspace) beside what alloc counts and limit_bytes allow */
+        int sharing;               /* ranks of this machine that share the device's memory, this one too */
         /* A device that fails later than a call could say (a kernel's bad access) ends here; NULL: the
          * sentence goes to stderr and the process ends with status 1. Does not return. */
         void (*fail)(void *context, const char *sentence);

@@ -1,0 +1,506 @@
+/* The CUDA device: three streams, events that are polled, kernels of launch.h and products of matmul.h. Only
+ * the thread that opened it calls it. */
+#include "runtime/device/cuda/cuda.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The least compute capability that kernels were built for, 10 major + minor. */
+#ifndef CUDA_LEAST_CAPABILITY
+#define CUDA_LEAST_CAPABILITY 70
+#endif
+
+enum {
+        EVENTS = 256,           /* of each pool, at first */
+        LATER_BYTES = 128 << 20 /* device memory that a rank leaves for what is loaded after the device was
+                                   opened: kernels, graphs */
+};
+
+/* Kinds that are not here are products. */
+static cuda_launch_fn *const kernels[KERNEL_KINDS] = {
+        [KERNEL_EMBEDDING] = cuda_embedding,
+        [KERNEL_EMBEDDING_BACKWARD] = cuda_embedding_backward,
+        [KERNEL_LAYERNORM] = cuda_layernorm,
+        [KERNEL_LAYERNORM_BACKWARD] = cuda_layernorm_backward,
+        [KERNEL_BIAS] = cuda_bias,
+        [KERNEL_BIAS_BACKWARD] = cuda_bias_backward,
+        [KERNEL_BIAS_GELU] = cuda_bias_gelu,
+        [KERNEL_GELU_BACKWARD] = cuda_gelu_backward,
+        [KERNEL_BIAS_RESIDUAL] = cuda_bias_residual,
+        [KERNEL_SOFTMAX] = cuda_softmax,
+        [KERNEL_SOFTMAX_BACKWARD] = cuda_softmax_backward,
+        [KERNEL_CROSS_ENTROPY] = cuda_cross_entropy,
+        [KERNEL_CROSS_ENTROPY_LOSS] = cuda_cross_entropy,
+        [KERNEL_SQUARED_NORM] = cuda_squared_norm,
+        [KERNEL_ADAMW] = cuda_adamw,
+        [KERNEL_OVERFLOW] = cuda_overflow,
+        [KERNEL_UNSCALE] = cuda_unscale,
+        [KERNEL_CLEAR] = cuda_clear,
+        [KERNEL_ATTENTION] = cuda_attention,
+        [KERNEL_ATTENTION_BACKWARD] = cuda_attention_backward,
+};
+
+static struct cuda_device *cuda_of(struct device *device)
+{
+        return (struct cuda_device *)device; /* its first member */
+}
+
+/* ---- failures ---- */
+
+static void fail(struct cuda_device *cuda, const char *sentence)
+{
+        if (cuda->base.fail)
+                cuda->base.fail(cuda->base.fail_context, sentence);
+        fprintf(stderr, "ranvier: %s\n", sentence);
+        exit(1);
+}
+
+/* Work runs later than the call that queued it: what a call reports may have happened before. */
+static void check(struct cuda_device *cuda, cudaError_t status, const char *what)
+{
+        char sentence[512];
+        if (status == cudaSuccess)
+                return;
+        snprintf(sentence, sizeof sentence, "%s: %s failed, or work that was queued before it: %s",
+                 cuda->name, what, cudaGetErrorString(status));
+        fail(cuda, sentence);
+}
+
+static void fail_kernel(struct cuda_device *cuda, const struct kernel *kernel, const char *reason)
+{
+        static const char *const formats[] = {
+                [HALF_NONE] = "fp32", [HALF_FP16] = "fp16", [HALF_BF16] = "bf16"};
+        char sentence[512];
+        snprintf(sentence, sizeof sentence,
+                 "%s: kernel %s (m %lld, n %lld, k %lld, batch %lld, %s) failed, or work that was queued "
+                 "before it: %s",
+                 cuda->name, kernel_name(kernel->kind), (long long)kernel->m, (long long)kernel->n,
+                 (long long)kernel->k, (long long)kernel->batch, formats[kernel->half], reason);
+        fail(cuda, sentence);
+}
+
+/* ---- kernels ---- */
+
+static void run_kernel(void *context, const struct kernel *kernel, const struct kernel_args *args)
+{
+        struct cuda_device *cuda = context;
+        cudaStream_t stream = cuda->lanes[DEVICE_COMPUTE].stream;
+        cuda_launch_fn *const launch = kernels[kernel->kind];
+        const char *reason;
+        if (launch) {
+                const cudaError_t status = launch(stream, kernel, args, &cuda->work);
+                reason = status == cudaSuccess ? NULL : cudaGetErrorString(status);
+        } else {
+                reason = cuda_matmul(cuda->matmul, stream, kernel, args);
+        }
+        if (reason)
+                fail_kernel(cuda, kernel, reason);
+}
+
+/* A moment that both clocks know, close to what is timed after it: CUDA gives times as float differences,
+ * which would be coarse after minutes. The lane is idle, so that this waits for nothing. */
+static void set_reference(struct cuda_device *cuda)
+{
+        check(cuda, cudaEventRecord(cuda->reference, cuda->lanes[DEVICE_COMPUTE].stream), "an event");
+        check(cuda, cudaEventSynchronize(cuda->reference), "an event");
+        cuda->reference_seconds = device_seconds();
+}
+
+static void run_timed(struct cuda_device *cuda, const struct kernel *kernel, const struct kernel_args *args)
+{
+        cudaStream_t stream = cuda->lanes[DEVICE_COMPUTE].stream;
+        struct cuda_pending pending = {.token = -1, .kernel = *kernel};
+        if (!cuda_queue_oldest(&cuda->kernels))
+                set_reference(cuda);
+        check(cuda, cuda_events_take(&cuda->timed, &pending.start), "a new event");
+        check(cuda, cuda_events_take(&cuda->timed, &pending.event), "a new event");
+        check(cuda, cudaEventRecord(pending.start, stream), "an event");
+        run_kernel(cuda, kernel, args);
+        check(cuda, cudaEventRecord(pending.event, stream), "an event");
+        cuda_queue_push(&cuda->kernels, &pending);
+}
+
+static void cuda_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        if (device->recorder)
+                run_timed(cuda, kernel, args);
+        else if (cuda->graphs && cuda_graphs_open(cuda->graphs))
+                check(cuda, cuda_graphs_add(cuda->graphs, kernel, args), "a group of kernels");
+        else
+                run_kernel(cuda, kernel, args);
+}
+
+static void cuda_begin_group(struct device *device)
+{
+        if (cuda_of(device)->graphs && !device->recorder)
+                cuda_graphs_begin(cuda_of(device)->graphs);
+}
+
+static void cuda_end_group(struct device *device)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        if (cuda->graphs && !device->recorder)
+                check(cuda, cuda_graphs_end(cuda->graphs), "a group of kernels as a CUDA graph");
+}
+
+/* ---- copies and events ---- */
+
+static void cuda_copy(struct device *device, enum device_lane lane, void *to, const void *from, int64_t bytes)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        assert(lane == DEVICE_HOST_TO_DEVICE || lane == DEVICE_DEVICE_TO_HOST);
+        const bool up = lane == DEVICE_HOST_TO_DEVICE;
+        check(cuda,
+              cudaMemcpyAsync(to, from, (size_t)bytes, up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                              cuda->lanes[lane].stream),
+              up ? "a copy to the device" : "a copy to the host");
+}
+
+static void cuda_record(struct device *device, enum device_lane lane, int token)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        struct cuda_pending pending = {.token = token};
+        assert(token >= 0);
+        assert(!cuda->graphs || !cuda_graphs_open(cuda->graphs));
+        check(cuda, cuda_events_take(&cuda->events, &pending.event), "a new event");
+        check(cuda, cudaEventRecord(pending.event, cuda->lanes[lane].stream), "an event");
+        cuda_queue_push(&cuda->lanes[lane].tokens, &pending);
+}
+
+/* The oldest of a queue if it was reached, else NULL. */
+static const struct cuda_pending *reached(struct cuda_device *cuda, const struct cuda_queue *queue)
+{
+        const struct cuda_pending *oldest = cuda_queue_oldest(queue);
+        if (!oldest)
+                return NULL;
+        const cudaError_t status = cudaEventQuery(oldest->event);
+        if (status == cudaErrorNotReady) {
+                (void)cudaGetLastError(); /* else the next launch would be told */
+                return NULL;
+        }
+        check(cuda, status, "a kernel or a copy");
+        return oldest;
+}
+
+static float milliseconds_between(struct cuda_device *cuda, cudaEvent_t start, cudaEvent_t end)
+{
+        float milliseconds = 0;
+        check(cuda, cudaEventElapsedTime(&milliseconds, start, end), "timing a kernel");
+        return milliseconds;
+}
+
+/* Tells the recorder of the kernels that are through. */
+static void deliver(struct cuda_device *cuda)
+{
+        for (const struct cuda_pending *oldest; (oldest = reached(cuda, &cuda->kernels));) {
+                const struct cuda_pending kernel = *oldest;
+                const double seconds = 1e-3 * (double)milliseconds_between(cuda, kernel.start, kernel.event);
+                const double end = cuda->reference_seconds +
+                                   1e-3 * (double)milliseconds_between(cuda, cuda->reference, kernel.event);
+                cuda_queue_pop(&cuda->kernels);
+                cuda_events_give(&cuda->timed, kernel.start);
+                cuda_events_give(&cuda->timed, kernel.event);
+                if (cuda->base.recorder)
+                        cuda->base.recorder(cuda->base.recorder_context, &kernel.kernel, seconds, end);
+        }
+}
+
+/* Kernels that are timed come before a token that was recorded after them. */
+static int cuda_poll(struct device *device)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        for (int lane = 0; lane < DEVICE_LANES; lane++) {
+                struct cuda_queue *tokens = &cuda->lanes[lane].tokens;
+                const struct cuda_pending *oldest = reached(cuda, tokens);
+                if (lane == DEVICE_COMPUTE)
+                        deliver(cuda);
+                if (oldest) {
+                        const int token = oldest->token;
+                        cuda_events_give(&cuda->events, oldest->event);
+                        cuda_queue_pop(tokens);
+                        return token;
+                }
+        }
+        return -1;
+}
+
+static void cuda_synchronize(struct device *device)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        for (int lane = 0; lane < DEVICE_LANES; lane++)
+                check(cuda, cudaStreamSynchronize(cuda->lanes[lane].stream), "a kernel or a copy");
+        deliver(cuda);
+}
+
+/* ---- memory ---- */
+
+static int cuda_reserve(struct device *device, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        const cudaError_t status =
+                cuda_arena_reserve(&cuda->arena, bytes, cuda->lanes[DEVICE_COMPUTE].stream);
+        if (status == cudaSuccess)
+                return RV_OK;
+        return rv_fail(err, RV_ESYSTEM,
+                       "%s: no %.2f GiB of device memory in one piece with %.2f GiB of pinned host memory "
+                       "beside it: %s",
+                       cuda->name, (double)bytes[MEMORY_DEVICE] / 0x1p30, (double)bytes[MEMORY_HOST] / 0x1p30,
+                       cudaGetErrorString(status));
+}
+
+static void *cuda_alloc(struct device *device, enum memory_space space, enum memory_category category,
+                        int64_t bytes)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        if (bytes > INT64_MAX - MEMORY_ALIGNMENT)
+                return NULL;
+        const int64_t rounded = memory_aligned(bytes > 0 ? bytes : 1);
+        if (rounded > device->limit_bytes[space] - memory_total(&device->bytes, space))
+                return NULL;
+        void *memory;
+        if (cuda_arena_alloc(&cuda->arena, space, rounded, cuda->lanes[DEVICE_COMPUTE].stream, &memory))
+                return NULL;
+        device->bytes.in[space][category] += memory_aligned(bytes);
+        return memory;
+}
+
+static void cuda_memory(struct device *device, int64_t *free_bytes, int64_t *total_bytes)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        size_t free_now = 0, total = 0;
+        check(cuda, cudaMemGetInfo(&free_now, &total), "asking for the free memory");
+        *free_bytes = (int64_t)free_now;
+        *total_bytes = (int64_t)total;
+}
+
+/* ---- opening and closing ---- */
+
+static void lane_close(struct cuda_device *cuda, struct cuda_lane *lane)
+{
+        for (const struct cuda_pending *oldest; (oldest = cuda_queue_oldest(&lane->tokens));) {
+                cuda_events_give(&cuda->events, oldest->event);
+                cuda_queue_pop(&lane->tokens);
+        }
+        cuda_queue_free(&lane->tokens);
+        if (lane->stream)
+                cudaStreamDestroy(lane->stream);
+}
+
+static void kernels_close(struct cuda_device *cuda)
+{
+        for (const struct cuda_pending *oldest; (oldest = cuda_queue_oldest(&cuda->kernels));) {
+                cuda_events_give(&cuda->timed, oldest->start);
+                cuda_events_give(&cuda->timed, oldest->event);
+                cuda_queue_pop(&cuda->kernels);
+        }
+        cuda_queue_free(&cuda->kernels);
+}
+
+/* Also after a failure, so nothing is checked. */
+static void cuda_close(struct device *device)
+{
+        struct cuda_device *cuda = cuda_of(device);
+        for (int lane = 0; lane < DEVICE_LANES; lane++)
+                if (cuda->lanes[lane].stream)
+                        (void)cudaStreamSynchronize(cuda->lanes[lane].stream);
+        cuda_graphs_delete(cuda->graphs);
+        cuda_matmul_delete(cuda->matmul);
+        for (int lane = 0; lane < DEVICE_LANES; lane++)
+                lane_close(cuda, &cuda->lanes[lane]);
+        kernels_close(cuda);
+        cuda_events_free(&cuda->events);
+        cuda_events_free(&cuda->timed);
+        if (cuda->reference)
+                cudaEventDestroy(cuda->reference);
+        cuda_arena_free(&cuda->arena);
+        if (cuda->own)
+                cudaFree(cuda->own);
+        free(cuda);
+}
+
+/* Whether there is a GPU that this build and the driver can use: how many. */
+static int count_gpus(int *gpus, struct rv_error_info *err)
+{
+        int driver = 0, runtime = 0;
+        (void)cudaDriverGetVersion(&driver);
+        (void)cudaRuntimeGetVersion(&runtime);
+        if (driver == 0)
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--device cuda: this machine has no NVIDIA driver (libcuda.so.1); --device cpu "
+                        "needs none");
+        const cudaError_t status = cudaGetDeviceCount(gpus);
+        if (status == cudaErrorInsufficientDriver)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--device cuda: the NVIDIA driver is made for CUDA %d.%d, device_cuda.so was "
+                               "built with %d.%d: a newer driver or an older toolkit would do",
+                               driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        if (status == cudaErrorNoDevice || (status == cudaSuccess && *gpus == 0))
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--device cuda: this machine has no NVIDIA GPU, or CUDA_VISIBLE_DEVICES hides "
+                               "it; --device cpu needs none");
+        if (status != cudaSuccess)
+                return rv_fail(err, RV_ENOTBUILT, "--device cuda: CUDA does not start: %s",
+                               cudaGetErrorString(status));
+        return RV_OK;
+}
+
+/* The first status that is not a success. */
+static void keep(cudaError_t *first, cudaError_t status)
+{
+        if (*first == cudaSuccess)
+                *first = status;
+}
+
+/* The kernel module's version, "580.159.03"; empty where the driver does not show it. */
+static void driver_version(char *version, size_t bytes)
+{
+        char line[256] = "";
+        FILE *file = fopen("/proc/driver/nvidia/version", "r");
+        version[0] = '\0';
+        if (!file)
+                return;
+        if (!fgets(line, sizeof line, file))
+                line[0] = '\0';
+        fclose(file);
+        char *rest;
+        for (char *word = strtok_r(line, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+                if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.')) {
+                        snprintf(version, bytes, "%s", word);
+                        return;
+                }
+        }
+}
+
+static cudaError_t describe(struct cuda_device *cuda)
+{
+        struct device_description *d = &cuda->base.description;
+        struct cudaDeviceProp properties;
+        int major = 0, minor = 0, kilohertz = 0, memory_kilohertz = 0, driver = 0;
+        char version[32];
+        cudaError_t first = cudaGetDeviceProperties(&properties, cuda->gpu);
+        if (first != cudaSuccess)
+                return first;
+        keep(&first, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->gpu));
+        keep(&first, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->gpu));
+        keep(&first, cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, cuda->gpu));
+        keep(&first, cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, cuda->gpu));
+        keep(&first, cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, cuda->gpu));
+        keep(&first, cudaDriverGetVersion(&driver));
+        driver_version(version, sizeof version);
+        snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, properties.name);
+        snprintf(d->driver, sizeof d->driver, version[0] ? "%s (CUDA %d.%d)" : "%sCUDA %d.%d", version,
+                 driver / 1000, driver % 1000 / 10);
+        d->clock_hertz = 1e3 * kilohertz;
+        d->memory_clock_hertz = 1e3 * memory_kilohertz;
+        snprintf(cuda->name, sizeof cuda->name, "cuda device %d (%s)", cuda->gpu, d->name);
+        cuda->work.processors = d->processors;
+        cuda->work.capability = 10 * major + minor;
+        return first;
+}
+
+/* Streams, events, and the memory that products and kernels work in. */
+static cudaError_t make_own(struct cuda_device *cuda)
+{
+        cudaError_t first = cudaSuccess;
+        for (int lane = 0; lane < DEVICE_LANES; lane++)
+                keep(&first, cudaStreamCreateWithFlags(&cuda->lanes[lane].stream, cudaStreamNonBlocking));
+        if (first == cudaSuccess)
+                first = cuda_events_grow(&cuda->events, EVENTS);
+        if (first == cudaSuccess)
+                first = cuda_events_grow(&cuda->timed, EVENTS);
+        if (first == cudaSuccess)
+                first = cudaEventCreateWithFlags(&cuda->reference, cudaEventDefault);
+        if (first == cudaSuccess)
+                first = cudaMalloc(&cuda->own, (size_t)CUDA_MATMUL_WORKSPACE_BYTES + CUDA_SCRATCH_BYTES);
+        if (first == cudaSuccess)
+                cuda->work.scratch = (char *)cuda->own + CUDA_MATMUL_WORKSPACE_BYTES;
+        return first;
+}
+
+/* What is free now is for the ranks that share the GPU. Who opens the device on all of them can ask again
+ * (ops->memory) when all have taken what they need for themselves. */
+static cudaError_t set_limits(struct cuda_device *cuda)
+{
+        struct device *device = &cuda->base;
+        size_t free_now = 0, total = 0;
+        const cudaError_t status = cudaMemGetInfo(&free_now, &total);
+        const int64_t share = (int64_t)free_now / device->sharing - LATER_BYTES;
+        device->later_bytes = LATER_BYTES;
+        device->limit_bytes[MEMORY_DEVICE] = share > 0 ? share : 0;
+        device->limit_bytes[MEMORY_HOST] = device_cpu_memory_bytes();
+        device->overhead_bytes = (int64_t)(total - free_now) / device->sharing + LATER_BYTES;
+        return status;
+}
+
+static int open_gpu(struct cuda_device *cuda, const struct device_request *request, struct rv_error_info *err)
+{
+        int gpus = 0;
+        const int rc = count_gpus(&gpus, err);
+        if (rc)
+                return rc;
+        cuda->gpu = request->local_rank % gpus;
+        snprintf(cuda->name, sizeof cuda->name, "cuda device %d", cuda->gpu);
+        for (int rank = cuda->gpu; rank == cuda->gpu || rank < request->local_ranks; rank += gpus)
+                cuda->base.sharing++;
+        cudaError_t status = describe(cuda);
+        if (status == cudaSuccess && cuda->work.capability < CUDA_LEAST_CAPABILITY)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--device cuda: %s has compute capability %d.%d, device_cuda.so was built for "
+                               "%d.%d and newer",
+                               cuda->name, cuda->work.capability / 10, cuda->work.capability % 10,
+                               CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10);
+        if (status == cudaSuccess)
+                status = cudaSetDevice(cuda->gpu);
+        if (status == cudaSuccess)
+                status = make_own(cuda);
+        if (status != cudaSuccess)
+                return rv_fail(err, RV_ESYSTEM, "%s cannot be opened: %s", cuda->name,
+                               cudaGetErrorString(status));
+        cuda->matmul = cuda_matmul_new(&cuda->work, cuda->own, err);
+        if (!cuda->matmul)
+                return RV_ESYSTEM;
+        if (!request->no_graphs)
+                cuda->graphs =
+                        cuda_graphs_new(cuda->lanes[DEVICE_COMPUTE].stream, CUDA_GRAPHS, run_kernel, cuda);
+        if (!request->no_graphs && !cuda->graphs)
+                return rv_fail(err, RV_ESYSTEM, "%s: no host memory for its graphs", cuda->name);
+        status = set_limits(cuda);
+        if (status != cudaSuccess)
+                return rv_fail(err, RV_ESYSTEM, "%s does not say how much memory it has: %s", cuda->name,
+                               cudaGetErrorString(status));
+        return RV_OK;
+}
+
+struct device *device_cuda_open(const struct device_request *request, struct rv_error_info *err)
+{
+        static const struct device_ops ops = {
+                .name = "cuda",
+                .reserve = cuda_reserve,
+                .alloc = cuda_alloc,
+                .launch = cuda_launch,
+                .begin_group = cuda_begin_group,
+                .end_group = cuda_end_group,
+                .copy = cuda_copy,
+                .record = cuda_record,
+                .poll = cuda_poll,
+                .synchronize = cuda_synchronize,
+                .memory = cuda_memory,
+                .close = cuda_close,
+        };
+        struct cuda_device *cuda = calloc(1, sizeof *cuda);
+        if (!cuda) {
+                rv_fail(err, RV_ESYSTEM, "the cuda device: no host memory for its queues");
+                return NULL;
+        }
+        cuda->base.ops = &ops;
+        cuda->events.flags = cudaEventDisableTiming;
+        cuda->timed.flags = cudaEventDefault;
+        if (open_gpu(cuda, request, err) == RV_OK)
+                return &cuda->base;
+        cuda_close(&cuda->base);
+        return NULL;
+}

@@ -14,7 +14,7 @@ struct cuda_events {
         cudaEvent_t *free;
         size_t count, capacity; /* free ones; all of the pool's */
 };
-cudaError_t cuda_events_grow(struct cuda_events *, size_t events);
+cudaError_t cuda_events_grow(struct cuda_events *, size_t more);
 cudaError_t cuda_events_take(struct cuda_events *, cudaEvent_t *event);
 void cuda_events_give(struct cuda_events *, cudaEvent_t event);
 void cuda_events_free(struct cuda_events *); /* all have been given back */

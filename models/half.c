@@ -1,9 +1,24 @@
 #include "models/half.h"
 
+#include <stdbool.h>
 #include <string.h>
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
+
+static inline uint32_t bits_of(float value)
+{
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+}
 
 #ifdef __F16C__
 uint16_t half_from_float(float value)
@@ -16,20 +31,6 @@ float half_to_float(uint16_t half)
         return _cvtsh_ss(half);
 }
 #else
-static uint32_t bits_of(float value)
-{
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-}
-
 uint16_t half_from_float(float value)
 {
         uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
@@ -93,4 +94,46 @@ void half_add(uint16_t *sum, const uint16_t *with, int64_t count)
 #endif
         for (; i < count; i++)
                 sum[i] = half_from_float(half_to_float(sum[i]) + half_to_float(with[i]));
+}
+
+/* In integers alone: a processor that flushes subnormal floats leaves them, and loops over it vectorise. What
+ * is added carries into the bits that stay where they round up, and from the largest number to infinity. */
+static inline uint16_t rounded_to_bf16(float value)
+{
+        const uint32_t bits = bits_of(value), odd = bits >> 16 & 1;
+        const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        return (uint16_t)((nan ? bits | 0x400000 : bits + 0x7fff + odd) >> 16);
+}
+
+static inline float widened_from_bf16(uint16_t bf16)
+{
+        return float_of((uint32_t)bf16 << 16);
+}
+
+uint16_t bf16_from_float(float value)
+{
+        return rounded_to_bf16(value);
+}
+
+float bf16_to_float(uint16_t bf16)
+{
+        return widened_from_bf16(bf16);
+}
+
+void bf16_from_floats(uint16_t *restrict to, const float *restrict from, int64_t count)
+{
+        for (int64_t i = 0; i < count; i++)
+                to[i] = rounded_to_bf16(from[i]);
+}
+
+void bf16_to_floats(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+        for (int64_t i = 0; i < count; i++)
+                to[i] = widened_from_bf16(from[i]);
+}
+
+void bf16_add(uint16_t *sum, const uint16_t *with, int64_t count)
+{
+        for (int64_t i = 0; i < count; i++)
+                sum[i] = rounded_to_bf16(widened_from_bf16(sum[i]) + widened_from_bf16(with[i]));
 }

@@ -1,6 +1,6 @@
-/* Conversions between fp16 and fp32, those of the processor and the portable ones (tests/mk/models.mk
- * compiles models/half.c a second time without the processor's), against their definition in double
- * arithmetic. */
+/* Conversions between 16 bits and fp32 against their definition in double arithmetic: fp16's, those of the
+ * processor and the portable ones (tests/mk/models.mk compiles models/half.c a second time without the
+ * processor's), and bf16's. */
 #include "models/half.h"
 #include "tests/unit/numbers.h"
 
@@ -16,51 +16,65 @@ void portable_from_floats(uint16_t *to, const float *from, int64_t count);
 void portable_to_floats(float *to, const uint16_t *from, int64_t count);
 void portable_add(uint16_t *sum, const uint16_t *with, int64_t count);
 
+/* Where the fields of a format begin, and what its NaN, its quiet NaN and its infinity are by that. */
+struct format {
+        int fraction_bits, bias;
+        unsigned infinity, quiet;
+        double overflow; /* what would come after the largest finite number */
+};
+static const struct format fp16 = {10, 15, 0x7c00, 0x200, 0x1p16}, bf16 = {7, 127, 0x7f80, 0x40, 0x1p128};
+
 static const struct conversions {
+        const struct format *format;
         uint16_t (*from_float)(float);
         float (*to_float)(uint16_t);
         void (*from_floats)(uint16_t *, const float *, int64_t);
         void (*to_floats)(float *, const uint16_t *, int64_t);
         void (*add)(uint16_t *, const uint16_t *, int64_t);
-} both[] = {
-        {half_from_float, half_to_float, half_from_floats, half_to_floats, half_add},
-        {portable_from_float, portable_to_float, portable_from_floats, portable_to_floats, portable_add},
+} all[] = {
+        {&fp16, half_from_float, half_to_float, half_from_floats, half_to_floats, half_add},
+        {&fp16, portable_from_float, portable_to_float, portable_from_floats, portable_to_floats,
+         portable_add},
+        {&bf16, bf16_from_float, bf16_to_float, bf16_from_floats, bf16_to_floats, bf16_add},
 };
 
-enum { HALVES = 65536, NAN_BITS = 0x7c00, ODD_COUNT = 8 * 37 + 5 };
+enum { HALVES = 65536, CONVERSIONS = sizeof all / sizeof *all, ODD_COUNT = 8 * 37 + 5 };
 
-/* The value of a half by its definition: 1 bit of sign, 5 of exponent (bias 15), 10 of fraction. */
-static double value_of(unsigned half)
+/* The value of 16 bits by the definition of their format: sign, exponent, fraction. */
+static double value_of(const struct format *f, unsigned half)
 {
         const double sign = half >> 15 ? -1 : 1;
-        const int exponent = half >> 10 & 31, fraction = half & 1023;
-        if (exponent == 31)
+        const int unit = 1 << f->fraction_bits, fraction = (int)half & (unit - 1);
+        const int exponent = (int)(half & 0x7fff) >> f->fraction_bits;
+        if ((half & 0x7fff) >= f->infinity)
                 return fraction ? NAN : sign * INFINITY;
-        return sign * (exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24));
+        return sign * (exponent ? ldexp(unit + fraction, exponent - f->bias - f->fraction_bits)
+                                : ldexp(fraction, 1 - f->bias - f->fraction_bits));
 }
 
-static bool is_nan(unsigned half)
+static bool is_nan(const struct format *f, unsigned half)
 {
-        return (half & 0x7fff) > NAN_BITS;
+        return (half & 0x7fff) > f->infinity;
 }
 
 /* The half nearest to `value`, of two the even one: by a search among all positive finite ones and what would
- * come after them, 65536, which stands for infinity. */
-static unsigned nearest(double value)
+ * come after them, which stands for infinity. */
+static unsigned nearest(const struct format *f, double value)
 {
         const unsigned sign = signbit(value) ? 0x8000 : 0;
         const double size = fabs(value);
-        unsigned low = 0, high = NAN_BITS; /* value_of(low) <= size, and < value_of(high) */
-        if (size >= 65536)
-                return sign | NAN_BITS;
+        unsigned low = 0, high = f->infinity; /* value_of(low) <= size, and < value_of(high) */
+        if (size >= f->overflow)
+                return sign | f->infinity;
         while (high - low > 1) {
                 const unsigned middle = (low + high) / 2;
-                if (value_of(middle) <= size)
+                if (value_of(f, middle) <= size)
                         low = middle;
                 else
                         high = middle;
         }
-        const double above = (high == NAN_BITS ? 65536 : value_of(high)) - size, below = size - value_of(low);
+        const double above = (high == f->infinity ? f->overflow : value_of(f, high)) - size,
+                     below = size - value_of(f, low);
         const bool up = above < below || (above == below && low % 2 == 1);
         return sign | (up ? high : low);
 }
@@ -82,13 +96,13 @@ static float float_of(uint32_t bits)
 static void every_half_has_its_value(void **state)
 {
         (void)state;
-        for (int c = 0; c < 2; c++) {
+        for (int c = 0; c < CONVERSIONS; c++) {
                 for (unsigned half = 0; half < HALVES; half++) {
-                        const float value = both[c].to_float((uint16_t)half);
-                        assert_int_equal(isnan(value) != 0, is_nan(half));
+                        const float value = all[c].to_float((uint16_t)half);
+                        assert_int_equal(isnan(value) != 0, is_nan(all[c].format, half));
                         assert_int_equal(signbit(value) != 0, half >> 15);
-                        if (!is_nan(half))
-                                assert_true((double)value == value_of(half));
+                        if (!is_nan(all[c].format, half))
+                                assert_true((double)value == value_of(all[c].format, half));
                 }
         }
 }
@@ -96,19 +110,22 @@ static void every_half_has_its_value(void **state)
 static void every_half_survives_the_way_there_and_back(void **state)
 {
         (void)state;
-        for (int c = 0; c < 2; c++) {
+        for (int c = 0; c < CONVERSIONS; c++) {
+                const struct format *f = all[c].format;
                 for (unsigned half = 0; half < HALVES; half++) {
-                        const unsigned back = both[c].from_float(both[c].to_float((uint16_t)half));
-                        assert_int_equal(back, is_nan(half) ? half | 0x200 : half); /* NaN becomes quiet */
+                        const unsigned back = all[c].from_float(all[c].to_float((uint16_t)half));
+                        assert_int_equal(back, is_nan(f, half) ? half | f->quiet : half);
                 }
         }
 }
 
-static void check_from(float value)
+static void check_from(const struct format *f, float value)
 {
-        const unsigned expected = nearest((double)value);
-        for (int c = 0; c < 2; c++) {
-                const unsigned found = both[c].from_float(value);
+        const unsigned expected = nearest(f, (double)value);
+        for (int c = 0; c < CONVERSIONS; c++) {
+                if (all[c].format != f)
+                        continue;
+                const unsigned found = all[c].from_float(value);
                 if (found != expected)
                         print_error("%.9g (%a) is %04x, not %04x\n", (double)value, (double)value, found,
                                     expected);
@@ -116,37 +133,47 @@ static void check_from(float value)
         }
 }
 
-static void check_around(float value)
+static void check_around(const struct format *f, float value)
 {
-        check_from(value);
-        check_from(-value);
-        check_from(nextafterf(value, INFINITY));
-        check_from(nextafterf(value, 0));
-        check_from(-nextafterf(value, 0));
+        check_from(f, value);
+        check_from(f, -value);
+        check_from(f, nextafterf(value, INFINITY));
+        check_from(f, nextafterf(value, 0));
+        check_from(f, -nextafterf(value, 0));
 }
 
 /* Between neighbours lies one tie; the floats beside it decide otherwise. */
+static void check_ties(const struct format *f)
+{
+        for (unsigned half = 0; half < f->infinity; half++) {
+                const double here = value_of(f, half),
+                             next = half + 1 == f->infinity ? f->overflow : value_of(f, half + 1);
+                check_around(f, (float)here);
+                check_around(f, (float)((here + next) / 2)); /* exact: one bit more than a half has */
+        }
+}
+
 static void floats_go_to_the_nearest_half_and_ties_to_the_even_one(void **state)
 {
         (void)state;
-        for (unsigned half = 0; half < NAN_BITS; half++) {
-                const double here = value_of(half), next = half + 1 == NAN_BITS ? 65536 : value_of(half + 1);
-                check_around((float)here);
-                check_around((float)((here + next) / 2)); /* exact: one bit more than a half has */
-        }
+        check_ties(&fp16);
+        check_ties(&bf16);
         uint64_t random = 4711;
+        print_message("seed %llu\n", (unsigned long long)random);
         for (int i = 0; i < 1000000; i++) {
                 const float value = float_of((uint32_t)(random_bits(&random) >> 32));
-                if (!isnan(value))
-                        check_from(value);
+                if (isnan(value))
+                        continue;
+                check_from(&fp16, value);
+                check_from(&bf16, value);
         }
 }
 
 static void what_is_too_large_or_too_small_or_no_number(void **state)
 {
         (void)state;
-        for (int c = 0; c < 2; c++) {
-                const struct conversions *k = &both[c];
+        for (int c = 0; c < 2; c++) { /* of fp16 */
+                const struct conversions *k = &all[c];
                 assert_int_equal(k->from_float(65504), 0x7bff);
                 assert_int_equal(k->from_float(nextafterf(65520, 0)), 0x7bff);
                 assert_int_equal(k->from_float(65520), 0x7c00);
@@ -158,16 +185,34 @@ static void what_is_too_large_or_too_small_or_no_number(void **state)
                 assert_int_equal(k->from_float(nextafterf(0x1p-25F, 1)), 1);
                 assert_int_equal(k->from_float(-FLT_MIN), 0x8000);
                 assert_int_equal(k->from_float(float_of(1)), 0);
-                assert_true(is_nan(k->from_float(NAN)) && is_nan(k->from_float(-NAN)));
+                assert_true(is_nan(&fp16, k->from_float(NAN)) && is_nan(&fp16, k->from_float(-NAN)));
         }
         for (uint32_t payload = 1; payload < 1U << 23; payload += 101) { /* both keep the same of a NaN */
                 const float value = float_of(0x7f800000 | payload);
-                assert_true(is_nan(portable_from_float(value)));
+                assert_true(is_nan(&fp16, portable_from_float(value)));
+                assert_true(is_nan(&bf16, bf16_from_float(value)));
                 assert_int_equal(half_from_float(value), portable_from_float(value));
         }
-        for (unsigned half = NAN_BITS + 1; half < 0x8000; half++)
+        for (unsigned half = fp16.infinity + 1; half < 0x8000; half++)
                 assert_int_equal(bits_of(half_to_float((uint16_t)half)),
                                  bits_of(portable_to_float((uint16_t)half)));
+}
+
+/* What fp32 has and bf16 not: numbers beyond the largest bf16, and subnormal ones of more bits. */
+static void what_is_too_large_or_too_small_for_bf16(void **state)
+{
+        (void)state;
+        assert_int_equal(bf16_from_float(0x1.fep127F), 0x7f7f);
+        assert_int_equal(bf16_from_float(nextafterf(0x1.ffp127F, 0)), 0x7f7f);
+        assert_int_equal(bf16_from_float(0x1.ffp127F), 0x7f80); /* a tie: even */
+        assert_int_equal(bf16_from_float(-FLT_MAX), 0xff80);
+        assert_int_equal(bf16_from_float(INFINITY), 0x7f80);
+        assert_int_equal(bf16_from_float(0x1p-133F), 1);
+        assert_int_equal(bf16_from_float(0x1p-134F), 0); /* a tie: even */
+        assert_int_equal(bf16_from_float(-0x1.8p-134F), 0x8001);
+        assert_int_equal(bf16_from_float(float_of(1)), 0);
+        assert_int_equal(bf16_from_float(float_of(0x7fffffff)), 0x7fff); /* no carry into the sign */
+        assert_int_equal(bf16_from_float(float_of(0xff800001)), 0xffc0);
 }
 
 /* Lengths that are no multiple of a vector, from addresses that are none either; what is behind stays. */
@@ -177,8 +222,10 @@ static void arrays_are_converted_like_their_elements(void **state)
         uint64_t random = 99;
         float from[ODD_COUNT + 3], to[ODD_COUNT + 3];
         uint16_t halves[ODD_COUNT + 3], with[ODD_COUNT + 3], sum[ODD_COUNT + 3];
-        for (int c = 0; c < 2; c++) {
-                const struct conversions *k = &both[c];
+        for (int c = 0; c < CONVERSIONS; c++) {
+                const struct conversions *k = &all[c];
+                const struct format *f = k->format;
+                const unsigned quiet_nan = f->infinity | f->quiet;
                 for (int count = 0; count <= ODD_COUNT; count += count < 20 ? 1 : 37) {
                         for (int i = 0; i < ODD_COUNT + 3; i++) {
                                 from[i] = (float)ldexp(random_number(&random),
@@ -189,24 +236,26 @@ static void arrays_are_converted_like_their_elements(void **state)
                         k->from_floats(halves + 1, from + 1, count);
                         k->to_floats(to + 1, halves + 1, count);
                         for (int i = 1; i <= count; i++) {
-                                assert_int_equal(halves[i], nearest((double)from[i]));
-                                assert_true((double)to[i] == value_of(halves[i]));
-                                with[i] = (uint16_t)nearest((double)from[count + 1 - i]);
+                                assert_int_equal(halves[i], nearest(f, (double)from[i]));
+                                assert_true((double)to[i] == value_of(f, halves[i]));
+                                with[i] = (uint16_t)nearest(f, (double)from[count + 1 - i]);
                         }
                         memcpy(sum, halves, sizeof sum);
                         k->add(sum + 1, with + 1, count);
                         for (int i = 1; i <= count; i++) /* the sum of two halves is exact in double */
-                                assert_int_equal(is_nan(sum[i]) ? 0x7e00 : sum[i],
-                                                 isnan(value_of(halves[i]) + value_of(with[i]))
-                                                         ? 0x7e00
-                                                         : nearest(value_of(halves[i]) + value_of(with[i])));
+                                assert_int_equal(
+                                        is_nan(f, sum[i]) ? quiet_nan : sum[i],
+                                        isnan(value_of(f, halves[i]) + value_of(f, with[i]))
+                                                ? quiet_nan
+                                                : nearest(f, value_of(f, halves[i]) + value_of(f, with[i])));
                         assert_true(halves[0] == 0x1234 && halves[count + 1] == 0x1234 && to[0] == 5 &&
                                     to[count + 1] == 5 && sum[0] == 0x1234 && sum[count + 1] == 0x1234);
                 }
         }
 }
 
-/* The lanes of a device flush subnormal floats; halves that are subnormal are normal floats, and stay. */
+/* The lanes of a device flush subnormal floats; fp16 numbers that are subnormal are normal floats, and stay.
+ * Subnormal bf16 numbers are subnormal floats: converted they stay, their sums become 0. */
 static void subnormal_halves_survive_where_subnormal_floats_are_flushed(void **state)
 {
         (void)state;
@@ -214,22 +263,24 @@ static void subnormal_halves_survive_where_subnormal_floats_are_flushed(void **s
         const unsigned before = _mm_getcsr(), flush_results = 0x8000, flush_operands = 0x0040;
         uint16_t halves[1024], sums[1024], back[1024];
         float values[1024];
-        for (int c = 0; c < 2; c++) {
-                for (int i = 0; i < 1024; i++) {
+        for (int c = 0; c < CONVERSIONS; c++) {
+                const struct format *f = all[c].format;
+                const int count = 1 << f->fraction_bits, last = count - 1; /* subnormal numbers */
+                for (int i = 0; i < count; i++) {
                         halves[i] = (uint16_t)i;
-                        sums[i] = (uint16_t)(1023 - i);
+                        sums[i] = (uint16_t)(last - i);
                 }
                 _mm_setcsr(before | flush_results | flush_operands);
-                both[c].to_floats(values, halves, 1024);
-                both[c].from_floats(back, values, 1024);
-                both[c].add(sums, halves, 1024);
-                const uint16_t alone = both[c].from_float(both[c].to_float(1));
+                all[c].to_floats(values, halves, count);
+                all[c].from_floats(back, values, count);
+                all[c].add(sums, halves, count);
+                const uint16_t alone = all[c].from_float(all[c].to_float(1));
                 _mm_setcsr(before);
                 assert_int_equal(alone, 1);
-                for (int i = 0; i < 1024; i++) {
-                        assert_true((double)values[i] == i * 0x1p-24);
+                for (int i = 0; i < count; i++) {
+                        assert_true((double)values[i] == value_of(f, (unsigned)i));
                         assert_int_equal(back[i], i);
-                        assert_int_equal(sums[i], 1023);
+                        assert_int_equal(sums[i], f == &fp16 ? last : 0);
                 }
         }
 #else
@@ -244,6 +295,7 @@ int main(void)
                 cmocka_unit_test(every_half_survives_the_way_there_and_back),
                 cmocka_unit_test(floats_go_to_the_nearest_half_and_ties_to_the_even_one),
                 cmocka_unit_test(what_is_too_large_or_too_small_or_no_number),
+                cmocka_unit_test(what_is_too_large_or_too_small_for_bf16),
                 cmocka_unit_test(arrays_are_converted_like_their_elements),
                 cmocka_unit_test(subnormal_halves_survive_where_subnormal_floats_are_flushed),
         };

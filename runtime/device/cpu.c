@@ -51,7 +51,7 @@ struct cpu_device {
         struct device base;
         struct lane lanes[DEVICE_LANES];
         int lanes_started;
-        real *scratch; /* of half-precision kernels, CPU_HALF_SCRATCH elements */
+        real *scratch; /* of the kernel that runs, CPU_SCRATCH elements */
         void **blocks; /* what alloc gave, to free */
         size_t block_count, block_capacity;
         pthread_mutex_t reached_mutex; /* of the ring of tokens */
@@ -77,6 +77,15 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
         [KERNEL_SQUARED_NORM] = cpu_squared_norm,
         [KERNEL_ADAMW] = cpu_adamw,
+        [KERNEL_MATMUL_BIAS] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_GELU] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_matmul_fused,
+        [KERNEL_MATMUL_GELU_BACKWARD] = cpu_matmul_fused,
+};
+
+static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
+        [KERNEL_ATTENTION] = cpu_attention,
+        [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
 };
 
 /* Moves a full ring of `*capacity` elements into one twice as large, its head at 0. A launch has no way to
@@ -138,6 +147,8 @@ static void run_kernel(const struct cpu_device *cpu, const struct kernel *kernel
 {
         if (kernel->half)
                 cpu_half(kernel, args, cpu->scratch);
+        else if (kernels_with_scratch[kernel->kind])
+                kernels_with_scratch[kernel->kind](kernel, args, cpu->scratch);
         else
                 kernels[kernel->kind](kernel, args);
 }
@@ -382,15 +393,17 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
         }
         cpu->base.ops = &ops;
         pthread_mutex_init(&cpu->reached_mutex, NULL);
-        cpu->scratch = aligned_alloc(MEMORY_ALIGNMENT, CPU_HALF_SCRATCH * sizeof *cpu->scratch);
+        cpu->scratch = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof *cpu->scratch);
         if (!cpu->scratch) {
-                rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for half-precision kernels to work in");
+                rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for its kernels to work in");
                 cpu_close(&cpu->base);
                 return NULL;
         }
         const int64_t memory_bytes = device_cpu_memory_bytes();
         cpu->base.limit_bytes[MEMORY_DEVICE] = cpu->base.limit_bytes[MEMORY_HOST] = memory_bytes;
         cpu->base.shared_limit_bytes = memory_bytes;
+        device_cpu_name(cpu->base.description.name, sizeof cpu->base.description.name);
+        cpu->base.description.processors = threads;
         openblas_set_num_threads(threads);
         for (int i = 0; i < DEVICE_LANES; i++) {
                 const int error = lane_start(&cpu->lanes[i], cpu);

@@ -46,8 +46,14 @@ void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real 
         case KERNEL_MATMUL_BIAS_GELU:
         case KERNEL_MATMUL_BIAS_RESIDUAL:
         case KERNEL_MATMUL_GELU_BACKWARD:
+                cpu_half_matmul_fused(kernel, args, scratch);
+                return;
         case KERNEL_ATTENTION:
+                cpu_attention(kernel, args, scratch);
+                return;
         case KERNEL_ATTENTION_BACKWARD:
+                cpu_attention_backward(kernel, args, scratch);
+                return;
         case KERNEL_KINDS:
                 break;
         }

@@ -1,42 +1,84 @@
-/* The kernels of the CPU device whose tensors are stored as fp16: pieces of them are converted into a
- * scratch, computed with in `real` by the kernels of cpu_kernels.h, and rounded once on the way back. */
+/* The kernels of the CPU device whose tensors are stored in 16 bits, fp16 or bf16 as kernel->half says:
+ * pieces of them are converted into the scratch, computed with in `real` by the kernels of cpu_kernels.h, and
+ * rounded once on the way back. */
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_HALF_H
 #define RANVIER_RUNTIME_DEVICE_CPU_HALF_H
 
 #include "models/half.h"
 #include "runtime/device/cpu_kernels.h"
 
-/* Elements of the scratch: one row of the most logits that models/gpt.c lets a model have, which is more than
- * any other kernel needs at once. It is the emulation's own, as BLAS has buffers for packing: a device with
- * arithmetic in fp16 needs none, so it is not counted as device memory. */
-enum { CPU_HALF_SCRATCH = 1 << 21 };
+#include <string.h>
 
 /* Runs a kernel with kernel->half set. */
-void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
+cpu_scratch_fn cpu_half;
 
-typedef void cpu_half_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
-cpu_half_fn cpu_half_matmul, cpu_half_rows, cpu_half_squared_norm;
+cpu_scratch_fn cpu_half_matmul, cpu_half_matmul_fused, cpu_half_rows, cpu_half_squared_norm;
 cpu_kernel_fn cpu_half_embedding, cpu_half_embedding_backward;
 cpu_kernel_fn cpu_half_adamw, cpu_half_overflow, cpu_half_unscale, cpu_half_clear;
 
-static inline void reals_from_half(real *restrict to, const uint16_t *restrict from, int64_t count)
+/* `count` elements as they are stored, to and from reals; HALF_NONE copies. */
+static inline void reals_from(enum half format, real *restrict to, const void *restrict from, int64_t count)
 {
+        if (format == HALF_NONE) {
+                memcpy(to, from, (size_t)count * sizeof *to);
+                return;
+        }
+        const uint16_t *restrict halves = from;
 #ifdef RANVIER_DOUBLE
         for (int64_t i = 0; i < count; i++)
-                to[i] = (real)half_to_float(from[i]);
+                to[i] = (real)(format == HALF_BF16 ? bf16_to_float(halves[i]) : half_to_float(halves[i]));
 #else
-        half_to_floats(to, from, count);
+        if (format == HALF_BF16)
+                bf16_to_floats(to, halves, count);
+        else
+                half_to_floats(to, halves, count);
 #endif
 }
 
-static inline void reals_to_half(uint16_t *restrict to, const real *restrict from, int64_t count)
+static inline void reals_to(enum half format, void *restrict to, const real *restrict from, int64_t count)
 {
+        if (format == HALF_NONE) {
+                memcpy(to, from, (size_t)count * sizeof *from);
+                return;
+        }
+        uint16_t *restrict halves = to;
 #ifdef RANVIER_DOUBLE
         for (int64_t i = 0; i < count; i++)
-                to[i] = half_from_float((float)from[i]);
+                halves[i] = format == HALF_BF16 ? bf16_from_float((float)from[i])
+                                                : half_from_float((float)from[i]);
 #else
-        half_from_floats(to, from, count);
+        if (format == HALF_BF16)
+                bf16_from_floats(halves, from, count);
+        else
+                half_from_floats(halves, from, count);
 #endif
+}
+
+/* The element `at` of a tensor. */
+static inline void *element_of(enum half format, const void *tensor, int64_t at)
+{
+        return (char *)tensor + at * (format == HALF_NONE ? (int64_t)sizeof(real) : 2);
+}
+
+/* rows x columns of a matrix, stored from element `at` on with `ld` elements a row, to and from a dense tile.
+ */
+static inline void tile_from(enum half format, real *tile, const void *from, int64_t at, int64_t ld,
+                             int64_t rows, int64_t columns)
+{
+        for (int64_t i = 0; i < rows; i++)
+                reals_from(format, tile + i * columns, element_of(format, from, at + i * ld), columns);
+}
+
+static inline void tile_to(enum half format, void *to, const real *tile, int64_t at, int64_t ld, int64_t rows,
+                           int64_t columns)
+{
+        for (int64_t i = 0; i < rows; i++)
+                reals_to(format, element_of(format, to, at + i * ld), tile + i * columns, columns);
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+        return a < b ? a : b;
 }
 
 #endif

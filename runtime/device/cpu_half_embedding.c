@@ -1,7 +1,14 @@
-/* Token and position embeddings of fp16 tensors: sums of two halves, which need no scratch. */
+/* Token and position embeddings of 16-bit tensors: sums of two elements, which need no scratch. */
 #include "runtime/device/cpu_half.h"
 
 #include <string.h>
+
+typedef void add_fn(uint16_t *sum, const uint16_t *with, int64_t count);
+
+static add_fn *add_of(const struct kernel *kernel)
+{
+        return kernel->half == HALF_BF16 ? bf16_add : half_add;
+}
 
 /* x (N, C) = wte[tokens] + wpe[n mod T]. */
 void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *args)
@@ -10,9 +17,10 @@ void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *a
         const int32_t *tokens = args->p[1];
         const uint16_t *wte = args->p[2], *wpe = args->p[3];
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, x += C) {
                 memcpy(x, wte + tokens[n] * C, (size_t)C * sizeof *x);
-                half_add(x, wpe + n % T * C, C);
+                add(x, wpe + n % T * C, C);
         }
 }
 
@@ -24,8 +32,9 @@ void cpu_half_embedding_backward(const struct kernel *kernel, const struct kerne
         const uint16_t *dx = args->p[2];
         const int32_t *tokens = args->p[3];
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, dx += C) {
-                half_add(dwte + tokens[n] * C, dx, C);
-                half_add(dwpe + n % T * C, dx, C);
+                add(dwte + tokens[n] * C, dx, C);
+                add(dwpe + n % T * C, dx, C);
         }
 }

@@ -1,5 +1,5 @@
-/* Matrix products of fp16 matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
- * in fp32 over all of k, and that is rounded once. */
+/* Matrix products of 16-bit matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
+ * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. */
 #include "runtime/device/cpu_half.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 /* The best of nine that were tried, over shapes from 128 x 3072 x 768 to 2048^3; make bench-half measures it.
  */
 enum { TILE_M = 384, TILE_N = 768, TILE_K = 768 };
-static_assert(TILE_M * TILE_K + TILE_K * TILE_N + TILE_M * TILE_N <= CPU_HALF_SCRATCH,
+static_assert(TILE_M * TILE_K + TILE_K * TILE_N + 2 * TILE_M * TILE_N + TILE_N <= CPU_SCRATCH,
               "tiles fit the scratch");
 
 /* A stored matrix, and the dense copy of one tile of it. */
@@ -20,69 +20,98 @@ struct operand {
         int64_t tile_ld;
 };
 
+/* A whole product c = op(a) op(b) and, if it is fused, the operands of what follows (else NULL). */
+struct product {
+        const struct kernel *kernel;
+        struct operand a, b;
+        uint16_t *c;
+        int64_t ldc;
+        const uint16_t *bias;
+        uint16_t *more;
+        real *sums, *more_tile, *bias_tile; /* the tile of c and what belongs to it, in the scratch */
+};
+
 /* Makes `tile` hold rows x columns of op(matrix) from (row, column) on, stored as the matrix is. A tile that
  * is there already stays: for a given begin the size is always the same. */
-static void hold(struct operand *x, int64_t row, int64_t column, int64_t rows, int64_t columns)
+static void hold(enum half format, struct operand *x, int64_t row, int64_t column, int64_t rows,
+                 int64_t columns)
 {
         if (x->row == row && x->column == column)
                 return;
         x->row = row;
         x->column = column;
         const int64_t stored_rows = x->transpose ? columns : rows;
-        const uint16_t *from = x->from + (x->transpose ? column * x->ld + row : row * x->ld + column);
+        const int64_t at = x->transpose ? column * x->ld + row : row * x->ld + column;
         x->tile_ld = x->transpose ? rows : columns;
-        for (int64_t i = 0; i < stored_rows; i++)
-                reals_from_half(x->tile + i * x->tile_ld, from + i * x->ld, x->tile_ld);
+        tile_from(format, x->tile, x->from, at, x->ld, stored_rows, x->tile_ld);
 }
 
-static int64_t least(int64_t a, int64_t b)
+/* What follows a fused product, for the tile of c whose first element is `at`, in column j. */
+static void end_tile(const struct product *x, const struct kernel *tile, int64_t at, int64_t j)
 {
-        return a < b ? a : b;
+        const bool more_is_read = tile->kind != KERNEL_MATMUL_BIAS_GELU;
+        if (x->bias)
+                reals_from(tile->half, x->bias_tile, x->bias + j, tile->n);
+        if (x->more && more_is_read)
+                tile_from(tile->half, x->more_tile, x->more, at, x->ldc, tile->m, tile->n);
+        cpu_fused_ending(tile, x->sums, x->bias_tile, x->more_tile);
+        if (x->more && !more_is_read)
+                tile_to(tile->half, x->more, x->more_tile, at, x->ldc, tile->m, tile->n);
 }
 
-/* The tile of c that begins at (i, j). */
-static void tile_product(const struct kernel *tile, int64_t k, int64_t i, int64_t j, struct operand *a,
-                         struct operand *b, real *sums, uint16_t *c, int64_t ldc)
+/* The tile of c that begins at (i, j); m and n of `tile` are its own. */
+static void tile_product(struct product *x, const struct kernel *tile, int64_t i, int64_t j)
 {
-        struct kernel step = *tile; /* m and n are the tile's */
+        const int64_t at = i * x->ldc + j;
+        struct kernel step = *tile;
         if (tile->accumulate)
-                for (int64_t row = 0; row < tile->m; row++)
-                        reals_from_half(sums + row * tile->n, c + row * ldc, tile->n);
-        for (int64_t p = 0; p < k; p += TILE_K) {
-                step.k = least(TILE_K, k - p);
+                tile_from(tile->half, x->sums, x->c, at, x->ldc, tile->m, tile->n);
+        for (int64_t p = 0; p < tile->k; p += TILE_K) {
+                step.k = least(TILE_K, tile->k - p);
                 step.accumulate = tile->accumulate || p > 0;
-                hold(a, i, p, step.m, step.k);
-                hold(b, p, j, step.k, step.n);
-                cpu_gemm(&step, a->tile, a->tile_ld, b->tile, b->tile_ld, sums, step.n);
+                hold(tile->half, &x->a, i, p, step.m, step.k);
+                hold(tile->half, &x->b, p, j, step.k, step.n);
+                cpu_gemm(&step, x->a.tile, x->a.tile_ld, x->b.tile, x->b.tile_ld, x->sums, step.n);
         }
-        for (int64_t row = 0; row < tile->m; row++)
-                reals_to_half(c + row * ldc, sums + row * tile->n, tile->n);
+        if (tile->kind != KERNEL_MATMUL)
+                end_tile(x, tile, at, j);
+        tile_to(tile->half, x->c, x->sums, at, x->ldc, tile->m, tile->n);
 }
 
-/* A whole product; tiles of b stay in the scratch for all rows of c where k fits one tile. */
-static void product(const struct kernel *kernel, const struct kernel_args *args, const uint16_t *from_a,
-                    const uint16_t *from_b, uint16_t *c, real *scratch)
+/* All tiles of c; those of b stay in the scratch for all rows of c where k fits one tile. */
+static void run_product(struct product *x)
 {
-        struct operand a = {.from = from_a,
-                            .ld = args->ld[0],
-                            .transpose = kernel->transpose_a,
-                            .tile = scratch,
-                            .row = -1};
-        struct operand b = {.from = from_b,
-                            .ld = args->ld[1],
-                            .transpose = kernel->transpose_b,
-                            .tile = a.tile + TILE_M * TILE_K,
-                            .row = -1};
-        real *sums = b.tile + TILE_K * TILE_N;
+        const struct kernel *kernel = x->kernel;
         struct kernel tile = *kernel;
         for (int64_t j = 0; j < kernel->n; j += TILE_N) {
                 tile.n = least(TILE_N, kernel->n - j);
                 for (int64_t i = 0; i < kernel->m; i += TILE_M) {
                         tile.m = least(TILE_M, kernel->m - i);
-                        tile_product(&tile, kernel->k, i, j, &a, &b, sums, c + i * args->ld[2] + j,
-                                     args->ld[2]);
+                        tile_product(x, &tile, i, j);
                 }
         }
+}
+
+/* A product whose operands are not known yet, with its places in the scratch. */
+static struct product product_of(const struct kernel *kernel, const int64_t ld[3], real *scratch)
+{
+        struct product x = {.kernel = kernel,
+                            .a = {.ld = ld[0], .transpose = kernel->transpose_a, .tile = scratch},
+                            .b = {.ld = ld[1], .transpose = kernel->transpose_b},
+                            .ldc = ld[2]};
+        x.b.tile = x.a.tile + TILE_M * TILE_K;
+        x.sums = x.b.tile + TILE_K * TILE_N;
+        x.more_tile = x.sums + TILE_M * TILE_N;
+        x.bias_tile = x.more_tile + TILE_M * TILE_N;
+        return x;
+}
+
+static void set_operands(struct product *x, const uint16_t *a, const uint16_t *b, uint16_t *c)
+{
+        x->a.from = a;
+        x->b.from = b;
+        x->c = c;
+        x->a.row = x->b.row = -1;
 }
 
 void cpu_half_matmul(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
@@ -90,9 +119,24 @@ void cpu_half_matmul(const struct kernel *kernel, const struct kernel_args *args
         const int64_t inner = args->inner, outer = kernel->batch / inner;
         const uint16_t *a = args->p[0], *b = args->p[1];
         uint16_t *c = args->p[2];
-        for (int64_t i = 0; i < outer; i++)
-                for (int64_t j = 0; j < inner; j++)
-                        product(kernel, args, a + i * args->stride[0][0] + j * args->stride[0][1],
-                                b + i * args->stride[1][0] + j * args->stride[1][1],
-                                c + i * args->stride[2][0] + j * args->stride[2][1], scratch);
+        struct product x = product_of(kernel, args->ld, scratch);
+        for (int64_t i = 0; i < outer; i++) {
+                for (int64_t j = 0; j < inner; j++) {
+                        set_operands(&x, a + i * args->stride[0][0] + j * args->stride[0][1],
+                                     b + i * args->stride[1][0] + j * args->stride[1][1],
+                                     c + i * args->stride[2][0] + j * args->stride[2][1]);
+                        run_product(&x);
+                }
+        }
+}
+
+void cpu_half_matmul_fused(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+{
+        const struct fused_product f = cpu_fused_product(kernel, args);
+        const int64_t ld[3] = {kernel->k, kernel->transpose_b ? kernel->k : kernel->n, kernel->n};
+        struct product x = product_of(kernel, ld, scratch);
+        set_operands(&x, f.a, f.b, f.sums);
+        x.bias = f.bias;
+        x.more = f.more;
+        run_product(&x);
 }

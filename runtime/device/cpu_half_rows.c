@@ -1,4 +1,4 @@
-/* The kernels that work on rows, with fp16 tensors: as many rows at a time as stay in a cache are
+/* The kernels that work on rows, with 16-bit tensors: as many rows at a time as stay in a cache are
  * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
  * the last one. */
 #include "runtime/device/cpu_half.h"
@@ -67,12 +67,12 @@ static int64_t place(const enum operand *operands, const struct kernel *kernel,
         for (int i = 0; i < OPERANDS; i++) {
                 if (is_vector(operands[i])) {
                         real *vector = piece->p[i] = scratch + vectors++ * n;
-                        reals_from_half(vector, args->p[i], n);
+                        reals_from(kernel->half, vector, args->p[i], n);
                 }
                 tensors += has_rows(operands[i]);
         }
         const int64_t rows = PIECE / (tensors * n) > 0 ? PIECE / (tensors * n) : 1;
-        assert((vectors + tensors * rows) * n <= CPU_HALF_SCRATCH);
+        assert((vectors + tensors * rows) * n <= CPU_SCRATCH);
         real *at = scratch + vectors * n;
         for (int i = 0; i < OPERANDS; i++) {
                 if (!has_rows(operands[i]))
@@ -94,7 +94,8 @@ static void take_rows(const enum operand *operands, const struct kernel *kernel,
                 else if (operands[i] == STATISTICS)
                         piece->p[i] = (real *)args->p[i] + row;
                 else if (is_read(operands[i], kernel))
-                        reals_from_half(piece->p[i], (const uint16_t *)args->p[i] + row * n, kernel->m * n);
+                        reals_from(kernel->half, piece->p[i], (const uint16_t *)args->p[i] + row * n,
+                                   kernel->m * n);
         }
 }
 
@@ -104,7 +105,7 @@ static void return_rows(const enum operand *operands, const struct kernel *kerne
         const int64_t n = kernel->n;
         for (int i = 0; i < OPERANDS; i++)
                 if (has_rows(operands[i]) && operands[i] != READ)
-                        reals_to_half((uint16_t *)args->p[i] + row * n, piece->p[i], kernel->m * n);
+                        reals_to(kernel->half, (uint16_t *)args->p[i] + row * n, piece->p[i], kernel->m * n);
 }
 
 void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
@@ -124,5 +125,5 @@ void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, 
         }
         for (int i = 0; i < OPERANDS; i++)
                 if (work->operands[i] == SUM)
-                        reals_to_half(args->p[i], piece.p[i], kernel->n);
+                        reals_to(kernel->half, args->p[i], piece.p[i], kernel->n);
 }

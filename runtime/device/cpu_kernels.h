@@ -7,7 +7,7 @@
 
 typedef void cpu_kernel_fn(const struct kernel *kernel, const struct kernel_args *args);
 
-cpu_kernel_fn cpu_matmul;
+cpu_kernel_fn cpu_matmul, cpu_matmul_fused;
 cpu_kernel_fn cpu_embedding, cpu_embedding_backward;
 cpu_kernel_fn cpu_layernorm, cpu_layernorm_backward;
 cpu_kernel_fn cpu_bias, cpu_bias_backward, cpu_bias_residual;
@@ -15,6 +15,27 @@ cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward;
 cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
 cpu_kernel_fn cpu_squared_norm, cpu_adamw;
+
+/* Elements of the scratch that some kernels work in: one row of the most logits that models/gpt.c lets a
+ * model have, which is more than any other kernel needs at once. It is this device's own, as BLAS has buffers
+ * for packing: a GPU has registers and shared memory for that, so it is not counted as device memory. */
+enum { CPU_SCRATCH = 1 << 21 };
+typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
+
+/* Of tensors in any format. */
+cpu_scratch_fn cpu_attention, cpu_attention_backward;
+
+/* The operands of a fused product, whichever of the four kinds it is: sums (m,n) = a op(b), then what follows
+ * with the bias (n) or NULL, and with `more` (m,n): r or h, which are read, or g, which is written. */
+struct fused_product {
+        void *sums;
+        const void *a, *b, *bias;
+        void *more;
+};
+struct fused_product cpu_fused_product(const struct kernel *kernel, const struct kernel_args *args);
+
+/* What follows the product, in place; m and n of `kernel` may be a tile's. */
+void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more);
 
 /* c (m,n) = op(a) op(b), or added to c, by BLAS; `of` says m, n, k, the transposes and accumulate. */
 void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,

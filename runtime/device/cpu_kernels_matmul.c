@@ -1,4 +1,4 @@
-/* Matrix products by BLAS. */
+/* Matrix products by BLAS, alone or with what follows them. */
 #include "runtime/device/cpu_kernels.h"
 
 #include <assert.h>
@@ -41,4 +41,46 @@ void cpu_matmul(const struct kernel *kernel, const struct kernel_args *args)
                                  c + i * args->stride[2][0] + j * args->stride[2][1], args->ld[2]);
                 }
         }
+}
+
+struct fused_product cpu_fused_product(const struct kernel *kernel, const struct kernel_args *args)
+{
+        void *const *p = args->p;
+        switch (kernel->kind) {
+        case KERNEL_MATMUL_BIAS:
+                return (struct fused_product){.sums = p[0], .a = p[1], .b = p[2], .bias = p[3]};
+        case KERNEL_MATMUL_BIAS_GELU:
+                return (struct fused_product){.more = p[0], .sums = p[1], .a = p[2], .b = p[3], .bias = p[4]};
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+                return (struct fused_product){.sums = p[0], .a = p[1], .b = p[2], .bias = p[3], .more = p[4]};
+        default:
+                assert(kernel->kind == KERNEL_MATMUL_GELU_BACKWARD);
+                return (struct fused_product){.sums = p[0], .a = p[1], .b = p[2], .more = p[3]};
+        }
+}
+
+void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more)
+{
+        void *const b = (void *)bias;
+        switch (kernel->kind) {
+        case KERNEL_MATMUL_BIAS:
+                cpu_bias(kernel, &(struct kernel_args){.p = {sums, b}});
+                return;
+        case KERNEL_MATMUL_BIAS_GELU:
+                cpu_bias_gelu(kernel, &(struct kernel_args){.p = {more, sums, b}});
+                return;
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+                cpu_bias_residual(kernel, &(struct kernel_args){.p = {sums, b, more}});
+                return;
+        default:
+                assert(kernel->kind == KERNEL_MATMUL_GELU_BACKWARD);
+                cpu_gelu_backward(kernel, &(struct kernel_args){.p = {sums, more}});
+        }
+}
+
+void cpu_matmul_fused(const struct kernel *kernel, const struct kernel_args *args)
+{
+        const struct fused_product f = cpu_fused_product(kernel, args);
+        cpu_gemm(kernel, f.a, kernel->k, f.b, kernel->transpose_b ? kernel->k : kernel->n, f.sums, kernel->n);
+        cpu_fused_ending(kernel, f.sums, f.bias, f.more);
 }

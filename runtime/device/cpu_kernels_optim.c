@@ -28,10 +28,11 @@ struct step {
         real gradient_scale, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
         real rate;                                       /* lr / (1 - beta1^step) */
         real root_correction;                            /* 1 / sqrt(1 - beta2^step) */
+        enum half format;                                /* of the weights */
         real epsilon, shrink; /* shrink: 1 - lr weight_decay, where a range is decayed */
 };
 
-static struct step step_of(const struct kernel_args *args)
+static struct step step_of(const struct kernel *kernel, const struct kernel_args *args)
 {
         const double lr = args->scalar[0], beta1 = args->scalar[1], beta2 = args->scalar[2];
         const double step = args->scalar[5];
@@ -44,6 +45,7 @@ static struct step step_of(const struct kernel_args *args)
                              .rate = (real)(lr / (1 - pow(beta1, step))),
                              .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
                              .epsilon = (real)args->scalar[3],
+                             .format = kernel->half,
                              .shrink = (real)(1 - lr * args->scalar[4])};
 }
 
@@ -86,7 +88,7 @@ static void update_half(real *const array[4], void *weights, int64_t at, int64_t
                 const int64_t count = end - at < PIECE ? end - at : PIECE;
                 update(array[0] + at, array[1] + at, array[2] + at, array[3] + at, count, step, shrink,
                        false);
-                reals_to_half(half + at, array[0] + at, count);
+                reals_to(step->format, half + at, array[0] + at, count);
         }
 }
 
@@ -99,7 +101,7 @@ static void for_ranges(const struct kernel *kernel, const struct kernel_args *ar
         real *const array[4] = {args->p[0], args->p[1], args->p[2], args->p[3]};
         const struct adamw_range *range = args->p[4];
         const int64_t offset = args->ld[0], end = offset + kernel->m;
-        const struct step step = step_of(args);
+        const struct step step = step_of(kernel, args);
         for (int64_t at = offset; at < end; range++) {
                 const int64_t stop = range->end < end ? range->end : end;
                 if (stop <= at)

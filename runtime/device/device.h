@@ -95,6 +95,9 @@ int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct r
 /* Bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);
 
+/* The name of this machine's processor, or "unknown". */
+void device_cpu_name(char *name, size_t size);
+
 /* Seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 

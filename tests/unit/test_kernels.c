@@ -1,7 +1,7 @@
 /* Every kernel of the CPU device against a plain reference in double arithmetic, on random data and odd
  * shapes. Outputs that a kernel writes begin as NaN. Bounds count the rounded operations: u is one rounding,
  * a sum of n terms adds up to n u times the sum of their sizes, the exponential brings 2 u and its argument's
- * error. Every test runs twice: with tensors of reals, and with tensors of halves, whose elements are rounded
+ * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
  * once more as they are stored. */
 #include "models/half.h"
 #include "runtime/device/cpu_math.h"
@@ -21,26 +21,32 @@ static const struct shape shapes[] = {{1, 1},  {1, 7},   {7, 1},    {3, 17},  {5
                                       {8, 64}, {13, 97}, {31, 101}, {6, 256}, {2, 513}, {131, 513}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static int open_device(void **state, bool half)
+static int open_device(void **state, enum half format)
 {
-        print_message("seed %llu, tensors of %s\n", (unsigned long long)seed, half ? "halves" : "reals");
+        static const char *const names[] = {"reals", "fp16", "bf16"};
+        print_message("seed %llu, tensors of %s\n", (unsigned long long)seed, names[format]);
         struct rv_error_info err = {0};
         struct device *device = device_cpu_open(1, &err);
         if (!device)
                 return -1;
-        device->half = half;
+        device->half = format;
         *state = device;
         return 0;
 }
 
 static int open_real(void **state)
 {
-        return open_device(state, false);
+        return open_device(state, HALF_NONE);
 }
 
-static int open_half(void **state)
+static int open_fp16(void **state)
 {
-        return open_device(state, true);
+        return open_device(state, HALF_FP16);
+}
+
+static int open_bf16(void **state)
+{
+        return open_device(state, HALF_BF16);
 }
 
 static int close_device(void **state)
@@ -58,6 +64,22 @@ static struct {
 } lent[8];
 static int lent_count;
 
+static uint16_t half_of(const struct device *device, real x)
+{
+        return device->half == HALF_BF16 ? bf16_from_float(x) : half_from_float(x);
+}
+
+static real value_of(const struct device *device, uint16_t half)
+{
+        return device->half == HALF_BF16 ? bf16_to_float(half) : half_to_float(half);
+}
+
+/* What a tensor of the device holds of x. */
+static real rounded(const struct device *device, real x)
+{
+        return device->half ? value_of(device, half_of(device, x)) : x;
+}
+
 /* `x` as a tensor of the device, for one kernel or several before finish(). */
 static void *lend(const struct device *device, real *x, int64_t count)
 {
@@ -66,7 +88,7 @@ static void *lend(const struct device *device, real *x, int64_t count)
         uint16_t *half = malloc((size_t)count * sizeof *half);
         assert_non_null(half);
         for (int64_t i = 0; i < count; i++)
-                half[i] = half_from_float(x[i]);
+                half[i] = half_of(device, x[i]);
         assert_true(lent_count < 8);
         lent[lent_count].x = x;
         lent[lent_count].half = half;
@@ -80,7 +102,7 @@ static void finish(struct device *device)
         for (; lent_count > 0; lent_count--) {
                 const int last = lent_count - 1;
                 for (int64_t i = 0; i < lent[last].count; i++)
-                        lent[last].x[i] = half_to_float(lent[last].half[i]);
+                        lent[last].x[i] = value_of(device, lent[last].half[i]);
                 free(lent[last].half);
         }
 }
@@ -89,22 +111,23 @@ static void finish(struct device *device)
 static real *random_tensor(const struct device *device, uint64_t *random, int64_t count, double size)
 {
         real *x = random_reals(random, count, size);
-        for (int64_t i = 0; device->half && i < count; i++)
-                x[i] = half_to_float(half_from_float(x[i]));
+        for (int64_t i = 0; i < count; i++)
+                x[i] = rounded(device, x[i]);
         return x;
 }
 
 /* The relative error of one rounding of a tensor's element. */
 static double unit(const struct device *device)
 {
-        return device->half ? 0x1p-11 : u;
+        return device->half == HALF_BF16 ? 0x1p-8 : device->half ? 0x1p-11 : u;
 }
 
-/* The bound of a tensor's element whose error was `bound` before it was stored: 2^-25 is half of the smallest
- * half. */
+/* The bound of a tensor's element whose error was `bound` before it was stored. Half of the smallest fp16
+ * number is 2^-25; a subnormal bf16 is a subnormal float too, and those are zero on the device. */
 static double stored(const struct device *device, double expected, double bound)
 {
-        return device->half ? bound + 0x1p-11 * (fabs(expected) + bound) + 0x1p-25 : bound;
+        const double least = device->half == HALF_BF16 ? (double)FLT_MIN : 0x1p-25;
+        return device->half ? bound + unit(device) * (fabs(expected) + bound) + least : bound;
 }
 
 #define assert_stored(device, found, expected, bound, what, index)                                           \
@@ -526,12 +549,18 @@ static real gelu_input(const struct device *device, uint64_t *random, int64_t i)
 {
         static const real special[] = {0, 30, -30, 1e4F, -1e4F, 1e-20F, -5, 5};
         const real x = i % 11 == 3 ? special[i / 11 % 8] : (real)(4 * random_number(random));
-        return device->half ? half_to_float(half_from_float(x)) : x;
+        return rounded(device, x);
 }
 
-/* The exponential's argument v has 5 roundings, so the logistic s is off by (5 |v| + 4) u relative, |v|
- * e^-|v| of which matters where s is near 1; the product with x rounds once. Below e^-87 the result may be 0.
- */
+/* The bound of gelu(x) for an x that is off by `x_bound`, where the slope is under 1.2. The exponential's
+ * argument v has 5 roundings, so the logistic s is off by (5 |v| + 4) u relative, |v| e^-|v| of which matters
+ * where s is near 1; the product with x rounds once. Below e^-87 the result may be 0. */
+static double gelu_bound(double x, double x_bound)
+{
+        const double v = fabs(gelu_argument(x)), slow = x < 0 ? v : v * exp(-v);
+        return (5 * slow + 8) * u * fabs(x) / (x < 0 ? 1 + exp(v) : 1) + 1.2 * x_bound + 1e-33;
+}
+
 static void gelu_is_right_for_small_and_huge_arguments(void **state)
 {
         struct device *device = *state;
@@ -549,13 +578,8 @@ static void gelu_is_right_for_small_and_huge_arguments(void **state)
                 for (int64_t i = 0; i < m * n; i++) {
                         const double sum = (double)before[i] + (double)b[i % n];
                         assert_stored(device, h[i], sum, u * fabs(sum), "h", i);
-                        const double x = device->half ? sum : (double)h[i], v = fabs(gelu_argument(x)),
-                                     slow = x < 0 ? v : v * exp(-v);
-                        const double x_bound =
-                                device->half ? 1.2 * u * fabs(sum) : 0; /* the slope is under 1.2 */
-                        assert_stored(device, g[i], gelu(x),
-                                      (5 * slow + 8) * u * fabs(x) / (x < 0 ? 1 + exp(v) : 1) + x_bound +
-                                              1e-33,
+                        const double x = device->half ? sum : (double)h[i];
+                        assert_stored(device, g[i], gelu(x), gelu_bound(x, device->half ? u * fabs(sum) : 0),
                                       "g", i);
                 }
                 free(h);
@@ -585,6 +609,117 @@ static void gelu_backward_is_its_slope(void **state)
                 free(h);
                 free(dh);
                 free(dg);
+        }
+}
+
+/* A fused product's operands and, in double, its sum without a bias and the sum of its terms' sizes. */
+struct fused_case {
+        int64_t m, n, k;
+        real *x, *w, *b, *more, *out, *h;
+};
+
+static struct fused_case new_fused_case(const struct device *device, uint64_t *random, const int64_t size[3])
+{
+        struct fused_case c = {.m = size[0], .n = size[1], .k = size[2]};
+        c.x = random_tensor(device, random, c.m * c.k, 1);
+        c.w = random_tensor(device, random, c.n * c.k, 1);
+        c.b = random_tensor(device, random, c.n, 1);
+        c.more = random_tensor(device, random, c.m * c.n, 2);
+        c.out = poisoned_reals(c.m * c.n);
+        c.h = poisoned_reals(c.m * c.n);
+        return c;
+}
+
+static void free_fused_case(struct fused_case *c)
+{
+        real *all[] = {c->x, c->w, c->b, c->more, c->out, c->h};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                free(all[i]);
+}
+
+static double fused_sum(const struct fused_case *c, int64_t at, bool transposed, double *size)
+{
+        const int64_t i = at / c->n, j = at % c->n;
+        double sum = *size = 0;
+        for (int64_t k = 0; k < c->k; k++) {
+                const double term = (double)c->x[i * c->k + k] *
+                                    (double)(transposed ? c->w[j * c->k + k] : c->w[k * c->n + j]);
+                sum += term;
+                *size += fabs(term);
+        }
+        return sum;
+}
+
+/* The last ones: several tiles of 16 bits in each direction. */
+static const int64_t fused_sizes[][3] = {{1, 1, 1},    {1, 5, 3},   {7, 1, 2},   {3, 17, 1},   {13, 11, 33},
+                                         {32, 64, 16}, {386, 3, 5}, {2, 770, 3}, {3, 2, 1600}, {390, 773, 7}};
+enum { FUSED_SIZES = sizeof fused_sizes / sizeof *fused_sizes };
+
+static void products_end_with_bias_and_residual(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < FUSED_SIZES; s++) {
+                struct fused_case c = new_fused_case(device, &random, fused_sizes[s]);
+                const int64_t m = c.m, n = c.n, k = c.k;
+                void *x = lend(device, c.x, m * k), *w = lend(device, c.w, n * k), *b = lend(device, c.b, n);
+                kernels_matmul_bias(device, lend(device, c.h, m * n), x, w, b, m, n, k);
+                kernels_matmul_bias_residual(device, lend(device, c.out, m * n), x, w, b,
+                                             lend(device, c.more, m * n), m, n, k);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        double size;
+                        const double y = fused_sum(&c, i, true, &size) + (double)c.b[i % n];
+                        size += fabs((double)c.b[i % n]);
+                        assert_stored(device, c.h[i], y, (double)(k + 3) * u * size, "y", i);
+                        assert_stored(device, c.out[i], y + (double)c.more[i],
+                                      (double)(k + 4) * u * (size + fabs((double)c.more[i])), "y + r", i);
+                }
+                free_fused_case(&c);
+        }
+}
+
+static void products_end_with_gelu(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < FUSED_SIZES; s++) {
+                struct fused_case c = new_fused_case(device, &random, fused_sizes[s]);
+                const int64_t m = c.m, n = c.n, k = c.k;
+                kernels_matmul_bias_gelu(device, lend(device, c.out, m * n), lend(device, c.h, m * n),
+                                         lend(device, c.x, m * k), lend(device, c.w, n * k),
+                                         lend(device, c.b, n), m, n, k);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        double size;
+                        const double h = fused_sum(&c, i, true, &size) + (double)c.b[i % n];
+                        const double bound = (double)(k + 3) * u * (size + fabs((double)c.b[i % n]));
+                        assert_stored(device, c.h[i], h, bound, "h", i);
+                        assert_stored(device, c.out[i], gelu(h), gelu_bound(h, bound), "g", i);
+                }
+                free_fused_case(&c);
+        }
+}
+
+static void products_end_with_the_slope_of_gelu(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < FUSED_SIZES; s++) {
+                struct fused_case c = new_fused_case(device, &random, fused_sizes[s]);
+                const int64_t m = c.m, n = c.n, k = c.k;
+                for (int64_t i = 0; i < m * n; i++)
+                        c.more[i] = gelu_input(device, &random, i);
+                kernels_matmul_gelu_backward(device, lend(device, c.out, m * n), lend(device, c.x, m * k),
+                                             lend(device, c.w, n * k), lend(device, c.more, m * n), m, n, k);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        double size;
+                        const double dg = fused_sum(&c, i, false, &size);
+                        assert_stored(device, c.out[i], dg * gelu_slope((double)c.more[i]),
+                                      (1.2 * (double)(k + 2) * size + 40 * fabs(dg)) * u, "dh", i);
+                }
+                free_fused_case(&c);
         }
 }
 
@@ -688,6 +823,269 @@ static void softmax_backward_is_right_and_zero_after_the_diagonal(void **state)
         const int64_t sizes[] = {1, 2, 7, 16, 17, 31, 64, 67, 513};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
                 check_softmax_backward(*state, &random, 3, sizes[i]);
+}
+
+/* Attention in double, from tensors as a device stores them: `p` (B,H,T,T) and the bound of each element's
+ * relative error, y and lse. */
+struct attention_case {
+        int64_t B, T, H, hs;
+        double scale;
+        real *qkv, *y, *lse, *dy, *dqkv, *rows;
+        double *p, *relative;
+};
+
+static double *new_doubles(int64_t count)
+{
+        double *x = calloc((size_t)count, sizeof *x);
+        assert_non_null(x);
+        return x;
+}
+
+/* Where element c of part 0, 1 or 2 (q, k, v) of a head's row is in qkv; and of y. */
+static int64_t qkv_at(const struct attention_case *a, int64_t head, int64_t t, int part, int64_t c)
+{
+        return ((head / a->H * a->T + t) * 3 + part) * a->H * a->hs + head % a->H * a->hs + c;
+}
+static int64_t y_at(const struct attention_case *a, int64_t head, int64_t t, int64_t c)
+{
+        return (head / a->H * a->T + t) * a->H * a->hs + head % a->H * a->hs + c;
+}
+static int64_t p_at(const struct attention_case *a, int64_t head, int64_t t, int64_t j)
+{
+        return (head * a->T + t) * a->T + j;
+}
+
+/* scale q k of a query and a key, and the bound of its error: hs products and their sum, the scale, and a
+ * difference with the maximum or with lse, which are no larger than the largest score or the logarithm of T
+ * more. */
+static double score(const struct attention_case *a, int64_t head, int64_t t, int64_t j, double *bound)
+{
+        double sum = 0, size = 0;
+        for (int64_t c = 0; c < a->hs; c++) {
+                const double term =
+                        (double)a->qkv[qkv_at(a, head, t, 0, c)] * (double)a->qkv[qkv_at(a, head, j, 1, c)];
+                sum += term;
+                size += fabs(term);
+        }
+        *bound = (double)(a->hs + 4) * u * a->scale * size;
+        return a->scale * sum;
+}
+
+/* p's row of a query; returns lse, and the largest bound of a score's error. */
+static double attention_row(const struct attention_case *a, int64_t head, int64_t t, double *worst)
+{
+        double *p = a->p + p_at(a, head, t, 0), *relative = a->relative + p_at(a, head, t, 0);
+        double most = -INFINITY, sum = 0, size = 0;
+        *worst = 0;
+        for (int64_t j = 0; j <= t; j++) {
+                p[j] = score(a, head, t, j, &relative[j]);
+                most = fmax(most, p[j]);
+                size = fmax(size, fabs(p[j]));
+                *worst = fmax(*worst, relative[j]);
+        }
+        for (int64_t j = 0; j <= t; j++)
+                sum += exp(p[j] - most);
+        const double lse = most + log(fmax(sum, 1)); /* the largest term is 1 */
+        *worst += 4 * u * (size + fabs(lse));
+        for (int64_t j = 0; j <= t; j++) {
+                p[j] = exp(p[j] - lse);
+                relative[j] += 4 * u * (size + fabs(lse)) + 4 * u;
+        }
+        return lse;
+}
+
+static struct attention_case new_attention_case(const struct device *device, uint64_t *random,
+                                                const int64_t shape[4], double size)
+{
+        struct attention_case a = {.B = shape[0], .T = shape[1], .H = shape[2], .hs = shape[3]};
+        const int64_t elements = a.B * a.T * a.H * a.hs, rows = a.B * a.H * a.T;
+        a.scale = 1 / sqrt((double)a.hs);
+        a.qkv = random_tensor(device, random, 3 * elements, size);
+        a.dy = random_tensor(device, random, elements, 1);
+        a.y = poisoned_reals(elements);
+        a.lse = poisoned_reals(rows);
+        a.dqkv = poisoned_reals(3 * elements);
+        a.rows = poisoned_reals(rows);
+        a.p = new_doubles(rows * a.T);
+        a.relative = new_doubles(rows * a.T);
+        return a;
+}
+
+static void free_attention_case(struct attention_case *a)
+{
+        real *all[] = {a->qkv, a->y, a->lse, a->dy, a->dqkv, a->rows};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                free(all[i]);
+        free(a->p);
+        free(a->relative);
+}
+
+/* y of a query's row in double, and the sum of its terms' sizes. */
+static double attention_y(const struct attention_case *a, int64_t head, int64_t t, int64_t c, double *size)
+{
+        const double *p = a->p + p_at(a, head, t, 0);
+        double y = *size = 0;
+        for (int64_t j = 0; j <= t; j++) {
+                const double term = p[j] * (double)a->qkv[qkv_at(a, head, j, 2, c)];
+                y += term;
+                *size += fabs(term);
+        }
+        return y;
+}
+
+/* Numerator and denominator of y have t + 1 terms each, and a few roundings each time that the maximum grows.
+ */
+static void check_attention(struct device *device, uint64_t *random, const int64_t shape[4], double size)
+{
+        struct attention_case a = new_attention_case(device, random, shape, size);
+        const int64_t elements = a.B * a.T * a.H * a.hs;
+        kernels_attention(device, lend(device, a.y, elements), a.lse, lend(device, a.qkv, 3 * elements), a.B,
+                          a.T, a.H, a.hs, a.scale);
+        finish(device);
+        for (int64_t row = 0; row < a.B * a.H * a.T; row++) {
+                const int64_t head = row / a.T, t = row % a.T;
+                double worst, sizes;
+                const double lse = attention_row(&a, head, t, &worst);
+                assert_within(a.lse[row], lse, worst + (double)(t + 8) * u, "lse", row);
+                for (int64_t c = 0; c < a.hs; c++) {
+                        const double y = attention_y(&a, head, t, c, &sizes);
+                        assert_stored(device, a.y[y_at(&a, head, t, c)], y,
+                                      (2 * worst + (double)(4 * t + 16) * u) * sizes +
+                                              (double)(t + 1) * size * FLUSHED,
+                                      "y", y_at(&a, head, t, c));
+                }
+        }
+        free_attention_case(&a);
+}
+
+/* B, T, H, hs. The last ones: several tiles of queries and keys, and heads so large that tiles get fewer
+ * rows.
+ */
+static const int64_t attention_shapes[][4] = {
+        {1, 1, 1, 1},   {2, 7, 3, 5},    {1, 16, 2, 16},  {3, 33, 1, 64}, {1, 127, 2, 8},
+        {1, 128, 1, 8}, {1, 129, 2, 17}, {2, 261, 2, 33}, {1, 513, 1, 3}, {1, 70, 1, 5000}};
+enum { ATTENTION_SHAPES = sizeof attention_shapes / sizeof *attention_shapes };
+
+static void attention_is_causal_and_survives_large_scores(void **state)
+{
+        uint64_t random = seed;
+        for (int s = 0; s < ATTENTION_SHAPES; s++) {
+                check_attention(*state, &random, attention_shapes[s], 1);
+                check_attention(*state, &random, attention_shapes[s], 30);
+        }
+}
+
+/* y, lse and p of a case, as forward would leave them. */
+static void attention_forward(const struct device *device, struct attention_case *a)
+{
+        for (int64_t row = 0; row < a->B * a->H * a->T; row++) {
+                const int64_t head = row / a->T, t = row % a->T;
+                double worst, size;
+                a->lse[row] = (real)attention_row(a, head, t, &worst);
+                for (int64_t c = 0; c < a->hs; c++)
+                        a->y[y_at(a, head, t, c)] = rounded(device, (real)attention_y(a, head, t, c, &size));
+        }
+}
+
+/* ds of a query and a key, and the bound of its error: that of p, those of dp and of the row's sum
+ * of dy y, which have hs terms each, and four roundings. */
+static double score_slope(const struct attention_case *a, int64_t head, int64_t t, int64_t j, double *bound)
+{
+        const int64_t at = p_at(a, head, t, j);
+        double dp = 0, sum = 0, size = 0;
+        for (int64_t c = 0; c < a->hs; c++) {
+                const int64_t i = y_at(a, head, t, c);
+                const double dy = (double)a->dy[i], v = (double)a->qkv[qkv_at(a, head, j, 2, c)],
+                             y = (double)a->y[i];
+                dp += dy * v;
+                sum += dy * y;
+                size += fabs(dy * v) + fabs(dy * y);
+        }
+        *bound = a->scale * size * (a->p[at] * (2 * a->relative[at] + (double)(a->hs + 6) * u) + FLUSHED);
+        return a->scale * a->p[at] * (dp - sum);
+}
+
+/* A gradient's expected value, the bound of what its terms are off by, and the sum of their sizes. */
+struct gradient {
+        double value, bound, size;
+};
+
+static void add_term(struct gradient *g, double factor, double factor_bound, double other)
+{
+        g->value += factor * other;
+        g->bound += factor_bound * fabs(other);
+        g->size += fabs(factor * other);
+}
+
+/* `rounds`: how often sums over queries are stored, at most; that of a part of them is no larger than `size`.
+ */
+static void check_gradients(const struct device *device, const struct attention_case *a,
+                            const struct gradient *expected, int rounds)
+{
+        for (int64_t i = 0; i < 3 * a->B * a->T * a->H * a->hs; i++) {
+                const struct gradient *g = &expected[i];
+                const double sums = (double)(a->T + 6) * u * g->size + (double)a->T * FLUSHED;
+                const double partial = device->half ? (rounds - 1) * unit(device) * g->size : 0;
+                assert_stored(device, a->dqkv[i], g->value, 1.01 * g->bound + sums + partial, "dqkv", i);
+        }
+}
+
+static void check_rows(const struct attention_case *a)
+{
+        for (int64_t row = 0; row < a->B * a->H * a->T; row++) {
+                double sum = 0, size = 0;
+                for (int64_t c = 0; c < a->hs; c++) {
+                        const int64_t i = y_at(a, row / a->T, row % a->T, c);
+                        sum += (double)a->dy[i] * (double)a->y[i];
+                        size += fabs((double)a->dy[i] * (double)a->y[i]);
+                }
+                assert_within(a->rows[row], sum, (double)(a->hs + 2) * u * size, "rows", row);
+        }
+}
+
+static void add_gradients(const struct attention_case *a, struct gradient *g, int64_t head, int64_t t,
+                          int64_t j)
+{
+        const int64_t at = p_at(a, head, t, j);
+        double ds_bound;
+        const double ds = score_slope(a, head, t, j, &ds_bound), p = a->p[at];
+        for (int64_t c = 0; c < a->hs; c++) {
+                const int64_t q = qkv_at(a, head, t, 0, c), k = qkv_at(a, head, j, 1, c);
+                add_term(&g[q], ds, ds_bound, (double)a->qkv[k]);
+                add_term(&g[k], ds, ds_bound, (double)a->qkv[q]);
+                add_term(&g[qkv_at(a, head, j, 2, c)], p, 2 * p * a->relative[at] + FLUSHED,
+                         (double)a->dy[y_at(a, head, t, c)]);
+        }
+}
+
+static void check_attention_backward(struct device *device, uint64_t *random, const int64_t shape[4],
+                                     double size)
+{
+        struct attention_case a = new_attention_case(device, random, shape, size);
+        const int64_t elements = a.B * a.T * a.H * a.hs;
+        attention_forward(device, &a);
+        kernels_attention_backward(device, lend(device, a.dqkv, 3 * elements), a.rows,
+                                   lend(device, a.dy, elements), lend(device, a.y, elements), a.lse,
+                                   lend(device, a.qkv, 3 * elements), a.B, a.T, a.H, a.hs, a.scale);
+        finish(device);
+        struct gradient *expected = calloc((size_t)(3 * elements), sizeof *expected);
+        assert_non_null(expected);
+        for (int64_t row = 0; row < a.B * a.H * a.T; row++)
+                for (int64_t j = 0; j <= row % a.T; j++)
+                        add_gradients(&a, expected, row / a.T, row % a.T, j);
+        check_gradients(device, &a, expected, a.hs < 1024 ? 1 : 3);
+        check_rows(&a);
+        free(expected);
+        free_attention_case(&a);
+}
+
+static void attention_backward_writes_all_gradients(void **state)
+{
+        uint64_t random = seed;
+        for (int s = 0; s < ATTENTION_SHAPES; s++) {
+                check_attention_backward(*state, &random, attention_shapes[s], 1);
+                check_attention_backward(*state, &random, attention_shapes[s], 30);
+        }
 }
 
 /* Softmax of a row of logits in double; returns log(sum e^x). */
@@ -804,7 +1202,7 @@ static void check_adamw(struct device *device, uint64_t *random, int64_t offset,
                               3 * u * fabs(kept) + 16 * u * rate * first_size / root, "p", i);
                 assert_true(g[i] == (device->half ? g0[i] : 0));
                 if (device->half)
-                        assert_true(weights[i - offset] == half_to_float(half_from_float(p[i])));
+                        assert_true(weights[i - offset] == rounded(device, p[i]));
         }
         real *all[] = {p, g, m, v, p0, g0, m0, v0, weights};
         for (int i = 0; i < 9; i++)
@@ -843,6 +1241,28 @@ static void a_nan_stays_visible(void **state)
         }
 }
 
+static void a_nan_in_a_query_stays_in_its_row_of_attention(void **state)
+{
+        struct device *device = *state;
+        enum { T = 150, HS = 5 };
+        for (int64_t at = 0; at < T; at += 13) {
+                uint64_t random = seed;
+                real *qkv = random_tensor(device, &random, T * 3 * HS, 1), *y = poisoned_reals(T * HS),
+                     lse[T];
+                qkv[at * 3 * HS + 2] = (real)NAN;
+                kernels_attention(device, lend(device, y, T * HS), lse, lend(device, qkv, T * 3 * HS), 1, T,
+                                  1, HS, 0.4);
+                finish(device);
+                for (int64_t t = 0; t < T; t++) {
+                        assert_true((isnan(lse[t]) != 0) == (t == at));
+                        for (int64_t c = 0; c < HS; c++)
+                                assert_true((isnan(y[t * HS + c]) != 0) == (t == at));
+                }
+                free(qkv);
+                free(y);
+        }
+}
+
 static void the_same_input_gives_the_same_bits(void **state)
 {
         struct device *device = *state;
@@ -873,14 +1293,39 @@ static void the_same_input_gives_the_same_bits(void **state)
         free(results[1]);
 }
 
-static void attention_over_4096_positions_needs_no_square_of_scratch(void **state)
+static void attention_gives_the_same_bits(void **state)
+{
+        struct device *device = *state;
+        enum { B = 2, T = 141, H = 3, HS = 20, N = B * T * H * HS };
+        real *results[2];
+        for (int run = 0; run < 2; run++) {
+                uint64_t random = seed;
+                real *qkv = random_tensor(device, &random, 3 * N, 1),
+                     *dy = random_tensor(device, &random, N, 1);
+                real *y = poisoned_reals(N), lse[B * H * T], rows[B * H * T];
+                real *dqkv = results[run] = poisoned_reals(3 * N);
+                void *tqkv = lend(device, qkv, 3 * N), *ty = lend(device, y, N);
+                kernels_attention(device, ty, lse, tqkv, B, T, H, HS, 0.2);
+                kernels_attention_backward(device, lend(device, dqkv, 3 * N), rows, lend(device, dy, N), ty,
+                                           lse, tqkv, B, T, H, HS, 0.2);
+                finish(device);
+                free(qkv);
+                free(dy);
+                free(y);
+        }
+        assert_memory_equal(results[0], results[1], 3 * N * sizeof(real));
+        free(results[0]);
+        free(results[1]);
+}
+
+static void softmax_over_4096_positions_needs_no_square_of_scratch(void **state)
 {
         uint64_t random = seed;
         check_softmax(*state, &random, 1, 4096, 5);
         check_softmax_backward(*state, &random, 1, 4096);
 }
 
-static void halves_below_the_smallest_normal_number_add_up(void **state)
+static void elements_below_the_smallest_normal_fp16_number_add_up(void **state)
 {
         struct device *device = *state;
         enum { N = 37, C = 19 };
@@ -934,15 +1379,29 @@ static void an_overflow_is_found_wherever_it_is(void **state)
 {
         struct device *device = *state;
         const int64_t places[][2] = {{0, 1}, {6, 7}, {0, 513}, {300, 513}, {512, 513}, {99999, 100000}};
+        const bool bf16 = device->half == HALF_BF16;
+        const double most = bf16 ? 0x1.fep127 : 65504, power = bf16 ? 0x1p127 : 0x1p15;
         const struct {
                 double value, limit;
                 bool beyond;
-        } cases[] = {{NAN, 1e9, true},        {INFINITY, 1e9, true},  {-INFINITY, 65504, true},
-                     {65504, 65504, false},   {-65504, 65504, false}, {65504, INFINITY, false},
-                     {65504, 65503, true},    {-65504, 65503, true},  {32752, 32752, false},
-                     {-32768, 32752, true},   {1, 1, false},          {-1.001, 1, true},
-                     {1.001, 1 - 1e-9, true}, {1, 1 - 1e-9, true},    {1, 1 + 1e-9, false},
-                     {0.9, 1 + 1e-9, false},  {-0.7, 0.69, true},     {0.6, 0.69, false}};
+        } cases[] = {{NAN, 1e9, true},
+                     {INFINITY, 1e9, true},
+                     {-INFINITY, most, true},
+                     {most, most, false},
+                     {-most, most, false},
+                     {most, INFINITY, false},
+                     {most, nextafter(most, 0), true},
+                     {-most, nextafter(most, 0), true},
+                     {most / 2, most / 2, false},
+                     {-power, most / 2, true},
+                     {1, 1, false},
+                     {-1.01, 1, true},
+                     {1.01, 1 - 1e-9, true},
+                     {1, 1 - 1e-9, true},
+                     {1, 1 + 1e-9, false},
+                     {0.9, 1 + 1e-9, false},
+                     {-0.7, 0.69, true},
+                     {0.6, 0.69, false}};
         for (size_t p = 0; p < sizeof places / sizeof *places; p++)
                 for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
                         assert_int_equal(
@@ -985,7 +1444,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
              ones[C] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
         real *stats = new_reals(2 * N), *dx = poisoned_reals(N * C);
         for (int i = 0; i < N * C; i++)
-                dy[i] = half_to_float(half_from_float(0.1F));
+                dy[i] = rounded(device, 0.1F);
         for (int i = 0; i < 2 * N; i++)
                 stats[i] = i >= N; /* mean 0, rstd 1 */
         const double sum = N * (double)dy[0], square = sum * (double)dy[0];
@@ -1022,7 +1481,14 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(cross_entropy_adds_the_loss_and_leaves_its_gradient),                       \
                 cmocka_unit_test(the_squared_norm_is_summed_in_double),                                      \
                 cmocka_unit_test(adamw_decays_by_ranges), cmocka_unit_test(a_nan_stays_visible),             \
-                cmocka_unit_test(the_same_input_gives_the_same_bits)
+                cmocka_unit_test(the_same_input_gives_the_same_bits),                                        \
+                cmocka_unit_test(products_end_with_bias_and_residual),                                       \
+                cmocka_unit_test(products_end_with_gelu),                                                    \
+                cmocka_unit_test(products_end_with_the_slope_of_gelu),                                       \
+                cmocka_unit_test(attention_is_causal_and_survives_large_scores),                             \
+                cmocka_unit_test(attention_backward_writes_all_gradients),                                   \
+                cmocka_unit_test(a_nan_in_a_query_stays_in_its_row_of_attention),                            \
+                cmocka_unit_test(attention_gives_the_same_bits)
 
 int main(void)
 {
@@ -1032,12 +1498,14 @@ int main(void)
         };
         const struct CMUnitTest of_halves[] = {
                 TESTS_OF_ANY,
-                cmocka_unit_test(attention_over_4096_positions_needs_no_square_of_scratch),
-                cmocka_unit_test(halves_below_the_smallest_normal_number_add_up),
+                cmocka_unit_test(softmax_over_4096_positions_needs_no_square_of_scratch),
+                cmocka_unit_test(elements_below_the_smallest_normal_fp16_number_add_up),
                 cmocka_unit_test(an_overflow_is_found_wherever_it_is),
                 cmocka_unit_test(unscaled_gradients_are_reals_and_the_halves_cleared),
                 cmocka_unit_test(parameter_gradients_are_rounded_once_a_kernel),
         };
         const int failed = cmocka_run_group_tests(of_reals, open_real, close_device);
-        return failed + cmocka_run_group_tests(of_halves, open_half, close_device);
+        const int failed_fp16 = cmocka_run_group_tests_name("of_fp16", of_halves, open_fp16, close_device);
+        const int failed_bf16 = cmocka_run_group_tests_name("of_bf16", of_halves, open_bf16, close_device);
+        return failed + failed_fp16 + failed_bf16;
 }

@@ -76,7 +76,8 @@ struct device {
         struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
         int64_t overhead_bytes;    /* of the device's memory, taken by itself (context, libraries, kernels'
                                       workspace) beside what alloc counts and limit_bytes allow */
-        int sharing;               /* ranks of this machine that share the device's memory, this one too */
+        int64_t later_bytes; /* of overhead_bytes: not taken yet when the device is open, but as it runs */
+        int sharing; /* ranks of this machine that share the device's memory, this one too; 0: not known */
         /* A device that fails later than a call could say (a kernel's bad access) ends here; NULL: the
          * sentence goes to stderr and the process ends with status 1. Does not return. */
         void (*fail)(void *context, const char *sentence);

@@ -27,6 +27,7 @@ struct bench {
         struct device *device;
         struct nn_stage *stage;
         struct family_run run;
+        bool gpu;
         struct record *log; /* written on the compute lane, read when it is idle */
         int log_count, log_capacity;
         int starts[8], start_count; /* the log's count when each operation of the pass began */
@@ -37,12 +38,14 @@ struct bench {
 
 enum { TOKEN_OPERATION, TOKEN_FED };
 
-struct device *bench_device(const struct request *request, struct rv_error_info *err)
+struct device *bench_device(const struct request *request, bool graphs, struct rv_error_info *err)
 {
-        struct device *device = device_cpu_open(request->threads, err);
-        if (device)
-                device->host_link_bytes_per_second = request->host_link_bytes_per_second;
-        return device;
+        const struct device_request how = {.threads = request->threads,
+                                           .host_link_bytes_per_second = request->host_link_bytes_per_second,
+                                           .local_rank = request->local_rank,
+                                           .local_ranks = request->local_ranks,
+                                           .no_graphs = !graphs};
+        return device_open(request->device, &how, err);
 }
 
 static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
@@ -52,13 +55,21 @@ static void record_kernel(void *context, const struct kernel *kernel, double sec
         bench->log[bench->log_count++] = (struct record){*kernel, seconds, end};
 }
 
-void bench_poll_until(struct device *device, struct net *net, int token)
+int bench_poll(struct device *device, struct net *net)
 {
         struct net_done done;
-        while (device->ops->poll(device) != token) {
+        const int token = device->ops->poll(device);
+        if (token < 0) {
                 net->ops->test(net, &done);
                 sched_yield();
         }
+        return token;
+}
+
+void bench_poll_until(struct device *device, struct net *net, int token)
+{
+        while (bench_poll(device, net) != token)
+                ;
 }
 
 /* Starts an operation's entry in the log; its kernels are launched after this. */
@@ -99,9 +110,9 @@ static int open_stage(struct bench *bench, const struct request *request, struct
 {
         enum { MOST_OPTIMIZER_KERNELS = 8 };
         const struct family_run *run = &bench->run;
-        bench->device = bench_device(request, err);
+        bench->device = bench_device(request, false, err);
         if (!bench->device)
-                return RV_ESYSTEM;
+                return err->code;
         bench->stage = nn_open(bench->device, &run->gpt, &run->stage, &run->plan, true, err);
         if (!bench->stage)
                 return RV_ESYSTEM;
@@ -125,6 +136,7 @@ struct bench *bench_open(const struct family_run *run, const struct request *req
                 return NULL;
         }
         bench->run = *run;
+        bench->gpu = request_gpu(request);
         if (open_stage(bench, request, err) == RV_OK)
                 return bench;
         bench_close(bench);
@@ -142,7 +154,9 @@ void bench_close(struct bench *bench)
 }
 
 /* The first kernel of an operation takes what it takes. A later one takes from the end of the kernel before
- * it to its own end: so the cost of getting from kernel to kernel, which is real, is in the sum. */
+ * it to its own end: so the cost of getting from kernel to kernel, which is real, is in the sum. On a GPU it
+ * is in the kernel's own seconds, between two events; what lies between one kernel's events and the next
+ * one's is the recorder's. */
 static void keep_samples(const struct bench *bench, struct samples *samples)
 {
         int operation = 0;
@@ -152,7 +166,7 @@ static void keep_samples(const struct bench *bench, struct samples *samples)
                 if (first)
                         operation++;
                 double since = i > 0 ? record->end - bench->log[i - 1].end : record->seconds;
-                samples_add_kernel(samples, &record->kernel, first ? record->seconds : since);
+                samples_add_kernel(samples, &record->kernel, first || bench->gpu ? record->seconds : since);
                 if (first && i > 0 && !bench->met[operation - 1])
                         series_add(&samples->gaps, since - record->seconds);
         }
@@ -291,38 +305,148 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         return pass_seconds(bench);
 }
 
-int bench_peak(const struct request *request, struct net *net, int repetitions, struct samples *samples,
-               struct rv_error_info *err)
+double bench_plain_pass(struct bench *bench, struct net *net)
 {
-        const int64_t size = BENCH_PEAK_SIZE, bytes = size * size * (int64_t)sizeof(real);
-        const struct matmul product = {.m = size, .n = size, .k = size};
-        struct bench bench = {.log_capacity = repetitions + 1, .device = bench_device(request, err)};
-        real *matrices[3];
-        int rc = RV_OK;
-        if (!bench.device)
-                return RV_ESYSTEM;
-        bench.log = malloc((size_t)bench.log_capacity * sizeof *bench.log);
+        const double start = device_seconds();
+        nn_forward(bench->stage, 0, -1, 0, 1, false);
+        end_operation(bench, net);
+        nn_backward(bench->stage, 0, -1, 0, 0);
+        end_operation(bench, net);
+        const double seconds = device_seconds() - start;
+        optim_clear(bench->stage);
+        bench->device->ops->synchronize(bench->device);
+        return seconds;
+}
+
+/* ---- the peak ---- */
+
+struct kernel bench_peak_kernel(const struct request *request, int size)
+{
+        enum half half = HALF_NONE;
+        if (request_gpu(request))
+                half = request->precisions[HALF_BF16]   ? HALF_BF16
+                       : request->precisions[HALF_FP16] ? HALF_FP16
+                                                        : HALF_NONE;
+        return (struct kernel){.kind = KERNEL_MATMUL,
+                               .half = (unsigned char)half,
+                               .batch = 1,
+                               .m = size,
+                               .n = size,
+                               .k = size};
+}
+
+/* Square matrices on a device of their own. */
+struct product {
+        struct bench bench;
+        void *matrices[3];
+        struct kernel kernel;
+};
+
+/* Random numbers of magnitude 0.5 to 1: a GPU computes with zeros faster than with anything else, since it
+ * then draws less power. */
+static int fill_matrix(struct device *device, void *matrix, const struct kernel *kernel,
+                       struct rv_error_info *err)
+{
+        const int64_t elements = kernel->m * kernel->n,
+                      element_bytes = kernel->half ? 2 : (int64_t)sizeof(real);
+        void *numbers = malloc((size_t)(elements * element_bytes));
+        uint64_t state = 1;
+        if (!numbers)
+                return rv_fail(err, RV_ESYSTEM, "no memory for a matrix of %lld x %lld", (long long)kernel->m,
+                               (long long)kernel->n);
+        for (int64_t i = 0; i < elements; i++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                const uint64_t sign = state >> 40 & 0x8000;
+                if (kernel->half == HALF_BF16)
+                        ((uint16_t *)numbers)[i] = (uint16_t)(0x3f00 | (state >> 57) | sign);
+                else if (kernel->half == HALF_FP16)
+                        ((uint16_t *)numbers)[i] = (uint16_t)(0x3800 | (state >> 54) | sign);
+                else
+                        ((real *)numbers)[i] = (sign ? -0.5F : 0.5F) * (1 + (real)(state >> 56) / 256);
+        }
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, matrix, numbers, elements * element_bytes);
+        device->ops->synchronize(device);
+        free(numbers);
+        return RV_OK;
+}
+
+static void close_product(struct product *product)
+{
+        if (product->bench.device)
+                product->bench.device->ops->close(product->bench.device);
+        free(product->bench.log);
+}
+
+static int open_product(struct product *product, const struct request *request, int size, int most_launches,
+                        struct rv_error_info *err)
+{
+        const struct kernel kernel = bench_peak_kernel(request, size);
+        const int64_t bytes = memory_aligned(kernel.m * kernel.n * (kernel.half ? 2 : (int64_t)sizeof(real)));
+        const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = 3 * bytes};
+        struct device *device = bench_device(request, false, err);
+        *product = (struct product){.bench = {.device = device, .log_capacity = most_launches},
+                                    .kernel = kernel};
+        if (!device || device_reserve(device, reserved, err) != RV_OK)
+                return err->code;
+        device->half = (enum half)kernel.half;
+        product->bench.log = malloc((size_t)most_launches * sizeof *product->bench.log);
         for (int i = 0; i < 3; i++) {
-                matrices[i] = bench.device->ops->alloc(bench.device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
-                if (!matrices[i] || !bench.log) {
-                        rc = rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", BENCH_PEAK_SIZE,
-                                     BENCH_PEAK_SIZE);
-                        goto out;
-                }
+                product->matrices[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
+                if (!product->matrices[i] || !product->bench.log)
+                        return rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", size, size);
         }
-        bench.device->recorder = record_kernel;
-        bench.device->recorder_context = &bench;
-        for (int i = 0; i <= repetitions; i++) { /* the first one warms up */
-                kernels_matmul(bench.device, &product, matrices[0], matrices[1], matrices[2]);
-                end_operation(&bench, net);
+        if (fill_matrix(device, product->matrices[0], &kernel, err) != RV_OK ||
+            fill_matrix(device, product->matrices[1], &kernel, err) != RV_OK)
+                return err->code;
+        device->recorder = record_kernel;
+        device->recorder_context = &product->bench;
+        return RV_OK;
+}
+
+/* Seconds of one product of the first `size` rows and columns. */
+static double run_product(struct product *product, struct net *net, int size)
+{
+        struct bench *bench = &product->bench;
+        const struct matmul mm = {.m = size, .n = size, .k = size};
+        kernels_matmul(bench->device, &mm, product->matrices[0], product->matrices[1], product->matrices[2]);
+        end_operation(bench, net);
+        return bench->log[bench->log_count - 1].seconds;
+}
+
+int bench_peak_size(const struct request *request, struct net *net, struct rv_error_info *err)
+{
+        enum { CPU = 1024, LEAST = 256, MOST = 8192, LAUNCHES = 16 };
+        const double enough = 1e-3;
+        struct product product;
+        int size = LEAST;
+        if (!request_gpu(request))
+                return CPU;
+        int rc = open_product(&product, request, MOST, LAUNCHES, err);
+        while (rc == RV_OK && size < MOST) {
+                run_product(&product, net, size); /* warms up */
+                if (run_product(&product, net, size) >= enough)
+                        break;
+                size *= 2;
+        }
+        close_product(&product);
+        return rc == RV_OK ? size : 0;
+}
+
+int bench_peak(const struct request *request, struct net *net, int size, int repetitions,
+               struct samples *samples, struct rv_error_info *err)
+{
+        struct product product;
+        int rc = open_product(&product, request, size, repetitions + 1, err);
+        for (int i = 0; i <= repetitions && rc == RV_OK; i++) { /* the first one warms up */
+                double seconds = run_product(&product, net, size);
                 if (i > 0)
-                        samples_add_kernel(samples, &bench.log[i].kernel, bench.log[i].seconds);
+                        samples_add_kernel(samples, &product.kernel, seconds);
         }
-out:
-        bench.device->ops->close(bench.device);
-        free(bench.log);
+        close_product(&product);
         return rc;
 }
+
+/* ---- work for a lane ---- */
 
 void bench_feed(struct bench *bench)
 {

@@ -8,8 +8,9 @@
 #include "runtime/device/device.h"
 #include "runtime/optim/optim.h"
 
-/* The device that everything is measured on: threads and link as requested. NULL with a sentence. */
-struct device *bench_device(const struct request *request, struct rv_error_info *err);
+/* The device that everything is measured on, as requested. `graphs`: groups of kernels may be handed to it as
+ * graphs. Kernels are timed without: a recorder sees them one by one. NULL with a sentence. */
+struct device *bench_device(const struct request *request, bool graphs, struct rv_error_info *err);
 
 /* The optimizer that updates are timed with. */
 extern const struct optim bench_optim;
@@ -28,16 +29,26 @@ void bench_close(struct bench *bench);
  * backward. */
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples);
 
-/* A large square matrix product in fp32, which tells the peak: added to `samples` as a matmul of this size.
- */
-enum { BENCH_PEAK_SIZE = 1024 };
-int bench_peak(const struct request *request, struct net *net, int repetitions, struct samples *samples,
-               struct rv_error_info *err);
+/* Seconds of one forward and backward with no recorder, from before their launch until the host knows of
+ * their end: what a recorder's own cost is not in. */
+double bench_plain_pass(struct bench *bench, struct net *net);
+
+/* The kernel that tells the peak: a square matrix product of random numbers, in fp32 on the processor, in the
+ * fastest of the requested formats on a GPU. */
+struct kernel bench_peak_kernel(const struct request *request, int size);
+/* Its size: 1024 on the processor; on a GPU the smallest power of two, up to 8192, whose product takes a
+ * millisecond. 0 with a sentence. */
+int bench_peak_size(const struct request *request, struct net *net, struct rv_error_info *err);
+/* Runs it `repetitions` times, and adds it to `samples`. */
+int bench_peak(const struct request *request, struct net *net, int size, int repetitions,
+               struct samples *samples, struct rv_error_info *err);
 
 /* Keeps the compute lane busy without waiting: call it while polling for something else; then drain. */
 void bench_feed(struct bench *bench);
 void bench_drain(struct bench *bench);
 
+/* A token that the device has reached, or -1 after a look at the network and a yield. */
+int bench_poll(struct device *device, struct net *net);
 /* Waits for `token` of a device as a run's main thread does: device and network in turn, yielding in between.
  */
 void bench_poll_until(struct device *device, struct net *net, int token);

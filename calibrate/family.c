@@ -6,14 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pass of more than this (a few seconds on a core) is cut to fewer blocks, but not to fewer than two: the
- * second block finds the caches as a run's blocks do. */
-static const double MOST_PASS_FLOPS = 2e11;
+/* A model is not cut to fewer blocks than two: the second block finds the caches as a run's blocks do. */
 enum { LEAST_LAYERS = 2, ALLREDUCE_BUCKETS = 4 };
 
-static int element_bytes_of(bool half)
+static int element_bytes_of(enum half half)
 {
         return half ? 2 : 4;
+}
+
+/* Whether the room has `bytes`; else how many of which memory are missing is said by the two out arguments:
+ * what is needed, and what there is. */
+static bool fits(const struct family_room *room, const struct memory_bytes *bytes, int64_t *needs,
+                 int64_t *has)
+{
+        const int64_t device = memory_total(bytes, MEMORY_DEVICE), host = memory_total(bytes, MEMORY_HOST);
+        const int64_t needed[] = {device, host, device + host};
+        const int64_t there[] = {room->bytes[MEMORY_DEVICE], room->bytes[MEMORY_HOST],
+                                 room->all_bytes ? room->all_bytes : INT64_MAX};
+        int i = 0;
+        while (i < 2 && needed[i] <= there[i])
+                i++;
+        *needs = needed[i];
+        *has = there[i];
+        return *needs <= *has;
 }
 
 static void *grown(void *array, int count, size_t element_bytes)
@@ -35,7 +50,7 @@ static bool add_kernel(struct family *family, const struct kernel *kernel)
         return true;
 }
 
-static void add_reduction(struct family *family, int64_t bytes, bool half)
+static void add_reduction(struct family *family, int64_t bytes, enum half half)
 {
         for (int i = 0; i < family->reduction_count; i++)
                 if (family->reductions[i].bytes == bytes && family->reductions[i].half == half)
@@ -46,7 +61,7 @@ static void add_reduction(struct family *family, int64_t bytes, bool half)
 
 /* The all-reduces of a stage: its gradients in chunks, and those of an embedding that two stages share. */
 static void add_stage_reductions(struct family *family, const struct gpt *gpt, const struct stage *stage,
-                                 int64_t bucket, bool half)
+                                 int64_t bucket, enum half half)
 {
         int64_t chunk = ALLREDUCE_BUCKETS * bucket, gradients = partition_parameters(gpt, stage);
         int64_t element_bytes = element_bytes_of(half);
@@ -59,7 +74,7 @@ static void add_stage_reductions(struct family *family, const struct gpt *gpt, c
 }
 
 /* Sizes below the largest, so that a line has points to go through. */
-static void add_sizes_between(struct family *family, bool half)
+static void add_sizes_between(struct family *family, enum half half)
 {
         int64_t largest = 0;
         for (int i = 0; i < family->reduction_count; i++)
@@ -88,7 +103,7 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
 }
 
 static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket,
-                                            bool half)
+                                            enum half half)
 {
         int64_t parameters = partition_parameters(gpt, stage);
         struct family_optimizer optimizer = {.parameters = parameters,
@@ -103,7 +118,7 @@ static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct 
 /* Returns whether one of them was new. */
 static bool add_optimizer_kernels(struct family *family, const struct family_optimizer *optimizer)
 {
-        const bool half = optimizer->norm.half;
+        const enum half half = (enum half)optimizer->norm.half;
         bool new = add_kernel(family, &optimizer->norm);
         for (int i = 0; i < optimizer->update_count; i++) {
                 struct kernel update[WORKLOAD_UPDATE_KERNELS];
@@ -113,8 +128,8 @@ static bool add_optimizer_kernels(struct family *family, const struct family_opt
         }
         if (!half)
                 return new;
-        const struct kernel overflow = workload_overflow(optimizer->parameters, HALF_FP16),
-                            clear = workload_clear(optimizer->parameters, HALF_FP16);
+        const struct kernel overflow = workload_overflow(optimizer->parameters, half),
+                            clear = workload_clear(optimizer->parameters, half);
         new |= add_kernel(family, &overflow);
         return add_kernel(family, &clear) || new;
 }
@@ -127,7 +142,7 @@ static struct request_list splits_of(const struct request *request, const struct
 }
 
 /* The optimizers of all stages that a model is split into, each once. Returns how many. */
-static int find_optimizers(struct family *family, const struct request *request, int model, bool half)
+static int find_optimizers(struct family *family, const struct request *request, int model, enum half half)
 {
         const struct gpt *gpt = &request->gpts[model];
         const struct request_list splits = splits_of(request, gpt);
@@ -155,16 +170,16 @@ static double pass_flops(const struct family_run *run)
 }
 
 /* Takes blocks away until the stage fits into memory and time. */
-static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_info *err)
+static int cut(struct family_run *run, const struct family_room *room, struct rv_error_info *err)
 {
         for (;; run->gpt.n_layer--) {
                 struct memory_bytes bytes;
                 char needs[REPORT_TEXT], has[REPORT_TEXT];
                 run->stage = partition_stage(&run->gpt, 1, 0);
                 memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
-                int64_t needed = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
-                bool least = run->gpt.n_layer <= LEAST_LAYERS;
-                if (needed <= memory_bytes && (least || pass_flops(run) <= MOST_PASS_FLOPS))
+                int64_t needed, there;
+                bool least = run->gpt.n_layer <= LEAST_LAYERS, fitting = fits(room, &bytes, &needed, &there);
+                if (fitting && (least || pass_flops(run) <= room->flops))
                         return RV_OK;
                 if (least)
                         return rv_fail(err, RV_EPLAN,
@@ -173,18 +188,18 @@ static int cut(struct family_run *run, int64_t memory_bytes, struct rv_error_inf
                                        "blocks, and a rank may use %s here; ask for smaller ones",
                                        run->gpt.name, run->plan.work.micro_batch_size, run->plan.work.seq_len,
                                        report_bytes(needs, (double)needed), run->gpt.n_layer,
-                                       report_bytes(has, (double)memory_bytes));
+                                       report_bytes(has, (double)there));
         }
 }
 
-static int add_run(struct family *family, struct family_run *run, int64_t memory_bytes,
+static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
                    struct rv_error_info *err)
 {
         run->stage = partition_stage(&run->gpt, 1, 0);
         bool new = add_pass_kernels(family, run);
         if (!new && !run->every_optimizer)
                 return RV_OK;
-        int rc = cut(run, memory_bytes, err);
+        int rc = cut(run, room, err);
         if (rc != RV_OK)
                 return rc;
         family->runs = grown(family->runs, family->run_count, sizeof *family->runs);
@@ -192,8 +207,8 @@ static int add_run(struct family *family, struct family_run *run, int64_t memory
         return RV_OK;
 }
 
-static int add_model(struct family *family, const struct request *request, int model, bool half,
-                     int64_t memory_bytes, struct rv_error_info *err)
+static int add_model(struct family *family, const struct request *request, int model, enum half half,
+                     const struct family_room *room, struct rv_error_info *err)
 {
         const struct gpt *gpt = &request->gpts[model];
         int optimizer_count = find_optimizers(family, request, model, half);
@@ -206,7 +221,9 @@ static int add_model(struct family *family, const struct request *request, int m
                                                   .seq_len = request->seq_lens.count
                                                                      ? request->seq_lens.values[i]
                                                                      : gpt->n_positions,
-                                                  .element_bytes = element_bytes_of(half)},
+                                                  .element_bytes = element_bytes_of(half),
+                                                  .bf16 = half == HALF_BF16,
+                                                  .fused = request->fused},
                                          .micro_batches = 1,
                                          .slots = 1,
                                          .gradient_buffers = 1},
@@ -214,7 +231,7 @@ static int add_model(struct family *family, const struct request *request, int m
                                 .optimizer_count = optimizer_count,
                                 .every_optimizer = i == 0 && j == 0 && optimizer_count > 0,
                         };
-                        int rc = add_run(family, &run, memory_bytes, err);
+                        int rc = add_run(family, &run, room, err);
                         if (rc != RV_OK)
                                 return rc;
                 }
@@ -268,67 +285,74 @@ static int64_t stage_parameters(const struct gpt *gpt, int blocks)
         return partition_parameters(&cut, &stage);
 }
 
-/* Gives the phase's stage the fewest blocks that have so many parameters. Returns its bytes. */
-static int64_t size_phase(struct family_phase *phase, int64_t parameters)
+/* Gives the phase's stage the fewest blocks that have so many parameters; `bytes`: what it takes. */
+static void size_phase(struct family_phase *phase, int64_t parameters, struct memory_bytes *bytes)
 {
-        struct memory_bytes bytes;
         const int64_t one = stage_parameters(&phase->gpt, 1), block = stage_parameters(&phase->gpt, 2) - one;
         int64_t more = parameters > one ? (parameters - one + block - 1) / block : 0;
         phase->gpt.n_layer = (int)(1 + more);
         phase->stage = partition_stage(&phase->gpt, 1, 0);
-        memory_stage(&phase->gpt, &phase->stage, &phase->plan, &bytes);
-        return memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
+        memory_stage(&phase->gpt, &phase->stage, &phase->plan, bytes);
 }
 
-static int add_phase(struct family *family, const struct request *request, int model, int64_t memory_bytes,
-                     struct rv_error_info *err)
+static int add_phase(struct family *family, const struct request *request, int model,
+                     const struct family_room *room, struct rv_error_info *err)
 {
         const int64_t cold = 8000000; /* 128 MB, which is more than most caches hold */
+        const enum half half =
+                request->precisions[HALF_FP16] ? HALF_FP16 : HALF_BF16; /* the copies are the same */
         struct family_phase *phase = &family->phases[family->phase_count++];
+        struct memory_bytes bytes;
+        int64_t needed, there;
         char needs[REPORT_TEXT], has[REPORT_TEXT];
         phase->gpt = request->gpts[model];
-        phase->plan = (struct memory_plan){.work = {1, 1, element_bytes_of(true), false},
+        phase->plan = (struct memory_plan){.work = {.micro_batch_size = 1,
+                                                    .seq_len = 1,
+                                                    .element_bytes = element_bytes_of(half),
+                                                    .bf16 = half == HALF_BF16,
+                                                    .fused = request->fused},
                                            .micro_batches = 1,
                                            .offload = true,
                                            .update_parameters = find_updates(phase, request),
                                            .update_buffers = PLAN_UPDATE_BUFFERS};
         const int64_t least = PLAN_UPDATE_BUFFERS * phase->plan.update_parameters;
-        int64_t needed = size_phase(phase, 2 * least > cold ? 2 * least : cold);
-        if (needed > memory_bytes) /* a buffer's next update is not one that is still on its way back */
-                needed = size_phase(phase, least);
-        if (needed <= memory_bytes)
+        size_phase(phase, 2 * least > cold ? 2 * least : cold, &bytes);
+        if (!fits(room, &bytes, &needed,
+                  &there)) /* a buffer's next update is not one that is still on its way back */
+                size_phase(phase, least, &bytes);
+        if (fits(room, &bytes, &needed, &there))
                 return RV_OK;
         return rv_fail(err, RV_EPLAN,
                        "the offloaded optimizer of %s needs %s to be measured, and a rank may use %s here; a "
                        "smaller --bucket-params needs less",
                        phase->gpt.name, report_bytes(needs, (double)needed),
-                       report_bytes(has, (double)memory_bytes));
+                       report_bytes(has, (double)there));
 }
 
-static int add_all(struct family *family, const struct request *request, int64_t memory_bytes,
+static int add_all(struct family *family, const struct request *request, const struct family_room *room,
                    struct rv_error_info *err)
 {
         int rc = RV_OK;
-        for (int half = 0; half < 2; half++) {
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
                         if (request->precisions[half])
-                                rc = add_model(family, request, model, half, memory_bytes, err);
+                                rc = add_model(family, request, model, half, room, err);
                 if (request->precisions[half])
                         add_sizes_between(family, half);
         }
-        add_reduction(family, 8, false); /* scalars, in either precision */
-        add_reduction(family, 64, false);
+        add_reduction(family, 8, HALF_NONE); /* scalars, in either precision */
+        add_reduction(family, 64, HALF_NONE);
         for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
                 if (request->offload)
-                        rc = add_phase(family, request, model, memory_bytes, err);
+                        rc = add_phase(family, request, model, room, err);
         return rc;
 }
 
-int family_init(struct family *family, const struct request *request, int64_t memory_bytes,
+int family_init(struct family *family, const struct request *request, const struct family_room *room,
                 struct rv_error_info *err)
 {
         memset(family, 0, sizeof *family);
-        int rc = add_all(family, request, memory_bytes, err);
+        int rc = add_all(family, request, room, err);
         if (rc != RV_OK)
                 family_free(family);
         return rc;
@@ -337,7 +361,7 @@ int family_init(struct family *family, const struct request *request, int64_t me
 void family_free(struct family *family)
 {
         for (int model = 0; model < REQUEST_MODELS; model++)
-                for (int half = 0; half < 2; half++)
+                for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                         free(family->optimizers[model][half]);
         for (int i = 0; i < family->phase_count; i++)
                 free(family->phases[i].updates);

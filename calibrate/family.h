@@ -40,7 +40,7 @@ struct family_phase {
 
 struct family_reduction {
         int64_t bytes;
-        bool half;
+        enum half half;
 };
 
 struct family {
@@ -48,7 +48,7 @@ struct family {
         int run_count;
         struct kernel *kernels; /* all that the family's plans launch, each shape once */
         int kernel_count;
-        struct family_optimizer *optimizers[REQUEST_MODELS][2]; /* [model][half] */
+        struct family_optimizer *optimizers[REQUEST_MODELS][HALF_FORMATS];
         struct family_phase phases[REQUEST_MODELS];
         int phase_count;
         struct family_reduction *reductions; /* all-reduces: scalars, shared embeddings, chunks of gradients,
@@ -56,8 +56,14 @@ struct family {
         int reduction_count;
 };
 
-/* `memory_bytes`: what one rank's stage may take at most. */
-int family_init(struct family *family, const struct request *request, int64_t memory_bytes,
+/* What one rank may use to be measured. */
+struct family_room {
+        int64_t bytes[MEMORY_SPACES];
+        int64_t all_bytes; /* of both together, where they are the same memory; 0: they are not */
+        double flops;      /* of a forward and backward pass; a larger model is cut to fewer blocks */
+};
+
+int family_init(struct family *family, const struct request *request, const struct family_room *room,
                 struct rv_error_info *err);
 void family_free(struct family *family);
 

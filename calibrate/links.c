@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TOKEN_RECEIVE, TOKEN_SEND, TOKEN_READY, TOKEN_REPORT, TOKEN_REDUCE, TOKEN_COPY };
+enum { TOKEN_RECEIVE, TOKEN_SEND, TOKEN_READY, TOKEN_REPORT, TOKEN_REDUCE, TOKEN_COPY, TOKEN_BESIDE };
 
 /* Waits for the next completion of the network, keeping `bench` (may be NULL) at work. */
 static int next_token(struct net *net, struct bench *bench)
@@ -29,45 +29,87 @@ struct copy_ends {
         int64_t used;
 };
 
-static void copy(struct copy_ends *ends, struct net *net, enum profile_line line, int64_t bytes,
-                 struct samples *samples)
+/* Queues one copy, and `token` behind it. */
+static void queue_copy(struct copy_ends *ends, enum device_lane lane, int64_t bytes, int token)
 {
         struct device *device = ends->device;
         int64_t at = ends->used + bytes <= COPY_MEMORY ? ends->used : 0;
         ends->used = at + bytes;
-        double start = device_seconds();
-        if (line == LINE_COPY) {
-                device->ops->copy(device, DEVICE_HOST_TO_DEVICE, ends->there + at, ends->host + at, bytes);
-                device->ops->record(device, DEVICE_HOST_TO_DEVICE, TOKEN_COPY);
-        } else {
-                device->ops->copy(device, DEVICE_DEVICE_TO_HOST, ends->host + at, ends->there + at, bytes);
-                device->ops->record(device, DEVICE_DEVICE_TO_HOST, TOKEN_COPY);
-        }
-        bench_poll_until(device, net, TOKEN_COPY);
+        if (lane == DEVICE_HOST_TO_DEVICE)
+                device->ops->copy(device, lane, ends->there + at, ends->host + at, bytes);
+        else
+                device->ops->copy(device, lane, ends->host + at, ends->there + at, bytes);
+        device->ops->record(device, lane, token);
+}
+
+static void copy_alone(struct copy_ends *ends, struct net *net, enum device_lane lane, int64_t bytes,
+                       struct samples *samples)
+{
+        const enum profile_line line = lane == DEVICE_HOST_TO_DEVICE ? LINE_COPY : LINE_COPY_BACK;
+        const double start = device_seconds();
+        queue_copy(ends, lane, bytes, TOKEN_COPY);
+        bench_poll_until(ends->device, net, TOKEN_COPY);
         if (samples)
                 samples_add_line(samples, line, bytes, device_seconds() - start);
+}
+
+/* While the other direction copies from before until after: three times as much, and at least 3 MiB. */
+static void copy_beside(struct copy_ends *ends, struct copy_ends *other, struct net *net,
+                        enum device_lane lane, int64_t bytes, struct samples *samples)
+{
+        enum { BESIDE = 3, LEAST_BESIDE = 1 << 20 };
+        const bool down = lane == DEVICE_HOST_TO_DEVICE;
+        const enum device_lane beside = down ? DEVICE_DEVICE_TO_HOST : DEVICE_HOST_TO_DEVICE;
+        int pending = BESIDE + 1;
+        for (int i = 0; i < BESIDE; i++)
+                queue_copy(other, beside, bytes > LEAST_BESIDE ? bytes : LEAST_BESIDE, TOKEN_BESIDE);
+        const double start = device_seconds();
+        queue_copy(ends, lane, bytes, TOKEN_COPY);
+        while (pending > 0) {
+                const int token = bench_poll(ends->device, net);
+                pending -= token >= 0;
+                if (token == TOKEN_COPY && samples)
+                        samples_add_line(samples, down ? LINE_COPY_BOTH : LINE_COPY_BACK_BOTH, bytes,
+                                         device_seconds() - start);
+        }
+}
+
+static int open_ends(struct copy_ends *ends, int count, struct device *device, struct rv_error_info *err)
+{
+        const int64_t bytes = count * (int64_t)COPY_MEMORY;
+        const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = bytes, [MEMORY_HOST] = bytes};
+        int rc = device_reserve(device, reserved, err);
+        for (int i = 0; i < count && rc == RV_OK; i++) {
+                ends[i] = (struct copy_ends){
+                        .device = device,
+                        .host = device->ops->alloc(device, MEMORY_HOST, MEMORY_WORKSPACE, COPY_MEMORY),
+                        .there = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, COPY_MEMORY)};
+                if (!ends[i].host || !ends[i].there)
+                        rc = rv_fail(err, RV_ESYSTEM, "no memory to copy between two parts of %d MiB",
+                                     COPY_MEMORY >> 20);
+        }
+        return rc;
 }
 
 int links_copies(struct net *net, const struct request *request, int repetitions, struct samples *samples,
                  struct rv_error_info *err)
 {
         const int64_t least = 4096, most = 16 << 20;
-        struct device *device = bench_device(request, err);
+        const bool both = request_gpu(request);
+        struct device *device = bench_device(request, false, err);
+        struct copy_ends ends[2] = {0};
         if (!device)
-                return RV_ESYSTEM;
-        struct copy_ends ends = {
-                .device = device,
-                .host = device->ops->alloc(device, MEMORY_HOST, MEMORY_WORKSPACE, COPY_MEMORY),
-                .there = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, COPY_MEMORY)};
-        int rc = RV_OK;
-        if (!ends.host || !ends.there)
-                rc = rv_fail(err, RV_ESYSTEM, "no memory to copy between two parts of %d MiB",
-                             COPY_MEMORY >> 20);
+                return err->code;
+        int rc = open_ends(ends, both ? 2 : 1, device, err);
         for (int i = -1; i < repetitions && rc == RV_OK; i++) { /* the first one warms up */
                 struct samples *kept = i >= 0 ? samples : NULL;
                 for (int64_t bytes = least; bytes <= most; bytes *= 4) {
-                        copy(&ends, net, LINE_COPY, bytes, kept);
-                        copy(&ends, net, LINE_COPY_BACK, bytes, kept);
+                        copy_alone(&ends[0], net, DEVICE_HOST_TO_DEVICE, bytes, kept);
+                        copy_alone(&ends[0], net, DEVICE_DEVICE_TO_HOST, bytes, kept);
+                        if (!both)
+                                continue;
+                        copy_beside(&ends[0], &ends[1], net, DEVICE_HOST_TO_DEVICE, bytes, kept);
+                        copy_beside(&ends[0], &ends[1], net, DEVICE_DEVICE_TO_HOST, bytes, kept);
                 }
         }
         device->ops->close(device);
@@ -166,7 +208,7 @@ int links_messages(struct net *net, struct bench *bench, int repetitions, struct
 static void allreduce(struct net *net, void *buffer, const struct family_reduction *reduction,
                       struct samples *samples)
 {
-        const bool half = reduction->half;
+        const bool half = reduction->half != HALF_NONE;
         float small[2] = {0};
         /* Ends the wake of the one before, and brings the ranks closer together than a barrier does. */
         net->ops->iallreduce(net, small, 2, NET_FLOAT, NET_WORLD, TOKEN_REDUCE);
@@ -176,7 +218,7 @@ static void allreduce(struct net *net, void *buffer, const struct family_reducti
                              NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
-                samples_add_line(samples, half ? LINE_ALLREDUCE_HALF : LINE_ALLREDUCE, reduction->bytes,
+                samples_add_line(samples, profile_allreduce_line(reduction->half), reduction->bytes,
                                  device_seconds() - start);
 }
 

@@ -5,7 +5,9 @@
 
 #include "calibrate/bench.h"
 
-/* Copies from host to device and back, 4 KiB to 16 MiB, `repetitions` of each, with nothing else going on. */
+/* Copies from host to device and back, 4 KiB to 16 MiB, `repetitions` of each, with nothing else going on;
+ * and, to and from a GPU, while the other direction of its link copies too. (Copies of the CPU device are a
+ * thread's work, which shares the processor with everything else.) */
 int links_copies(struct net *net, const struct request *request, int repetitions, struct samples *samples,
                  struct rv_error_info *err);
 

@@ -6,6 +6,7 @@
 #include "calibrate/launch.h"
 #include "calibrate/links.h"
 #include "calibrate/machine.h"
+#include "calibrate/overhead.h"
 #include "calibrate/phase.h"
 #include "calibrate/request.h"
 #include "calibrate/samples.h"
@@ -19,21 +20,29 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LOADS = 2, MOST_PASSES = 40 };
+enum { MOST_LOADS = 2 };
 
 /* How long and how often. */
 struct effort {
         double seconds;       /* a precision, for all rounds together, if they can be had for that */
         double visit_seconds; /* that a run is repeated for in one visit */
-        int least_rounds, most_rounds, repetitions, phases;
+        int least_rounds, most_rounds, repetitions, phases, most_passes;
+        double pass_flops; /* a few seconds on a core; a model with more is cut to fewer blocks */
 };
-static const struct effort QUICK = {22, 0.15, 2, 4, 4, 1}, THOROUGH = {70, 0.3, 3, 12, 6, 2};
+static const struct effort QUICK = {22, 0.15, 2, 4, 4, 1, 40, 2e11},
+                           THOROUGH = {70, 0.3, 3, 12, 6, 2, 40, 2e11};
+/* A GPU's clock follows its power within a tenth of a second: it is to be at work for longer. */
+static const struct effort GPU_QUICK = {15, 0.4, 2, 4, 8, 1, 200, 1e13},
+                           GPU_THOROUGH = {45, 1, 3, 8, 16, 2, 400, 1e13};
 
 struct session {
         struct net *net;
         struct request request;
         struct family family;
-        int64_t memory_bytes; /* of the first rank's machine */
+        struct profile_device device;
+        struct family_room room;     /* of the first rank */
+        int64_t device_memory_bytes; /* that a rank may allocate */
+        int peak_size;               /* 0: not known yet */
         const struct effort *effort;
         struct samples loads[MOST_LOADS];
         int load_count;
@@ -93,7 +102,7 @@ static int choose_passes(const struct session *s, const struct family_run *run, 
 {
         int least = run->every_optimizer ? run->optimizer_count : 1;
         double wanted = ceil(s->effort->visit_seconds / seconds);
-        int passes = wanted > MOST_PASSES ? MOST_PASSES : (int)wanted;
+        int passes = wanted > s->effort->most_passes ? s->effort->most_passes : (int)wanted;
         return passes > least ? passes : least;
 }
 
@@ -110,9 +119,12 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
         bench_pass(bench, s->net, samples->ranks, 0, NULL);
         if (s->passes[index] == 0)
                 s->passes[index] = choose_passes(s, run, device_seconds() - start);
-        for (int pass = 0; pass < s->passes[index]; pass++)
-                series_add(&samples->passes[index],
-                           bench_pass(bench, s->net, samples->ranks, pass + round, samples));
+        for (int pass = 0; pass < s->passes[index]; pass++) {
+                double seconds = bench_pass(bench, s->net, samples->ranks, pass + round, samples);
+                if (request_gpu(&s->request))
+                        seconds = bench_plain_pass(bench, s->net);
+                series_add(&samples->passes[index], seconds);
+        }
         bench_close(bench);
         step_done(s);
 }
@@ -161,7 +173,10 @@ static void visit_links(struct session *s, struct samples *samples)
 {
         struct rv_error_info err = {0};
         int repetitions = s->effort->repetitions;
-        if (bench_peak(&s->request, s->net, 2, samples, &err) != RV_OK ||
+        if (s->peak_size == 0)
+                s->peak_size = bench_peak_size(&s->request, s->net, &err);
+        if (s->peak_size == 0 || bench_peak(&s->request, s->net, s->peak_size, 2, samples, &err) != RV_OK ||
+            overhead_launches(s->net, &s->request, repetitions, samples, &err) != RV_OK ||
             links_copies(s->net, &s->request, repetitions, samples, &err) != RV_OK)
                 give_up(s, &err);
         step_done(s);
@@ -181,8 +196,10 @@ static void visit_load(struct session *s, int round, struct samples *samples)
                 links_sleep(net);
                 return;
         }
-        if (samples->ranks == net->ranks) /* as many passes on every rank: they meet in each */
+        if (samples->ranks == net->ranks) { /* as many passes on every rank: they meet in each */
                 net->ops->broadcast(net, s->passes, s->family.run_count * (int64_t)sizeof *s->passes, 0);
+                net->ops->broadcast(net, &s->peak_size, sizeof s->peak_size, 0);
+        }
         visit_runs(s, round, samples);
         visit_links(s, samples);
         if (samples->ranks < net->ranks)
@@ -194,8 +211,9 @@ static void visit_load(struct session *s, int round, struct samples *samples)
 static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
-        const bool *precisions = s->request.precisions;
-        double seconds = effort->seconds * (precisions[false] + precisions[true]);
+        double seconds = 0;
+        for (int half = 0; half < HALF_FORMATS; half++)
+                seconds += s->request.precisions[half] ? effort->seconds : 0;
         double each = (device_seconds() - s->began) / done;
         int rounds = (int)fmin(floor(seconds / each), effort->most_rounds);
         if (rounds < effort->least_rounds)
@@ -225,42 +243,53 @@ static void measure(struct session *s)
 
 /* ---- the profile ---- */
 
-static double peak_of(const struct profile_load *load)
+static double peak_of(const struct session *s, const struct profile_load *load)
 {
-        const int64_t size = BENCH_PEAK_SIZE;
-        struct kernel kernel = {.kind = KERNEL_MATMUL, .batch = 1, .m = size, .n = size, .k = size};
+        const struct kernel kernel = bench_peak_kernel(&s->request, s->peak_size);
         for (int i = 0; i < load->point_count; i++)
                 if (kernel_same(&load->points[i].kernel, &kernel))
                         return kernel_flops(&kernel) / load->points[i].seconds;
         return 0;
 }
 
+/* The product that told the peak, "sgemm 1024" or "matmul_bf16 8192". */
+static const char *name_peak(const struct session *s, char text[PROFILE_NAME + 16])
+{
+        const struct kernel kernel = bench_peak_kernel(&s->request, s->peak_size);
+        char name[PROFILE_NAME];
+        profile_kernel_name(name, kernel.kind, (enum half)kernel.half);
+        snprintf(text, PROFILE_NAME + 16, "%s %d", kernel.half ? name : "sgemm", s->peak_size);
+        return text;
+}
+
 static struct profile make_profile(struct session *s)
 {
-        struct profile profile = {.device = {.name = "cpu"},
+        char peak[PROFILE_NAME + 16];
+        struct profile profile = {.device = s->device,
                                   .measured = true,
-                                  .device_memory_bytes = s->memory_bytes / s->net->ranks,
+                                  .device_memory_bytes = s->device_memory_bytes,
                                   .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
                                   .machine = machine_describe(s->request.threads),
                                   .load_count = s->load_count};
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
         snprintf(profile.source, sizeof profile.source,
-                 "measured by ranvier calibrate%s; peak: sgemm %d, one rank alone, %d thread%s",
-                 s->request.quick ? " --quick" : "", BENCH_PEAK_SIZE, s->request.threads,
+                 "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
+                 s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,
                  s->request.threads == 1 ? "" : "s");
         profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
         if (!profile.loads)
                 abort();
         for (int i = 0; i < s->load_count; i++)
                 profile.loads[i] = samples_load(&s->loads[i]);
-        profile.peak_flops_per_second = peak_of(&profile.loads[0]);
+        profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
         return profile;
 }
 
-static void print_kernels(const struct profile_load *load)
+static void print_kernels(const struct session *s, const struct profile_load *load)
 {
-        printf("\n%d rank%s at work: %.1f Gflop/s each in sgemm %d\n", load->ranks,
-               load->ranks == 1 ? "" : "s", peak_of(load) / 1e9, BENCH_PEAK_SIZE);
+        char peak[PROFILE_NAME + 16];
+        printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, load->ranks == 1 ? "" : "s",
+               peak_of(s, load) / 1e9, name_peak(s, peak));
         printf("  %-23s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
@@ -286,8 +315,20 @@ static void print_line(const char *name, const struct line_fit *fit)
         printf("\n");
 }
 
+/* Seconds that the profile gives so many kernels, launched one by one. */
+static double sum_of(const struct profile *profile, const struct profile_load *load,
+                     const struct kernel *kernels, int count)
+{
+        double sum = 0, seconds;
+        for (int i = 0; i < count; i++)
+                if (profile_kernel_seconds(profile, load, &kernels[i], false, &seconds, NULL, NULL) == RV_OK)
+                        sum += seconds;
+        return fmax(sum, count * load->launch.host_seconds);
+}
+
 /* Whether the whole is the sum of its parts: a run's forward and backward as the profile prices them, kernel
- * by kernel, over what they took. */
+ * by kernel, over what they took. On a GPU the whole was timed by the host, as two operations, with no
+ * recorder. */
 static double closure(const struct profile *profile, const struct profile_load *load,
                       const struct family_run *run, struct series *passes)
 {
@@ -295,16 +336,28 @@ static double closure(const struct profile *profile, const struct profile_load *
         int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
         int count = forward + workload_backward(&run->gpt, &run->stage, work, NULL);
         struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
-        double sum = 0, seconds;
         if (!kernels)
                 abort();
         workload_forward(&run->gpt, &run->stage, work, false, kernels);
         workload_backward(&run->gpt, &run->stage, work, kernels + forward);
-        for (int i = 0; i < count; i++)
-                if (profile_kernel_seconds(profile, load, &kernels[i], false, &seconds, NULL, NULL) == RV_OK)
-                        sum += seconds;
+        double sum = sum_of(profile, load, kernels, forward) +
+                     sum_of(profile, load, kernels + forward, count - forward);
+        if (strcmp(profile->device.name, "cpu") != 0)
+                sum += 2 * load->op_overhead_seconds;
         free(kernels);
         return sum / series_quantile(passes, 0.5);
+}
+
+static void print_launches(const struct profile_load *load)
+{
+        char host[REPORT_TEXT], lane[REPORT_TEXT];
+        const struct profile_launch *launches[] = {&load->launch, &load->graph};
+        static const char *const names[] = {"launch", "launch in a graph"};
+        for (int i = 0; i < 2; i++)
+                if (launches[i]->host_seconds > 0)
+                        printf("  %-23s %s of the host a kernel, %s from one to the next\n", names[i],
+                               report_seconds(host, launches[i]->host_seconds),
+                               report_seconds(lane, launches[i]->lane_seconds));
 }
 
 static void print_closure(struct session *s, const struct profile *profile, int load)
@@ -323,16 +376,27 @@ static void print_closure(struct session *s, const struct profile *profile, int 
                        "warning");
 }
 
+/* A GPU: the device and what it runs at. */
+static void print_device(const struct profile_device *device)
+{
+        if (device->driver[0])
+                printf("%s, driver %s, %d multiprocessors at %.0f MHz, memory at %.0f MHz\n", device->name,
+                       device->driver, device->processors, device->clock_hertz / 1e6,
+                       device->memory_clock_hertz / 1e6);
+}
+
 static void print_profile(struct session *s, const struct profile *profile)
 {
         char text[REPORT_TEXT];
+        print_device(&profile->device);
         if (profile->host_link_bytes_per_second > 0)
                 printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
-                print_kernels(load);
+                print_kernels(s, load);
                 for (int line = 0; line < PROFILE_LINES; line++)
                         print_line(profile_line_name((enum profile_line)line), &load->lines[line].fit);
+                print_launches(load);
                 printf("  %-23s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
         }
@@ -370,20 +434,54 @@ static int write_profile(struct session *s, struct rv_error_info *err)
 
 /* ---- the command ---- */
 
-/* Finds what is to be measured by the request's ranks. */
-static int find_family(struct session *s, struct rv_error_info *err)
+/* A quarter of the machine's memory, shared by all ranks: a run needs room beside what is measured. */
+static int find_room_of_cpu(struct session *s)
 {
-        /* A quarter of the memory, shared by all ranks: a run needs room beside what is measured. */
-        return family_init(&s->family, &s->request, s->memory_bytes / 4 / s->request.ranks, err);
+        const int64_t all = device_cpu_memory_bytes(), share = all / 4 / s->request.ranks;
+        snprintf(s->device.name, sizeof s->device.name, "cpu");
+        s->device_memory_bytes = all / s->request.ranks;
+        s->room = (struct family_room){{share, share}, share, s->effort->pass_flops};
+        return RV_OK;
+}
+
+/* All that a rank may allocate of its GPU. Its host memory is the machine's. */
+static int find_room_of_gpu(struct session *s, struct rv_error_info *err)
+{
+        struct device *device = bench_device(&s->request, false, err);
+        if (!device)
+                return err->code;
+        const struct device_description *description = &device->description;
+        s->device = (struct profile_device){.processors = description->processors,
+                                            .clock_hertz = description->clock_hertz,
+                                            .memory_clock_hertz = description->memory_clock_hertz,
+                                            .overhead_bytes = device->overhead_bytes};
+        snprintf(s->device.name, sizeof s->device.name, "%s", description->name);
+        snprintf(s->device.driver, sizeof s->device.driver, "%s", description->driver);
+        s->device_memory_bytes = device->limit_bytes[MEMORY_DEVICE];
+        s->room = (struct family_room){
+                .bytes = {[MEMORY_DEVICE] = s->device_memory_bytes,
+                          [MEMORY_HOST] = device_cpu_memory_bytes() / 4 / s->request.ranks},
+                .flops = s->effort->pass_flops};
+        device->ops->close(device);
+        return RV_OK;
+}
+
+static int find_room(struct session *s, struct rv_error_info *err)
+{
+        const bool gpu = request_gpu(&s->request);
+        if (s->request.quick)
+                s->effort = gpu ? &GPU_QUICK : &QUICK;
+        else
+                s->effort = gpu ? &GPU_THOROUGH : &THOROUGH;
+        return gpu ? find_room_of_gpu(s, err) : find_room_of_cpu(s);
 }
 
 /* Without a word to the other ranks. */
 static int prepare(struct session *s, struct rv_error_info *err)
 {
-        int rc = find_family(s, err);
+        int rc = family_init(&s->family, &s->request, &s->room, err);
         if (rc != RV_OK)
                 return rc;
-        s->effort = s->request.quick ? &QUICK : &THOROUGH;
         samples_init(&s->loads[s->load_count++], 1, s->family.run_count);
         if (s->net->ranks > 1)
                 samples_init(&s->loads[s->load_count++], s->net->ranks, s->family.run_count);
@@ -397,9 +495,11 @@ static int prepare(struct session *s, struct rv_error_info *err)
 static int calibrate(struct session *s, struct rv_error_info *err)
 {
         struct net *net = s->net;
-        s->memory_bytes = device_cpu_memory_bytes();
-        net->ops->broadcast(net, &s->memory_bytes, sizeof s->memory_bytes, 0);
-        int rc = net_agree(net, prepare(s, err), err);
+        int rc = net_agree(net, find_room(s, err), err);
+        if (rc != RV_OK)
+                return rc;
+        net->ops->broadcast(net, &s->room, sizeof s->room, 0);
+        rc = net_agree(net, prepare(s, err), err);
         if (rc != RV_OK)
                 goto out;
         measure(s);
@@ -417,12 +517,14 @@ out:
 static int start(int argc, char **argv)
 {
         struct rv_error_info err = {0};
-        struct session session = {.memory_bytes = device_cpu_memory_bytes()};
+        struct session session = {0};
         int rc = request_parse(&session.request, argc, argv, 0, false, &err);
         if (rc == OPTIONS_DONE)
                 return 0;
         if (rc == RV_OK)
-                rc = find_family(&session, &err);
+                rc = find_room(&session, &err);
+        if (rc == RV_OK)
+                rc = family_init(&session.family, &session.request, &session.room, &err);
         family_free(&session.family);
         if (rc == RV_OK)
                 rc = request_check_out(&session.request, &err);
@@ -445,6 +547,8 @@ int main(int argc, char **argv)
         }
         int rc = request_parse(&session.request, argc, argv, net->ranks, net->rank != 0, &err);
         bool done = rc == OPTIONS_DONE;
+        session.request.local_ranks = net->local_ranks;
+        session.request.local_rank = net->rank % net->local_ranks; /* ranks of a machine follow each other */
         rc = net_agree(net, done ? RV_OK : rc, &err);
         if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);

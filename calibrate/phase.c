@@ -30,7 +30,7 @@ struct phase *phase_open(const struct family_phase *family_phase, const struct r
                 rv_fail(err, RV_ESYSTEM, "no memory to measure the optimizer of %s", family_phase->gpt.name);
                 return NULL;
         }
-        phase->device = bench_device(request, err);
+        phase->device = bench_device(request, true, err);
         if (phase->device)
                 phase->stage = nn_open(phase->device, &family_phase->gpt, &family_phase->stage,
                                        &family_phase->plan, true, err);

@@ -22,6 +22,7 @@ enum key {
         KEY_PRECISION,
         KEY_OFFLOAD,
         KEY_HOST_LINK,
+        KEY_FUSION,
         KEY_THREADS
 };
 
@@ -31,11 +32,12 @@ static const struct argp_option argp_options[] = {
          "Fewer repetitions: under half a minute a precision instead of about one and a half", 1},
         {"ranks", KEY_RANKS, "N", 0,
          "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
-        {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
+        {"device", KEY_DEVICE, "cpu|cuda", 0,
+         "What computes (default cpu); each rank has its GPU, or its share of one", 1},
         {"threads", KEY_THREADS, "T", 0, "BLAS threads of each rank (default 1)", 1},
         {"host-link", KEY_HOST_LINK, "RATE", 0,
          "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
-         "as long as they take); train with the same",
+         "as long as they take); train with the same; cpu only",
          1},
         {0, 0, 0, 0, "The plan family, whose kernels are measured; all others are then fitted:", 2},
         {"model", KEY_MODEL, "MODEL,...", 0, "Presets or config.json files (default demo)", 2},
@@ -43,10 +45,16 @@ static const struct argp_option argp_options[] = {
          2},
         {"seq-len", KEY_SEQ_LEN, "S,...", 0, "Tokens of a sequence (default: each model's n_positions)", 2},
         {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
-        {"precision", KEY_PRECISION, "NAME,...", 0, "fp32, mixed or both (default fp32)", 2},
+        {"precision", KEY_PRECISION, "NAME,...", 0,
+         "Of fp32, mixed (fp16) and bf16, one or more (default fp32)", 2},
+        {"fusion", KEY_FUSION, "auto|on|off", 0,
+         "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
+         "replace "
+         "(off); auto: on with --device cuda",
+         2},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
-         "write backs that run at the same time (needs mixed in --precision)",
+         "write backs that run at the same time (needs mixed or bf16 in --precision)",
          2},
         {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
          "Parameters of one optimizer update; offloaded, a third of them (default 16000000, or all of a "
@@ -58,6 +66,7 @@ static const struct argp_option argp_options[] = {
 /* The command line before it is looked into. */
 struct words {
         struct request *request;
+        const char *fusion;
         int ranks;
         struct rv_error_info
                 *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
@@ -91,14 +100,33 @@ static int parse_list(const char *option, const char *text, struct request_list 
 static int parse_precisions(const char *text, struct request *request, struct rv_error_info *err)
 {
         char word[32];
-        request->precisions[false] = request->precisions[true] = false;
+        memset(request->precisions, 0, sizeof request->precisions);
         while (text) {
+                enum half half = HALF_NONE;
                 text = next_word(text, word, sizeof word);
-                bool mixed = strcmp(word, "mixed") == 0;
-                if (!mixed && strcmp(word, "fp32") != 0)
-                        return rv_fail(err, RV_EINPUT, "--precision: '%s' is neither fp32 nor mixed", word);
-                request->precisions[mixed] = true;
+                while (half < HALF_FORMATS && strcmp(word, half_precision(half)) != 0)
+                        half++;
+                if (half == HALF_FORMATS)
+                        return rv_fail(err, RV_EINPUT, "--precision: '%s' is none of fp32, mixed and bf16",
+                                       word);
+                request->precisions[half] = true;
         }
+        return RV_OK;
+}
+
+static int parse_device(const char *text, struct request *request, struct rv_error_info *err)
+{
+        if (strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0)
+                return rv_fail(err, RV_EINPUT, "--device: '%s' is neither cpu nor cuda", text);
+        request->device = text;
+        return RV_OK;
+}
+
+static int parse_fusion(const char *text, const char **fusion, struct rv_error_info *err)
+{
+        if (strcmp(text, "auto") != 0 && strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+                return rv_fail(err, RV_EINPUT, "--fusion: '%s' is none of auto, on and off", text);
+        *fusion = text;
         return RV_OK;
 }
 
@@ -114,7 +142,9 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         case KEY_RANKS:
                 return options_parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
         case KEY_DEVICE:
-                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0}, err);
+                return parse_device(text, request, err);
+        case KEY_FUSION:
+                return parse_fusion(text, &words->fusion, err);
         case KEY_MODEL:
                 request->models = text;
                 return RV_OK;
@@ -160,9 +190,17 @@ static const struct argp argp = {
                "      --micro-batch-size 4 --pp 1,2 --out here.json\n"
                "For both precisions, and an optimizer in host memory behind a link of 2 GB/s:\n"
                "  ranvier calibrate --ranks 2 --quick --precision fp32,mixed --offload \\\n"
-               "      --host-link 2GB/s --out here.json\n\n"
+               "      --host-link 2GB/s --out here.json\n"
+               "One GPU, what GPT-2 124M takes on it:\n"
+               "  ranvier calibrate --device cuda --precision bf16 --model gpt2-124m \\\n"
+               "      --micro-batch-size 8 --out gpu.json\n\n"
                "It starts its ranks with mpirun, and needs the machine for itself.",
 };
+
+bool request_gpu(const struct request *request)
+{
+        return strcmp(request->device, "cpu") != 0;
+}
 
 static int load_models(struct request *request, struct rv_error_info *err)
 {
@@ -206,18 +244,26 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                     .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                     .threads = 1,
                                     .ranks = ranks,
-                                    .precisions = {true, false},
+                                    .device = "cpu",
+                                    .local_ranks = 1,
+                                    .precisions = {[HALF_NONE] = true},
                                     .bucket_parameters = 16000000};
-        struct words words = {.request = request, .err = err};
+        struct words words = {.request = request, .fusion = "auto", .err = err};
         int rc = options_parse(&argp, argc, argv, &words, quiet, err);
         if (rc != RV_OK)
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
-        if (request->offload && !request->precisions[true])
+        request->fused =
+                strcmp(words.fusion, "auto") == 0 ? request_gpu(request) : strcmp(words.fusion, "on") == 0;
+        if (request->offload && !request->precisions[HALF_FP16] && !request->precisions[HALF_BF16])
                 return rv_fail(err, RV_EINPUT,
-                               "--offload needs mixed in --precision (such as --precision fp32,mixed): in "
-                               "fp32 nothing is offloaded");
+                               "--offload needs mixed or bf16 in --precision (such as --precision "
+                               "fp32,mixed): in fp32 nothing is offloaded");
+        if (request_gpu(request) && request->host_link_bytes_per_second > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--host-link paces the copies of --device cpu; those of a GPU take what its "
+                               "link takes");
         if (!ranks)
                 request->ranks = words.ranks ? words.ranks : 1;
         else if (words.ranks && words.ranks != ranks)

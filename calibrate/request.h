@@ -3,7 +3,7 @@
 #ifndef RANVIER_CALIBRATE_REQUEST_H
 #define RANVIER_CALIBRATE_REQUEST_H
 
-#include "models/gpt.h"
+#include "models/workload.h"
 
 enum { REQUEST_MODELS = 16, REQUEST_LIST = 32 };
 
@@ -17,16 +17,23 @@ struct request {
         struct gpt gpts[REQUEST_MODELS];
         int gpt_count;
         struct request_list micro_batch_sizes;
-        struct request_list seq_lens; /* none: each model's n_positions */
-        struct request_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
-        bool precisions[2];           /* [half]: fp32, mixed */
-        bool offload;                 /* the offloaded optimizer phase too */
+        struct request_list seq_lens;  /* none: each model's n_positions */
+        struct request_list stages;    /* pipeline stages (--pp); none given: 1 and 2 */
+        const char *device;            /* "cpu" or "cuda" */
+        bool precisions[HALF_FORMATS]; /* fp32, mixed (fp16), bf16 */
+        bool fused;                    /* the fused kernels instead of those that they replace */
+        bool offload;                  /* the offloaded optimizer phase too */
         int64_t bucket_parameters;
         double host_link_bytes_per_second; /* that copies are paced to; 0: they are not */
         int threads;
         int ranks;
+        int local_rank,
+                local_ranks; /* this process among the ranks of its machine; 0 of 1 before there are ranks */
         bool quick;
 };
+
+/* Whether what computes is not the processor that launches it. */
+bool request_gpu(const struct request *request);
 
 /* Parses the command line (see options_parse: `quiet` on every rank but the first) and checks it against the
  * `ranks` that were started; 0: they are yet to be. Returns 0, OPTIONS_DONE, or an error that is the same on

@@ -90,6 +90,8 @@ void samples_free(struct samples *samples)
         free(samples->kernels);
         free(samples->passes);
         free(samples->gaps.values);
+        for (int i = 0; i < 4; i++)
+                free(samples->launches[i / 2][i % 2].values);
         for (int line = 0; line < PROFILE_LINES; line++)
                 line_set_free(&samples->lines[line]);
         memset(samples, 0, sizeof *samples);
@@ -123,6 +125,8 @@ void samples_gather(struct samples *samples, struct net *net)
         for (int i = 0; i < samples->run_count; i++)
                 gather_series(&samples->passes[i], net);
         gather_series(&samples->gaps, net);
+        for (int i = 0; i < 4; i++)
+                gather_series(&samples->launches[i / 2][i % 2], net);
         for (int line = 0; line < PROFILE_LINES; line++)
                 if (line != LINE_MESSAGE)
                         gather_lines(&samples->lines[line], net);
@@ -163,10 +167,19 @@ static struct kernel_point kernel_point(struct kernel_series *series)
                                      .samples = series->seconds.count};
 }
 
+/* Zeros where nothing was launched for this. */
+static struct profile_launch launch_of(struct series seconds[2])
+{
+        return (struct profile_launch){.host_seconds = series_quantile(&seconds[0], 0.5),
+                                       .lane_seconds = series_quantile(&seconds[1], 0.5)};
+}
+
 struct profile_load samples_load(struct samples *samples)
 {
         struct profile_load load = {.ranks = samples->ranks,
                                     .op_overhead_seconds = series_quantile(&samples->gaps, 0.5),
+                                    .launch = launch_of(samples->launches[0]),
+                                    .graph = launch_of(samples->launches[1]),
                                     .point_count = samples->kernel_count};
         load.points = resized(NULL, (size_t)samples->kernel_count + 1, sizeof *load.points);
         for (int i = 0; i < samples->kernel_count; i++)

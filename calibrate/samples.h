@@ -30,6 +30,8 @@ struct samples {
         struct kernel_series *kernels;
         int kernel_count;
         struct series gaps; /* from an operation's last kernel to the next operation's first */
+        struct series launches[2]
+                              [2]; /* seconds a kernel: [by itself, in a graph][of the host, of the lane] */
         struct line_set lines[PROFILE_LINES];
         struct series
                 *passes; /* of each run of the family: the compute lane's seconds in forward and backward */

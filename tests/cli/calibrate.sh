@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..35"
+echo "1..37"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -147,14 +147,17 @@ refuse "an empty element of a list is refused" "--pp: ''" --pp 1,,2 --out "$fold
 refuse "a model that does not exist is refused" "no-such-model" --model no-such-model --out "$folder/x.json"
 refuse "a sequence longer than the model's is refused" "--seq-len 65" --model tiny --seq-len 65 --out "$folder/x.json"
 refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out "$folder/x.json"
-refuse "a device that is not built yet is refused by name" "cuda is not built yet" --device cuda --out "$folder/x.json"
+refuse "a device that there is not is refused" "--device: 'tpu' is neither cpu nor cuda" --device tpu --out "$folder/x.json"
+refuse "neither is a link paced that is a GPU's own" "--host-link paces the copies of --device cpu" --device cuda \
+        --host-link 2GB/s --out "$folder/x.json"
+refuse "nor half a fusion" "--fusion: 'half' is none of auto, on and off" --fusion half --out "$folder/x.json"
 refuse "a place that cannot be written is refused before anything is measured" "no/such/folder" --ranks 2 \
         --model tiny --out "$folder/no/such/folder/x.json"
 refuse "a model too large to be measured is refused before there are ranks" "TiB to be measured with 2 blocks" --ranks 2 \
         --model gpt-100b --micro-batch-size 4096 --out "$folder/x.json"
-refuse "a precision that there is not is refused" "--precision: 'fp8' is neither fp32 nor mixed" --precision fp32,fp8 \
+refuse "a precision that there is not is refused" "--precision: 'fp8' is none of fp32, mixed and bf16" --precision fp32,fp8 \
         --out "$folder/x.json"
-refuse "offloading without mixed precision is refused" "--offload needs mixed in --precision" --offload \
+refuse "offloading without mixed precision is refused" "--offload needs mixed or bf16 in --precision" --offload \
         --out "$folder/x.json"
 refuse "a link without a rate is refused" "--host-link: '2GB' is not a rate such as 10GB/s" --host-link 2GB \
         --out "$folder/x.json"

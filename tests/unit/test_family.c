@@ -12,7 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const int64_t PLENTY = INT64_C(1) << 40, BUCKET = 5000;
+static const int64_t BUCKET = 5000;
+static const struct family_room PLENTY = {{INT64_C(1) << 40, INT64_C(1) << 40}, 0, 2e11};
 
 static struct request request_of(bool fp32, bool mixed, bool offload)
 {
@@ -38,7 +39,7 @@ static struct family family_of(const struct request *request)
 {
         struct family family;
         struct rv_error_info err = {0};
-        if (family_init(&family, request, PLENTY, &err) != RV_OK)
+        if (family_init(&family, request, &PLENTY, &err) != RV_OK)
                 fail_msg("%s", err.sentence);
         return family;
 }
@@ -62,7 +63,7 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
 {
         enum { MOST = 256 };
         struct kernel kernels[MOST];
-        const bool half = work_half(work);
+        const enum half half = work_format(work);
         const int64_t parameters = partition_parameters(gpt, stage);
         int count = workload_forward(gpt, stage, work, false, kernels);
         count += workload_backward(gpt, stage, work, kernels + count);
@@ -72,32 +73,44 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
                 count += workload_update(left < BUCKET ? left : BUCKET, half, kernels + count);
         }
         if (half) {
-                kernels[count++] = workload_overflow(parameters, HALF_FP16);
-                kernels[count++] = workload_clear(parameters, HALF_FP16);
+                kernels[count++] = workload_overflow(parameters, half);
+                kernels[count++] = workload_clear(parameters, half);
         }
         assert_true(count <= MOST);
         check_covered(family, kernels, count);
 }
 
-/* Recomputation runs a block's forward again inside backward: shapes that the forward pass has already. */
-static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **state)
+static void check_plans(const struct request *request)
 {
-        (void)state;
-        const struct request request = request_of(true, true, false);
-        struct family family = family_of(&request);
-        const struct gpt *gpt = &request.gpts[0];
-        for (int plan = 0; plan < 3 * 2 * 2 * 2 * 2; plan++) {
+        struct family family = family_of(request);
+        const struct gpt *gpt = &request->gpts[0];
+        for (int plan = 0; plan < 3 * 2 * 2 * 3 * 2; plan++) {
                 const int stages = 1 + plan % 3;
+                const enum half half = (enum half)(plan / 12 % 3);
                 const struct work work = {.micro_batch_size = plan / 3 % 2 ? 1 : 3,
                                           .seq_len = plan / 6 % 2 ? 8 : 16,
-                                          .element_bytes = plan / 12 % 2 ? 2 : 4,
-                                          .recompute = plan / 24};
+                                          .element_bytes = half ? 2 : 4,
+                                          .bf16 = half == HALF_BF16,
+                                          .fused = request->fused,
+                                          .recompute = plan / 36};
                 for (int index = 0; index < stages; index++) {
                         struct stage stage = partition_stage(gpt, stages, index);
                         check_stage(&family, gpt, &stage, &work);
                 }
         }
         family_free(&family);
+}
+
+/* Recomputation runs a block's forward again inside backward: shapes that the forward pass has already. */
+static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **state)
+{
+        (void)state;
+        struct request request = request_of(true, true, false);
+        request.precisions[HALF_BF16] = true;
+        for (int fused = 0; fused < 2; fused++) {
+                request.fused = fused;
+                check_plans(&request);
+        }
 }
 
 static void what_is_not_asked_for_is_not_measured(void **state)
@@ -113,7 +126,8 @@ static void what_is_not_asked_for_is_not_measured(void **state)
                         assert_int_equal(work_half(&family.runs[i].plan.work), half);
                 /* Scalars are reduced in fp32 or double in either precision. */
                 for (int i = 0; i < family.reduction_count; i++)
-                        assert_true(family.reductions[i].half == half || family.reductions[i].bytes <= 64);
+                        assert_true((family.reductions[i].half != HALF_NONE) == half ||
+                                    family.reductions[i].bytes <= 64);
                 family_free(&family);
         }
 }
@@ -166,7 +180,8 @@ static void a_phase_that_does_not_fit_is_refused_with_the_cure(void **state)
         request.bucket_parameters = INT64_C(1) << 40;
         struct family family;
         struct rv_error_info err = {0};
-        assert_int_equal(family_init(&family, &request, 1 << 20, &err), RV_EPLAN);
+        const struct family_room little = {{1 << 20, 1 << 20}, 1 << 20, 2e11};
+        assert_int_equal(family_init(&family, &request, &little, &err), RV_EPLAN);
         if (!strstr(err.sentence, "a smaller --bucket-params needs less"))
                 fail_msg("%s", err.sentence);
 }

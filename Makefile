@@ -56,7 +56,7 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o: EXTRA = -fPIC
-$(BUILD)/obj/runtime/device/clock.o: EXTRA = -fPIC
+$(BUILD)/obj/runtime/device/host.o: EXTRA = -fPIC
 # sqrt need not set errno and comparisons need not trap (loops with them stay scalar otherwise), a x + b may be fused.
 DEVICE_CFLAGS := $(BLAS_CFLAGS) -fno-math-errno -fno-trapping-math -ffp-contract=fast
 $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)

@@ -548,7 +548,7 @@ int main(int argc, char **argv)
         int rc = request_parse(&session.request, argc, argv, net->ranks, net->rank != 0, &err);
         bool done = rc == OPTIONS_DONE;
         session.request.local_ranks = net->local_ranks;
-        session.request.local_rank = net->rank % net->local_ranks; /* ranks of a machine follow each other */
+        session.request.local_rank = net->local_rank;
         rc = net_agree(net, done ? RV_OK : rc, &err);
         if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);

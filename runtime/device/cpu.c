@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
@@ -367,11 +366,6 @@ static int lane_start(struct lane *lane, struct cpu_device *cpu)
         pthread_cond_init(&lane->work, NULL);
         pthread_cond_init(&lane->idle, NULL);
         return pthread_create(&lane->thread, NULL, lane_main, lane);
-}
-
-int64_t device_cpu_memory_bytes(void)
-{
-        return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
 }
 
 struct device *device_cpu_open(int threads, struct rv_error_info *err)

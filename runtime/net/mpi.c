@@ -210,14 +210,14 @@ static const struct net_ops mpi_ops = {
         .close = mpi_close,
 };
 
-static int count_local_ranks(void)
+/* Ranks on this node, and which of them this one is. */
+static void find_local_ranks(struct net *net)
 {
         MPI_Comm node;
-        int count;
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-        MPI_Comm_size(node, &count);
+        MPI_Comm_rank(node, &net->local_rank);
+        MPI_Comm_size(node, &net->local_ranks);
         MPI_Comm_free(&node);
-        return count;
 }
 
 /* A micro-batch travels as the tag of its message. */
@@ -244,7 +244,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->net.ops = &mpi_ops;
         MPI_Comm_rank(MPI_COMM_WORLD, &mpi->net.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &mpi->net.ranks);
-        mpi->net.local_ranks = count_local_ranks();
+        find_local_ranks(&mpi->net);
         mpi->net.most_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);

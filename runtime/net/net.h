@@ -44,7 +44,8 @@ struct net_ops {
 struct net {
         const struct net_ops *ops;
         int rank, ranks;
-        int local_ranks;      /* how many of them share this node's memory, this one too */
+        int local_rank;       /* among those that share this node's memory, of which there are */
+        int local_ranks;
         int most_micro_batch; /* the largest number that a message can carry */
 };
 

@@ -1,0 +1,293 @@
+/* Causal attention on tensor cores, what its kernels share: where the operands lie, which tiles a block
+ * takes, tiles in shared memory, and fragments of them.
+ *
+ * No (T,T) matrix is in memory (Dao et al. 2022): a block owns the rows of one tile, of queries or of keys,
+ * and steps over the tiles of the other kind, which arrive by asynchronous copies while the previous ones are
+ * computed with. 4 warps each own 16 `strips` rows of the block's tile, so that sums over a row stay within
+ * the four lanes that hold it. */
+#ifndef RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_CUH
+#define RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_CUH
+
+#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/ptx.cuh"
+
+#include <math.h>
+#include <string.h>
+
+enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_MAX_HEAD = 128 };
+#define ATTENTION_LOG2E 1.4426950408889634f
+
+/* Operands as runtime/device/kernels.h has them; backward alone uses dqkv, dy and rows. */
+struct attention {
+        const void *qkv, *dy;
+        void *dqkv, *y;
+        float *lse, *rows;
+        int64_t heads; /* B H */
+        int H, T, hs;
+        bool aligned; /* every row of a head begins at a multiple of 16 bytes */
+        float scale;
+};
+
+/* fp32 on ordinary arithmetic, for any hs <= ATTENTION_MAX_HEAD (attention_fp32.cu). */
+cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention);
+cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention);
+
+/* Which tile of which head a block takes. */
+struct attention_block {
+        int64_t head;
+        int tile;
+};
+
+/* Blocks start in the order of their index. Tiles with more steps come first, so that the last blocks to run
+ * are short; ATTENTION_GROUP heads are taken at a time, so that the blocks that run together read few
+ * heads' operands, which stay in the L2 cache: K and V of 16 heads of 64 with T = 1024 are 4 MiB. `rank` 0 is
+ * the tile with the most steps. */
+enum { ATTENTION_GROUP = 16 };
+static __device__ __forceinline__ struct attention_block attention_block(const struct attention *a, int tiles,
+                                                                         bool last_tile_first)
+{
+        int64_t index = blockIdx.x, group = index / (ATTENTION_GROUP * (int64_t)tiles) * ATTENTION_GROUP;
+        int within = (int)(index - group * tiles);
+        int heads = (int)(a->heads - group < ATTENTION_GROUP ? a->heads - group : ATTENTION_GROUP);
+        int rank = within / heads;
+        struct attention_block block = {group + within % heads, last_tile_first ? tiles - 1 - rank : rank};
+        return block;
+}
+
+static __host__ __device__ __forceinline__ int attention_tiles(const struct attention *a, int rows)
+{
+        return (a->T + rows - 1) / rows;
+}
+
+/* Fills in the shape and scale; false if they cannot be done. The scale is positive, so that the largest
+ * score is the largest scaled one. */
+static inline bool attention_shape(struct attention *a, const struct kernel *kernel,
+                                   const struct kernel_args *args)
+{
+        if (kernel->k < 1 || kernel->k > ATTENTION_MAX_HEAD || kernel->m < 1 || kernel->m > INT32_MAX / 2 ||
+            kernel->batch < 1 || args->inner < 1 || args->inner > INT32_MAX || !(args->scalar[0] > 0))
+                return false;
+        a->heads = kernel->batch;
+        a->H = (int)args->inner;
+        a->T = (int)kernel->m;
+        a->hs = (int)kernel->k;
+        a->scale = (float)args->scalar[0];
+        return true;
+}
+
+static inline bool attention_aligned(const struct attention *a, const void *tensor)
+{
+        return a->hs % 8 == 0 && (uintptr_t)tensor % 16 == 0;
+}
+
+/* One head's (T, hs) matrix inside a tensor; row t begins at first + t stride. */
+template <class element> struct attention_matrix {
+        element *first;
+        int64_t stride;
+};
+
+/* Parts of qkv and dqkv: 0 q, 1 k, 2 v. */
+template <class element>
+static __device__ __forceinline__ struct attention_matrix<element>
+attention_part(const struct attention *a, const void *qkv, int64_t head, int part) {
+        int64_t width = (int64_t)a->H * a->hs;
+        struct attention_matrix<element> matrix = {
+                (element *)qkv + head / a->H * a->T * 3 * width + part *width + head % a->H * a->hs, 3 * width
+        };
+        return matrix;
+}
+
+/* A head of y or dy. */
+template <class element>
+static __device__ __forceinline__ struct attention_matrix<element>
+attention_output(const struct attention *a, const void *y, int64_t head) {
+        int64_t width = (int64_t)a->H * a->hs;
+        struct attention_matrix<element> matrix = {
+                (element *)y + head / a->H * a->T *width + head % a->H * a->hs, width
+        };
+        return matrix;
+}
+
+/* --- 16-bit formats ------------------------------------------------------------------------------------ */
+
+/* Sizes for heads padded to HS = 64 or 128 with zeros. A warp with two strips reads a fragment of the other
+ * operand once for two products: shared memory gives 128 bytes a clock and a product (2048 multiply-adds)
+ * takes 256 of them, so that one strip alone could not use more than 1024 multiply-adds a clock. With HS =
+ * 128 the accumulators of two strips do not fit in registers.
+ *
+ * Rows of a tile in shared memory are 16 bytes longer than their elements: eight rows at the same column, as
+ * ldmatrix reads them, then lie in different banks. */
+template <int HS>
+struct attention_sizes {
+        static constexpr int strips = HS == 64 ? 2 : 1;
+        static constexpr int rows = ATTENTION_WARPS * 16 * strips; /* the block's own */
+        static constexpr int keys = rows / 2;                      /* a step of the kernels over queries */
+        static constexpr int queries = HS == 64 ? 32 : 16;         /* a step of the kernel over keys */
+        static constexpr int pitch = 2 * HS + 16;                  /* bytes between a tile's rows */
+};
+
+template <bool bf16>
+static __device__ __forceinline__ void attention_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+        if (bf16)
+                mma_bf16(d, a, b);
+        else
+                mma_fp16(d, a, b);
+}
+
+/* Two elements in one word, `low` in the lower half. */
+template <bool bf16> static __device__ __forceinline__ uint32_t attention_pack(float low, float high)
+{
+        uint32_t bits;
+        if (bf16) {
+                __nv_bfloat162 pair = __float22bfloat162_rn(make_float2(low, high));
+                memcpy(&bits, &pair, sizeof bits);
+        } else {
+                __half2 pair = __float22half2_rn(make_float2(low, high));
+                memcpy(&bits, &pair, sizeof bits);
+        }
+        return bits;
+}
+
+/* Starts the load of rows first .. first + rows - 1 of `matrix` into a tile: zeros from row T and column hs
+ * on. Arrived after attention_arrive. */
+template <int HS, int rows>
+static __device__ __forceinline__ void attention_load(unsigned char *tile, const struct attention *a,
+                                                      struct attention_matrix<const uint16_t> matrix,
+                                                      int first)
+{
+        constexpr int chunks = HS / 8, step = ATTENTION_THREADS / chunks;
+        int row = (int)threadIdx.x / chunks, column = (int)threadIdx.x % chunks * 8;
+        const uint16_t *from = matrix.first + (first + row) * matrix.stride + column;
+        unsigned char *to = tile + row * attention_sizes<HS>::pitch + 2 * column;
+        if (a->aligned) {
+#pragma unroll
+                for (int r = 0; r < rows; r += step) {
+                        copy_async_16(to + r * attention_sizes<HS>::pitch, from + r * matrix.stride,
+                                      first + row + r < a->T && column < a->hs);
+                }
+                return;
+        }
+#pragma unroll 1
+        for (int r = 0; r < rows; r += step) {
+#pragma unroll 1
+                for (int i = 0; i < 8; i++) {
+                        bool valid = first + row + r < a->T && column + i < a->hs;
+                        ((uint16_t *)(to + r * attention_sizes<HS>::pitch))[i] =
+                                valid ? from[r * matrix.stride + i] : (uint16_t)0;
+                }
+        }
+}
+
+/* Every load that the block started so far has arrived, and everything read before may be overwritten. */
+static __device__ __forceinline__ void attention_arrive(void)
+{
+        copy_async_commit();
+        copy_async_wait<0>();
+        __syncthreads();
+}
+
+/* A fragment of a tile for the product's left side: rows row .. + 15, columns column .. + 15. */
+template <int HS>
+static __device__ __forceinline__ void attention_left(uint32_t fragment[4], const unsigned char *tile,
+                                                      int row, int column)
+{
+        int lane = (int)threadIdx.x % 32;
+        ldmatrix_x4(fragment,
+                    tile + (row + lane % 16) * attention_sizes<HS>::pitch + 2 * column + lane / 16 * 16);
+}
+
+/* Two fragments for the right side, of the tile's transpose: inner columns column .. + 15, rows row .. + 7 in
+ * the first and + 8 .. + 15 in the second. */
+template <int HS>
+static __device__ __forceinline__ void
+attention_right_transposed(uint32_t fragments[4], const unsigned char *tile, int row, int column)
+{
+        int lane = (int)threadIdx.x % 32;
+        ldmatrix_x4(fragments, tile + (row + lane / 16 * 8 + lane % 8) * attention_sizes<HS>::pitch +
+                                       2 * column + lane / 8 % 2 * 16);
+}
+
+/* Two fragments for the right side, of the tile as it is: inner rows row .. + 15, columns column .. + 7 in
+ * the first and + 8 .. + 15 in the second. */
+template <int HS>
+static __device__ __forceinline__ void attention_right(uint32_t fragments[4], const unsigned char *tile,
+                                                       int row, int column)
+{
+        int lane = (int)threadIdx.x % 32;
+        ldmatrix_x4_transposed(fragments, tile + (row + lane % 16) * attention_sizes<HS>::pitch + 2 * column +
+                                                  lane / 16 * 16);
+}
+
+/* Two accumulators, of columns 0 .. 7 and 8 .. 15, are a left fragment of the next product. */
+template <bool bf16>
+static __device__ __forceinline__ void attention_left_from(uint32_t fragment[4], const float low[4],
+                                                           const float high[4])
+{
+        fragment[0] = attention_pack<bf16>(low[0], low[1]);
+        fragment[1] = attention_pack<bf16>(low[2], low[3]);
+        fragment[2] = attention_pack<bf16>(high[0], high[1]);
+        fragment[3] = attention_pack<bf16>(high[2], high[3]);
+}
+
+/* sums (strips of 16 rows, HS) += left (16, 16) of each strip times rows row .. + 15 of the tile. */
+template <bool bf16, int HS, int strips>
+static __device__ __forceinline__ void attention_accumulate(float sums[strips][HS / 8][4],
+                                                            const uint32_t left[strips][4],
+                                                            const unsigned char *tile, int row)
+{
+#pragma unroll
+        for (int column = 0; column < HS; column += 16) {
+                uint32_t right[4];
+                attention_right<HS>(right, tile, row, column);
+#pragma unroll
+                for (int m = 0; m < strips; m++) {
+                        attention_mma<bf16>(sums[m][column / 8], left[m], right);
+                        attention_mma<bf16>(sums[m][column / 8 + 1], left[m], right + 2);
+                }
+        }
+}
+
+template <int HS, int strips>
+static __device__ __forceinline__ void attention_scale(float sums[strips][HS / 8][4], float scale)
+{
+#pragma unroll
+        for (int i = 0; i < strips * (HS / 8) * 4; i++)
+                sums[i / (HS / 2)][i / 4 % (HS / 8)][i % 4] *= scale;
+}
+
+/* Writes a warp's rows to `matrix` from row `first` on, all that are less than T, by way of `own`, memory for
+ * 16 strips rows of a tile that no other warp uses: 16 bytes a lane, where the accumulators hold 4. */
+template <bool bf16, int HS, int strips>
+static __device__ __forceinline__ void attention_store(unsigned char *own, const struct attention *a,
+                                                       struct attention_matrix<uint16_t> matrix, int first,
+                                                       const float sums[strips][HS / 8][4])
+{
+        constexpr int pitch = attention_sizes<HS>::pitch, chunks = HS / 8;
+        int lane = (int)threadIdx.x % 32;
+#pragma unroll
+        for (int m = 0; m < strips; m++) {
+#pragma unroll
+                for (int n = 0; n < HS / 8; n++) {
+                        uint32_t *above =
+                                (uint32_t *)(own + (16 * m + lane / 4) * pitch + 16 * n + lane % 4 * 4);
+                        *above = attention_pack<bf16>(sums[m][n][0], sums[m][n][1]);
+                        above[8 * pitch / 4] = attention_pack<bf16>(sums[m][n][2], sums[m][n][3]);
+                }
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (int i = lane; i < 16 * strips * chunks; i += 32) {
+                int row = i / chunks, column = i % chunks * 8;
+                const uint16_t *from = (const uint16_t *)(own + row * pitch) + column;
+                uint16_t *to = matrix.first + (first + row) * matrix.stride + column;
+                if (first + row >= a->T)
+                        continue;
+                if (a->aligned && column < a->hs)
+                        *(uint4 *)to = *(const uint4 *)from;
+                for (int e = 0; !a->aligned && e < 8 && column + e < a->hs; e++)
+                        to[e] = from[e];
+        }
+}
+
+#endif

@@ -1,0 +1,202 @@
+/* Attention in fp32, for tests of equivalence and GPUs used without tensor cores: the algorithms of
+ * attention.cu and attention_backward.cu on tiles of 16 queries by 16 keys, without instructions of their
+ * own. A block has a thread for each pair of query and key; a thread then sums a row of the output at every
+ * 16th column. Half a warp holds a row. */
+#include "runtime/device/cuda/attention.cuh"
+
+enum { TILE = 16, TILE_THREADS = TILE * TILE, TILE_COLUMNS = ATTENTION_MAX_HEAD / TILE };
+
+/* Rows are one longer than the largest head, so that 16 rows at the same column lie in different banks. */
+struct fp32_tile {
+        float at[TILE][ATTENTION_MAX_HEAD + 1];
+};
+
+/* Zeros from row T on. */
+static __device__ __forceinline__ void load(struct fp32_tile *tile, const struct attention *a,
+                                            struct attention_matrix<const float> matrix, int first)
+{
+        int row = (int)threadIdx.x / TILE;
+        for (int i = (int)threadIdx.x % TILE; i < a->hs; i += TILE)
+                tile->at[row][i] = first + row < a->T ? matrix.first[(first + row) * matrix.stride + i] : 0;
+}
+
+static __device__ __forceinline__ float dot(const float *x, const float *y, int n)
+{
+        float sum = 0;
+        for (int i = 0; i < n; i++)
+                sum = fmaf(x[i], y[i], sum);
+        return sum;
+}
+
+/* sums[j] += the sum over i of weights[i stride] tile[i], of this thread's columns. */
+static __device__ __forceinline__ void accumulate(float sums[TILE_COLUMNS], const float *weights, int stride,
+                                                  const struct fp32_tile *tile, int hs)
+{
+        int first = (int)threadIdx.x % TILE;
+        for (int i = 0; i < TILE; i++) {
+#pragma unroll
+                for (int j = 0; j < TILE_COLUMNS; j++) {
+                        if (first + TILE * j < hs)
+                                sums[j] = fmaf(weights[i * stride], tile->at[i][first + TILE * j], sums[j]);
+                }
+        }
+}
+
+static __device__ __forceinline__ void store(const struct attention *a, struct attention_matrix<float> matrix,
+                                             int row, const float sums[TILE_COLUMNS], float factor)
+{
+        int first = (int)threadIdx.x % TILE;
+#pragma unroll
+        for (int j = 0; j < TILE_COLUMNS; j++) {
+                if (row < a->T && first + TILE * j < a->hs)
+                        matrix.first[row * matrix.stride + first + TILE * j] = sums[j] * factor;
+        }
+}
+
+static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_fp32(const struct attention a)
+{
+        __shared__ struct fp32_tile q, k, v;
+        __shared__ float p[TILE][TILE + 1];
+        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), true);
+        int row = (int)threadIdx.x / TILE, column = (int)threadIdx.x % TILE;
+        int first = block.tile * TILE, query = first + row;
+        float out[TILE_COLUMNS] = {}, top = -INFINITY, sum = 0;
+
+        load(&q, &a, attention_part<const float>(&a, a.qkv, block.head, 0), first);
+        for (int key = 0; key <= first; key += TILE) {
+                __syncthreads();
+                load(&k, &a, attention_part<const float>(&a, a.qkv, block.head, 1), key);
+                load(&v, &a, attention_part<const float>(&a, a.qkv, block.head, 2), key);
+                __syncthreads();
+                bool seen = key + column <= query;
+                float score = seen ? dot(q.at[row], k.at[column], a.hs) * a.scale : -INFINITY;
+                float old = top;
+                top = fmaxf(top, score);
+                for (int other = 1; other < TILE; other *= 2)
+                        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
+                float shrink = expf(old - top);
+                p[row][column] = expf(score - top);
+                sum = fmaf(sum, shrink, p[row][column]);
+                for (int j = 0; j < TILE_COLUMNS; j++)
+                        out[j] *= shrink;
+                __syncwarp();
+                accumulate(out, p[row], 1, &v, a.hs);
+        }
+        for (int other = 1; other < TILE; other *= 2)
+                sum += __shfl_xor_sync(0xffffffffu, sum, other);
+        store(&a, attention_output<float>(&a, a.y, block.head), query, out, 1 / sum);
+        if (column == 0 && query < a.T)
+                a.lse[block.head * a.T + query] = top + logf(sum);
+}
+
+/* rows = sum(dy y), half a warp each: see attention_backward.cu. */
+static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_rows_fp32(const struct attention a)
+{
+        int64_t row = (int64_t)blockIdx.x * TILE + threadIdx.x / TILE;
+        bool valid = row < a.heads * a.T;
+        float sum = 0;
+        for (int i = (int)threadIdx.x % TILE; valid && i < a.hs; i += TILE)
+                sum = fmaf(((const float *)a.dy)[row * a.hs + i], ((const float *)a.y)[row * a.hs + i], sum);
+        for (int other = 1; other < TILE; other *= 2)
+                sum += __shfl_xor_sync(0xffffffffu, sum, other);
+        int64_t sequence = row / a.H / a.T, t = row / a.H % a.T, h = row % a.H;
+        if (valid && threadIdx.x % TILE == 0)
+                a.rows[(sequence * a.H + h) * a.T + t] = sum;
+}
+
+/* A tile of queries and one of keys, and what backward makes of them. */
+struct fp32_pair {
+        struct fp32_tile q, dy, k, v;
+        float p[TILE][TILE + 1], ds[TILE][TILE + 1];
+};
+
+static __device__ __forceinline__ void load_queries(struct fp32_pair *pair, const struct attention *a,
+                                                    int64_t head, int first)
+{
+        load(&pair->q, a, attention_part<const float>(a, a->qkv, head, 0), first);
+        load(&pair->dy, a, attention_output<const float>(a, a->dy, head), first);
+}
+
+static __device__ __forceinline__ void load_keys(struct fp32_pair *pair, const struct attention *a,
+                                                 int64_t head, int first)
+{
+        load(&pair->k, a, attention_part<const float>(a, a->qkv, head, 1), first);
+        load(&pair->v, a, attention_part<const float>(a, a->qkv, head, 2), first);
+}
+
+/* p and ds of the pair, whose first query and key are given; every thread sees them. */
+static __device__ __forceinline__ void probabilities(struct fp32_pair *pair, const struct attention *a,
+                                                     int64_t head, int query, int key)
+{
+        int row = (int)threadIdx.x / TILE, column = (int)threadIdx.x % TILE;
+        float p = 0, ds = 0;
+        if (query + row < a->T && key + column <= query + row) {
+                int64_t statistic = head * a->T + query + row;
+                p = expf(dot(pair->q.at[row], pair->k.at[column], a->hs) * a->scale - a->lse[statistic]);
+                ds = p * (dot(pair->dy.at[row], pair->v.at[column], a->hs) - a->rows[statistic]);
+        }
+        pair->p[row][column] = p;
+        pair->ds[row][column] = ds;
+        __syncthreads();
+}
+
+static __global__ void __launch_bounds__(TILE_THREADS, 2)
+        attention_backward_keys_fp32(const struct attention a)
+{
+        __shared__ struct fp32_pair pair;
+        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), false);
+        int row = (int)threadIdx.x / TILE, first = block.tile * TILE;
+        float dk[TILE_COLUMNS] = {}, dv[TILE_COLUMNS] = {};
+
+        load_keys(&pair, &a, block.head, first);
+        for (int query = first; query < a.T; query += TILE) {
+                __syncthreads();
+                load_queries(&pair, &a, block.head, query);
+                __syncthreads();
+                probabilities(&pair, &a, block.head, query, first);
+                accumulate(dv, &pair.p[0][row], TILE + 1, &pair.dy, a.hs);
+                accumulate(dk, &pair.ds[0][row], TILE + 1, &pair.q, a.hs);
+        }
+        store(&a, attention_part<float>(&a, a.dqkv, block.head, 1), first + row, dk, a.scale);
+        store(&a, attention_part<float>(&a, a.dqkv, block.head, 2), first + row, dv, 1);
+}
+
+static __global__ void __launch_bounds__(TILE_THREADS, 2)
+        attention_backward_queries_fp32(const struct attention a)
+{
+        __shared__ struct fp32_pair pair;
+        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), true);
+        int row = (int)threadIdx.x / TILE, first = block.tile * TILE;
+        float dq[TILE_COLUMNS] = {};
+
+        load_queries(&pair, &a, block.head, first);
+        for (int key = 0; key <= first; key += TILE) {
+                __syncthreads();
+                load_keys(&pair, &a, block.head, key);
+                __syncthreads();
+                probabilities(&pair, &a, block.head, first, key);
+                accumulate(dq, pair.ds[row], 1, &pair.k, a.hs);
+        }
+        store(&a, attention_part<float>(&a, a.dqkv, block.head, 0), first + row, dq, a.scale);
+}
+
+cudaError_t attention_fp32(cudaStream_t stream, const struct attention *a)
+{
+        int64_t blocks = attention_tiles(a, TILE) * a->heads;
+        if (blocks > INT32_MAX)
+                return cudaErrorInvalidValue;
+        CUDA_LAUNCH(attention_forward_fp32, (unsigned)blocks, TILE_THREADS, 0, stream, *a);
+        return cudaGetLastError();
+}
+
+cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *a)
+{
+        int64_t blocks = attention_tiles(a, TILE) * a->heads;
+        if (blocks > INT32_MAX)
+                return cudaErrorInvalidValue;
+        CUDA_LAUNCH(attention_rows_fp32, (unsigned)((a->heads * a->T + TILE - 1) / TILE), TILE_THREADS, 0,
+                    stream, *a);
+        CUDA_LAUNCH(attention_backward_keys_fp32, (unsigned)blocks, TILE_THREADS, 0, stream, *a);
+        CUDA_LAUNCH(attention_backward_queries_fp32, (unsigned)blocks, TILE_THREADS, 0, stream, *a);
+        return cudaGetLastError();
+}

@@ -35,7 +35,7 @@ cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward
 cuda_launch_fn cuda_softmax, cuda_softmax_backward; /* softmax.cu: unfused attention */
 cuda_launch_fn cuda_cross_entropy; /* both kinds */ /* cross_entropy.cu */
 cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear; /* optimizer.cu */
-cuda_launch_fn cuda_attention, cuda_attention_backward;                                /* attention*.cu */
+cuda_launch_fn cuda_attention, cuda_attention_backward; /* attention*.cu: heads of at most 128 elements */
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,237 @@
+/* How tensors are stored (fp32, fp16 or bf16), and how kernels read and write them: as floats, 16 bytes at a
+ * time (`per_vector` elements) where shapes and addresses allow it, else one element. Kernels that can do
+ * either have a template parameter W, the elements of an access: per_vector<T> or 1. */
+#ifndef RANVIER_RUNTIME_DEVICE_CUDA_ELEMENT_CUH
+#define RANVIER_RUNTIME_DEVICE_CUDA_ELEMENT_CUH
+
+#include "runtime/device/cuda/launch.cuh"
+
+#include <stdint.h>
+#include <string.h>
+#include <type_traits>
+
+template <typename T> constexpr int per_vector = (int)(16 / sizeof(T));
+
+/* launch<T>(...) with T what the kernel's tensors are stored as. */
+#define CUDA_FOR_TYPE(half, launch, ...)                                                                     \
+        ((half) == HALF_FP16   ? launch<__half>(__VA_ARGS__)                                                 \
+         : (half) == HALF_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                          \
+                               : launch<float>(__VA_ARGS__))
+
+/* The same for what is half only. */
+#define CUDA_FOR_HALF_TYPE(half, launch, ...)                                                                \
+        ((half) == HALF_FP16   ? launch<__half>(__VA_ARGS__)                                                 \
+         : (half) == HALF_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                          \
+                               : cudaErrorInvalidValue)
+
+static __device__ __forceinline__ float to_float(float x)
+{
+        return x;
+}
+
+static __device__ __forceinline__ float to_float(__half x)
+{
+        return __half2float(x);
+}
+
+static __device__ __forceinline__ float to_float(__nv_bfloat16 x)
+{
+        return __bfloat162float(x);
+}
+
+/* Rounded to the nearest, ties to even, as all that is stored. */
+template <typename T> static __device__ __forceinline__ T from_float(float x)
+{
+        if constexpr (sizeof(T) == sizeof(float))
+                return x;
+        else if constexpr (std::is_same<T, __half>::value)
+                return __float2half_rn(x);
+        else
+                return __float2bfloat16_rn(x);
+}
+
+/* e^x, as exact as what T keeps of it is worth. */
+template <typename T> static __device__ __forceinline__ float exponential(float x)
+{
+        return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+}
+
+/* a / b for 0 < b < 2^126, in the same sense. */
+template <typename T> static __device__ __forceinline__ float quotient(float a, float b)
+{
+        return sizeof(T) == sizeof(float) ? a / b : __fdividef(a, b);
+}
+
+/* W elements as they are stored. */
+template <typename T, int W> struct pack {
+        static_assert(sizeof(T) * W % 16 == 0, "whole vectors");
+        uint4 vector[sizeof(T) * W / 16];
+};
+template <typename T> struct pack<T, 1> {
+        T element;
+};
+
+/* `from` is aligned to 16 bytes, or to an element if W is 1. */
+template <int W, typename T> static __device__ __forceinline__ pack<T, W> load(const T *from)
+{
+        pack<T, W> p;
+        if constexpr (W == 1) {
+                p.element = *from;
+        } else {
+#pragma unroll
+                for (int i = 0; i < (int)(sizeof p / 16); i++)
+                        p.vector[i] = ((const uint4 *)from)[i];
+        }
+        return p;
+}
+
+template <int W, typename T> static __device__ __forceinline__ void store(T *to, const pack<T, W> &p)
+{
+        if constexpr (W == 1) {
+                *to = p.element;
+        } else {
+#pragma unroll
+                for (int i = 0; i < (int)(sizeof p / 16); i++)
+                        ((uint4 *)to)[i] = p.vector[i];
+        }
+}
+
+template <typename T, int W> static __device__ __forceinline__ pack<T, W> zeros(void)
+{
+        pack<T, W> p;
+        memset(&p, 0, sizeof p);
+        return p;
+}
+
+static __device__ __forceinline__ float2 floats_of(__half, uint32_t word)
+{
+        __half2 two;
+        memcpy(&two, &word, sizeof two);
+        return __half22float2(two);
+}
+
+static __device__ __forceinline__ float2 floats_of(__nv_bfloat16, uint32_t word)
+{
+        __nv_bfloat162 two;
+        memcpy(&two, &word, sizeof two);
+        return __bfloat1622float2(two);
+}
+
+template <typename T> static __device__ __forceinline__ uint32_t word_of(float low, float high)
+{
+        uint32_t word;
+        if constexpr (std::is_same<T, __half>::value) {
+                const __half2 two = __floats2half2_rn(low, high);
+                memcpy(&word, &two, sizeof word);
+        } else {
+                const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+                memcpy(&word, &two, sizeof word);
+        }
+        return word;
+}
+
+template <typename T, int W> static __device__ __forceinline__ void unpack(float x[W], const pack<T, W> &p)
+{
+        if constexpr (W == 1) {
+                x[0] = to_float(p.element);
+        } else if constexpr (sizeof(T) == sizeof(float)) {
+                memcpy(x, &p, sizeof p);
+        } else {
+                uint32_t word[W / 2];
+                memcpy(word, &p, sizeof p);
+#pragma unroll
+                for (int i = 0; i < W / 2; i++) {
+                        const float2 two = floats_of(T(), word[i]);
+                        x[2 * i] = two.x;
+                        x[2 * i + 1] = two.y;
+                }
+        }
+}
+
+template <typename T, int W> static __device__ __forceinline__ pack<T, W> packed(const float x[W])
+{
+        pack<T, W> p;
+        if constexpr (W == 1) {
+                p.element = from_float<T>(x[0]);
+        } else if constexpr (sizeof(T) == sizeof(float)) {
+                memcpy(&p, x, sizeof p);
+        } else {
+                uint32_t word[W / 2];
+#pragma unroll
+                for (int i = 0; i < W / 2; i++)
+                        word[i] = word_of<T>(x[2 * i], x[2 * i + 1]);
+                memcpy(&p, word, sizeof p);
+        }
+        return p;
+}
+
+template <int W, typename T> static __device__ __forceinline__ void load_floats(float x[W], const T *from)
+{
+        unpack<T, W>(x, load<W>(from));
+}
+
+template <int W, typename T> static __device__ __forceinline__ void store_floats(T *to, const float x[W])
+{
+        store<W>(to, packed<T, W>(x));
+}
+
+/* An array of any address and length, as whole vectors and, before and after them, less than two vectors of
+ * single elements: the edge. */
+template <typename T> struct span {
+        T *x;
+        int64_t head, vectors, edge; /* elements before the vectors, vectors, elements beside them */
+
+        __device__ T *vector(int64_t i) const
+        {
+                return x + head + i * per_vector<T>;
+        }
+        /* Where edge element i is, of the array. */
+        __device__ int64_t edge_index(int64_t i) const
+        {
+                return i < head ? i : i + vectors * per_vector<T>;
+        }
+};
+
+template <typename T> static __device__ __forceinline__ span<T> span_of(T *x, int64_t n)
+{
+        const int64_t past = (int64_t)((uintptr_t)x % 16 / sizeof(T));
+        const int64_t to_boundary = past ? per_vector<T> - past : 0;
+        const int64_t head = to_boundary < n ? to_boundary : n;
+        const int64_t vectors = (n - head) / per_vector<T>;
+        return {x, head, vectors, n - vectors * per_vector<T>};
+}
+
+/* Whether rows of `columns` elements of T at these addresses (NULL: there is none) are whole vectors. */
+template <typename T> static inline bool whole_vectors(int64_t columns)
+{
+        return columns % per_vector<T> == 0;
+}
+
+template <typename T, typename... Pointers>
+static inline bool whole_vectors(int64_t columns, const void *pointer, Pointers... others)
+{
+        return (uintptr_t)pointer % 16 == 0 && whole_vectors<T>(columns, others...);
+}
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+        return (a + b - 1) / b;
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+        return a < b ? a : b;
+}
+
+static inline int64_t most(int64_t a, int64_t b)
+{
+        return a > b ? a : b;
+}
+
+/* `threads` rounded up to whole warps, at most `limit` (whole warps too). */
+static inline unsigned whole_warps(int64_t threads, int64_t limit)
+{
+        return (unsigned)least(ceil_div(threads, 32) * 32, limit);
+}
+
+#endif

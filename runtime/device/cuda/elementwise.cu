@@ -1,0 +1,244 @@
+/* Biases, GELU and its gradient, and the gradient of a bias: one pass over their rows.
+ *
+ * A warp has 32 neighbouring vectors of a row and as many of the rows below it, so that what it needs of the
+ * bias stays in registers and ROWS loads an operand are under way at a time. */
+#include "runtime/device/cuda/reduce.cuh"
+
+enum elementwise { BIAS, BIAS_GELU, GELU_BACKWARD, BIAS_RESIDUAL };
+enum { ROWS = 4, WARPS = 8 }; /* rows that a thread has at once; warps of a block, one below the other */
+
+/* GELU with the tanh approximation is x s with the logistic s = 1 / (1 + e^(-2u)), 2u = TWO_ROOT x (1 + CUBIC
+ * x^2): see cpu_kernels_gelu.c. */
+#define CUBIC    0.044715F
+#define TWO_ROOT 1.5957691216057308F /* 2 sqrt(2 / pi) */
+
+/* e^(-2u). The bound keeps it and 1 + it finite; NaN comes back through x. */
+template <typename T> static __device__ __forceinline__ float gelu_exponential(float x)
+{
+        return exponential<T>(fminf(-TWO_ROOT * x * (1 + CUBIC * x * x), 80));
+}
+
+template <typename T> static __device__ __forceinline__ float gelu(float x)
+{
+        return quotient<T>(x, 1 + gelu_exponential<T>(x));
+}
+
+/* s + x s (1 - s) 2u', with 1 - s as e^(-2u) s so that nothing cancels. */
+template <typename T> static __device__ __forceinline__ float gelu_gradient(float x)
+{
+        const float e = gelu_exponential<T>(x), s = quotient<T>(1, 1 + e);
+        return s + x * s * (e * s) * TWO_ROOT * (1 + 3 * CUBIC * x * x);
+}
+
+/* y (m,n) is read and written. x (m,n): what is read beside it (GELU_BACKWARD, BIAS_RESIDUAL); g (m,n): what
+ * is written beside it (BIAS_GELU). */
+template <typename T> struct elementwise_operands {
+        T *y;
+        const T *x, *b;
+        T *g;
+        int64_t m, n;
+};
+
+template <typename T, int W, enum elementwise kind>
+static __device__ __forceinline__ void apply(const struct elementwise_operands<T> &of, int64_t at,
+                                             const float b[W], const pack<T, W> &stored_y,
+                                             const pack<T, W> &stored_x)
+{
+        float y[W], x[W], g[W];
+        unpack<T, W>(y, stored_y);
+        if constexpr (kind == GELU_BACKWARD || kind == BIAS_RESIDUAL)
+                unpack<T, W>(x, stored_x);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+                if constexpr (kind == GELU_BACKWARD)
+                        y[i] *= gelu_gradient<T>(x[i]);
+                else if constexpr (kind == BIAS_RESIDUAL)
+                        y[i] += b[i] + x[i];
+                else
+                        y[i] += b[i];
+                if constexpr (kind == BIAS_GELU)
+                        g[i] = gelu<T>(y[i]);
+        }
+        store_floats<W>(of.y + at, y);
+        if constexpr (kind == BIAS_GELU)
+                store_floats<W>(of.g + at, g);
+}
+
+template <typename T, int W, enum elementwise kind>
+static __global__ void __launch_bounds__(WARP *WARPS) elementwise_rows(struct elementwise_operands<T> of)
+{
+        const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
+        if (column >= of.n)
+                return;
+        float b[W] = {0};
+        if constexpr (kind != GELU_BACKWARD)
+                load_floats<W>(b, of.b + column);
+        const int64_t stride = (int64_t)gridDim.y * WARPS;
+        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < of.m; row += ROWS * stride) {
+                pack<T, W> y[ROWS], x[ROWS];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                        if (row + r * stride >= of.m)
+                                continue;
+                        const int64_t at = (row + r * stride) * of.n + column;
+                        y[r] = load<W>((const T *)of.y + at);
+                        if constexpr (kind == GELU_BACKWARD || kind == BIAS_RESIDUAL)
+                                x[r] = load<W>(of.x + at);
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                        if (row + r * stride < of.m)
+                                apply<T, W, kind>(of, (row + r * stride) * of.n + column, b, y[r], x[r]);
+        }
+}
+
+enum { MOST_BLOCKS_Y = 65535 }; /* gridDim.y's limit */
+
+template <typename T, int W, enum elementwise kind>
+static cudaError_t launch_rows(cudaStream_t stream, const struct elementwise_operands<T> *of)
+{
+        if (of->m == 0 || of->n == 0)
+                return cudaSuccess;
+        const dim3 grid((unsigned)ceil_div(of->n, WARP * W),
+                        (unsigned)least(ceil_div(of->m, ROWS * WARPS), MOST_BLOCKS_Y));
+        CUDA_LAUNCH((elementwise_rows<T, W, kind>), grid, dim3(WARP, WARPS), 0, stream, *of);
+        return cudaGetLastError();
+}
+
+template <typename T, enum elementwise kind>
+static cudaError_t launch_elementwise(cudaStream_t stream, struct elementwise_operands<T> of)
+{
+        if (whole_vectors<T>(of.n, of.y, of.x, of.b, of.g))
+                return launch_rows<T, per_vector<T>, kind>(stream, &of);
+        return launch_rows<T, 1, kind>(stream, &of);
+}
+
+template <typename T>
+static cudaError_t bias(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
+{
+        return launch_elementwise<T, BIAS>(
+                stream, {(T *)args->p[0], NULL, (const T *)args->p[1], NULL, kernel->m, kernel->n});
+}
+
+template <typename T>
+static cudaError_t bias_gelu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
+{
+        return launch_elementwise<T, BIAS_GELU>(stream, {(T *)args->p[1], NULL, (const T *)args->p[2],
+                                                         (T *)args->p[0], kernel->m, kernel->n});
+}
+
+template <typename T>
+static cudaError_t gelu_backward(cudaStream_t stream, const struct kernel *kernel,
+                                 const struct kernel_args *args)
+{
+        return launch_elementwise<T, GELU_BACKWARD>(
+                stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m, kernel->n});
+}
+
+template <typename T>
+static cudaError_t bias_residual(cudaStream_t stream, const struct kernel *kernel,
+                                 const struct kernel_args *args)
+{
+        return launch_elementwise<T, BIAS_RESIDUAL>(
+                stream,
+                {(T *)args->p[0], (const T *)args->p[2], (const T *)args->p[1], NULL, kernel->m, kernel->n});
+}
+
+cudaError_t cuda_bias(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                      const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, bias, stream, kernel, args);
+}
+
+cudaError_t cuda_bias_gelu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                           const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, bias_gelu, stream, kernel, args);
+}
+
+cudaError_t cuda_gelu_backward(cudaStream_t stream, const struct kernel *kernel,
+                               const struct kernel_args *args, const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, gelu_backward, stream, kernel, args);
+}
+
+cudaError_t cuda_bias_residual(cudaStream_t stream, const struct kernel *kernel,
+                               const struct kernel_args *args, const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, bias_residual, stream, kernel, args);
+}
+
+/* The first half of column sums: row p of partials (gridDim.y, n) is the sum of every gridDim.y-th group of
+ * WARPS rows of dy (m,n), a warp a row; the warps' sums are added from the first to the last. */
+template <typename T, int W>
+static __global__ void __launch_bounds__(WARP *WARPS)
+        column_sums(float *partials, const T *__restrict__ dy, int64_t m, int64_t n)
+{
+        __shared__ float shared[WARPS][W][WARP];
+        const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
+        float sum[W] = {0};
+        const int64_t stride = (int64_t)gridDim.y * WARPS;
+        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < m && column < n;
+             row += ROWS * stride) {
+                pack<T, W> rows[ROWS];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                        rows[r] = row + r * stride < m ? load<W>(dy + (row + r * stride) * n + column)
+                                                       : zeros<T, W>();
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                        float x[W];
+                        unpack<T, W>(x, rows[r]);
+#pragma unroll
+                        for (int i = 0; i < W; i++)
+                                sum[i] += x[i];
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < W; i++)
+                shared[threadIdx.y][i][threadIdx.x] = sum[i];
+        __syncthreads();
+        for (int j = (int)(threadIdx.y * WARP + threadIdx.x); j < W * WARP; j += WARP * WARPS) {
+                const int64_t to = (int64_t)blockIdx.x * WARP * W + j;
+                if (to >= n)
+                        continue;
+                float total = 0;
+                for (int warp = 0; warp < WARPS; warp++)
+                        total += shared[warp][j % W][j / W];
+                partials[blockIdx.y * n + to] = total;
+        }
+}
+
+template <typename T, int W>
+static cudaError_t launch_bias_backward(cudaStream_t stream, T *db, const T *dy, int64_t m, int64_t n,
+                                        const struct cuda_work *work)
+{
+        const int64_t fit = CUDA_SCRATCH_BYTES / (int64_t)sizeof(float) / n, across = ceil_div(n, WARP * W);
+        if (fit == 0)
+                return cudaErrorInvalidValue;
+        const int64_t wanted = least(ceil_div((int64_t)work->processors * 8, across), ceil_div(m, 4 * WARPS));
+        const int64_t below = least(least(wanted, fit), MOST_BLOCKS_Y);
+        float *partials = (float *)work->scratch;
+        CUDA_LAUNCH((column_sums<T, W>), dim3((unsigned)across, (unsigned)below), dim3(WARP, WARPS), 0,
+                    stream, partials, dy, m, n);
+        return launch_add_partials<T>(stream, db, NULL, partials, below, n);
+}
+
+template <typename T>
+static cudaError_t bias_backward(cudaStream_t stream, const struct kernel *kernel,
+                                 const struct kernel_args *args, const struct cuda_work *work)
+{
+        T *db = (T *)args->p[0];
+        const T *dy = (const T *)args->p[1];
+        if (kernel->m == 0 || kernel->n == 0)
+                return cudaSuccess;
+        if (whole_vectors<T>(kernel->n, dy))
+                return launch_bias_backward<T, per_vector<T>>(stream, db, dy, kernel->m, kernel->n, work);
+        return launch_bias_backward<T, 1>(stream, db, dy, kernel->m, kernel->n, work);
+}
+
+cudaError_t cuda_bias_backward(cudaStream_t stream, const struct kernel *kernel,
+                               const struct kernel_args *args, const struct cuda_work *work)
+{
+        return CUDA_FOR_TYPE(kernel->half, bias_backward, stream, kernel, args, work);
+}

@@ -1,0 +1,91 @@
+/* Sums and maxima over warps and blocks, each in one fixed order: by halves within a warp, then by halves
+ * over the warps. Every thread that takes part gets the result. */
+#ifndef RANVIER_RUNTIME_DEVICE_CUDA_REDUCE_CUH
+#define RANVIER_RUNTIME_DEVICE_CUDA_REDUCE_CUH
+
+#include "runtime/device/cuda/element.cuh"
+
+enum { WARP = 32, MOST_THREADS = 1024 };
+
+template <typename T> static __device__ __forceinline__ T warp_sum(T x)
+{
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2)
+                x += __shfl_xor_sync(0xffffffffU, x, step);
+        return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x)
+{
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2)
+                x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, step));
+        return x;
+}
+
+/* A kernel that works on rows has a warp a row, blockDim (32, rows), or a block a row, blockDim (threads, 1)
+ * with whole warps. These are over the threads of a row. `shared`: WARP elements, free again for the next
+ * call. */
+template <typename T> static __device__ __forceinline__ T row_sum(T x, T *shared)
+{
+        x = warp_sum(x);
+        if (blockDim.x == WARP)
+                return x;
+        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        __syncthreads();
+        if (lane == 0)
+                shared[warp] = x;
+        __syncthreads();
+        return warp_sum(lane < blockDim.x / WARP ? shared[lane] : T(0));
+}
+
+static __device__ __forceinline__ float row_max(float x, float *shared)
+{
+        x = warp_max(x);
+        if (blockDim.x == WARP)
+                return x;
+        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        __syncthreads();
+        if (lane == 0)
+                shared[warp] = x;
+        __syncthreads();
+        return warp_max(shared[lane < blockDim.x / WARP ? lane : 0]);
+}
+
+/* The second half of column sums: first (C), and second (C) unless it is NULL, += the sum over `count` rows
+ * of partials (count, columns), columns being C or 2 C. blockDim (32, 32): a block has 32 columns, each
+ * thread adds every 32nd row. */
+template <typename T>
+static __global__ void __launch_bounds__(MOST_THREADS)
+        add_partials(T *first, T *second, const float *__restrict__ partials, int count, int64_t C)
+{
+        __shared__ float shared[WARP][WARP + 1];
+        const int64_t columns = second ? 2 * C : C, begin = (int64_t)blockIdx.x * WARP;
+        const int64_t column = begin + threadIdx.x;
+        float sum = 0;
+        if (column < columns) {
+#pragma unroll 4
+                for (int row = (int)threadIdx.y; row < count; row += WARP)
+                        sum += partials[row * columns + column];
+        }
+        shared[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        sum = warp_sum(shared[threadIdx.x][threadIdx.y]);
+        const int64_t mine = begin + threadIdx.y;
+        if (threadIdx.x != 0 || mine >= columns)
+                return;
+        T *to = mine < C ? first + mine : second + (mine - C);
+        *to = from_float<T>(to_float(*to) + sum);
+}
+
+template <typename T>
+static cudaError_t launch_add_partials(cudaStream_t stream, T *first, T *second, const float *partials,
+                                       int64_t count, int64_t C)
+{
+        const int64_t columns = second ? 2 * C : C;
+        CUDA_LAUNCH((add_partials<T>), dim3((unsigned)ceil_div(columns, WARP)), dim3(WARP, WARP), 0, stream,
+                    first, second, partials, (int)count, C);
+        return cudaGetLastError();
+}
+
+#endif

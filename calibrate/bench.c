@@ -123,7 +123,7 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
         nn_initialize(bench->stage, 1);
-        loss_scaler_init(&bench->scaler);
+        loss_scaler_init(&bench->scaler, work_format(work));
         return fill_tokens(bench, err);
 }
 
@@ -218,7 +218,8 @@ static void check_overflow(struct bench *bench, struct net *net, int ranks,
                 meet(bench, net, ranks);
                 begin_operation(bench);
                 kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
-                                 optimizer->parameters, optim_overflow_limit(1));
+                                 optimizer->parameters,
+                                 optim_overflow_limit(1, work_format(&stage->plan.work)));
                 end_operation(bench, net);
         }
 }

@@ -52,17 +52,18 @@ static void issue_copy(struct driver_real *d, const struct op *op)
 /* The check follows in finish(), when the copy has arrived. */
 static void inject_overflow(struct driver_real *d, int token)
 {
-        static const uint16_t infinity = 0x7c00; /* fp16 */
+        static const uint16_t infinities[HALF_FORMATS] = {[HALF_FP16] = 0x7c00, [HALF_BF16] = 0x7f80};
+        const uint16_t *infinity = &infinities[work_format(&d->nn->plan.work)];
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
-                             nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), &infinity,
-                             sizeof infinity);
+                             nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), infinity,
+                             sizeof *infinity);
         d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
 }
 
 static void check_overflow(struct driver_real *d, int token)
 {
-        optim_check_overflow(d->nn, optim_overflow_limit(d->plan.dp));
+        optim_check_overflow(d->nn, optim_overflow_limit(d->plan.dp, work_format(&d->nn->plan.work)));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
@@ -95,7 +96,7 @@ static void issue_compute(struct driver_real *d, const struct op *op)
 static enum net_type stored_type(const struct driver_real *d)
 {
         if (d->plan.mixed)
-                return NET_HALF;
+                return d->nn->plan.work.bf16 ? NET_BF16 : NET_HALF;
         return sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
 }
 

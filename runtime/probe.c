@@ -47,7 +47,7 @@ static double seconds_of(const struct work_space *w, void (*enqueue)(const struc
 
 static void measure(struct probe *probe, struct work_space *w)
 {
-        for (int half = 0; half < 2; half++) {
+        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 const struct kernel product = {.kind = KERNEL_MATMUL,
                                                .half = (unsigned char)half,
                                                .batch = 1,
@@ -56,7 +56,7 @@ static void measure(struct probe *probe, struct work_space *w)
                                                .k = SIZE};
                 const struct kernel bias = {
                         .kind = KERNEL_BIAS, .half = (unsigned char)half, .batch = 1, .m = ROWS, .n = WIDTH};
-                w->device->half = half ? HALF_FP16 : HALF_NONE;
+                w->device->half = half;
                 probe->flops_per_second[half] = kernel_flops(&product) / seconds_of(w, multiply);
                 probe->bytes_per_second[half] = kernel_bytes(&bias) / seconds_of(w, add_bias);
         }
@@ -67,7 +67,7 @@ void probe_run(struct probe *probe, double host_link_bytes_per_second)
 {
         struct rv_error_info ignored;
         struct work_space w = {.device = device_cpu_open(1, &ignored)};
-        *probe = (struct probe){{NAN, NAN}, {NAN, NAN}, NAN};
+        *probe = (struct probe){{NAN, NAN, NAN}, {NAN, NAN, NAN}, NAN};
         if (!w.device)
                 return;
         const struct device_ops *ops = w.device->ops;
@@ -84,7 +84,7 @@ void probe_run(struct probe *probe, double host_link_bytes_per_second)
 static double price_kernel(void *context, const struct kernel *kernel)
 {
         const struct probe *probe = context;
-        if (kernel->kind == KERNEL_MATMUL)
+        if (kernel->k > 0) /* of products, and attention is two or five of them */
                 return kernel_flops(kernel) / probe->flops_per_second[kernel->half];
         return kernel_bytes(kernel) / probe->bytes_per_second[kernel->half];
 }

@@ -6,9 +6,9 @@
 #include "runtime/engine/estimate.h"
 
 struct probe {
-        double flops_per_second[2]; /* of a matrix product: with fp32 tensors, with fp16 */
-        double bytes_per_second[2]; /* of a kernel that does little but read and write */
-        double copied_per_second;   /* between host and device, one direction, in bytes */
+        double flops_per_second[HALF_FORMATS]; /* of a matrix product: with fp32 tensors, with fp16 */
+        double bytes_per_second[HALF_FORMATS]; /* of a kernel that does little but read and write */
+        double copied_per_second;              /* between host and device, one direction, in bytes */
 };
 
 /* Runs one matrix product, one addition of a bias and one copy, a few times each: well under a second on a

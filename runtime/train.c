@@ -139,6 +139,12 @@ static int check_scale(const struct run *run, int64_t step, struct rv_error_info
         const struct loss_scaler *scaler = &run->trainer.scaler;
         if (scaler->stuck < MOST_STUCK_STEPS)
                 return 0;
+        if (run->settings.plan.bf16)
+                return rv_fail(
+                        err, RV_ESYSTEM,
+                        "gradients were infinite or not a number in the last %d steps up to step %lld: a "
+                        "lower --lr (now %g) may keep the training stable",
+                        scaler->stuck, (long long)step + 1, run->settings.optim.lr);
         return rv_fail(
                 err, RV_ESYSTEM,
                 "gradients overflowed fp16 in the last %d steps up to step %lld although the loss scale "
@@ -319,10 +325,14 @@ static void print_losses(const struct run *run, int batches)
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
-        if (run->settings.plan.mixed)
+        const struct options *plan = &run->settings.plan;
+        const char *missing = batches < steps - first_measured(run) ? " and are not in the times" : "";
+        if (plan->bf16)
+                printf("overflows   %lld of %lld steps were skipped%s\n", (long long)skipped,
+                       (long long)steps, missing);
+        else if (plan->mixed)
                 printf("loss scale  2^%d at the end; %lld of %lld steps were skipped%s\n",
-                       ilogb(run->trainer.scaler.scale), (long long)skipped, (long long)steps,
-                       batches < steps - first_measured(run) ? " and are not in the times" : "");
+                       ilogb(run->trainer.scaler.scale), (long long)skipped, (long long)steps, missing);
 }
 
 /* Goes on after a failure, so that what can be kept of a long training is kept; `err` has the first one. */

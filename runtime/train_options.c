@@ -73,7 +73,7 @@ static const struct argp_option train_options[] = {
         {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
          "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and the "
          "loss "
-         "scale halves (needs --precision mixed)",
+         "scale halves (needs --precision mixed or bf16)",
          4},
         {0},
 };
@@ -263,7 +263,8 @@ static int check_injection(const struct train_settings *s, int ranks, struct rv_
                 return 0;
         if (!s->plan.mixed)
                 return rv_fail(err, RV_EPLAN,
-                               "--inject-overflow needs --precision mixed: fp32 gradients are not scaled");
+                               "--inject-overflow needs --precision mixed or bf16: fp32 gradients are not "
+                               "looked through");
         if (s->inject_step >= s->optim.steps)
                 return rv_fail(err, RV_EINPUT, "--inject-overflow %lld: --steps %lld has no such step",
                                (long long)s->inject_step + 1, (long long)s->optim.steps);

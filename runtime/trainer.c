@@ -70,7 +70,7 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
         *t = (struct trainer){
                 .settings = settings, .net = net, .plan = options_plan(o, false), .optim = settings->optim};
         t->share = o->batch_size / o->dp;
-        loss_scaler_init(&t->scaler);
+        loss_scaler_init(&t->scaler, options_format(o));
         trace_init(&t->trace);
         struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&t->plan, t->net->rank));
         struct memory_plan memory = options_memory(o, stage.index);
@@ -78,10 +78,14 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
                            settings->validation_fraction, err);
         if (rc)
                 return rc;
-        t->device = device_cpu_open(settings->threads, err);
+        const struct device_request request = {.threads = settings->threads,
+                                               .host_link_bytes_per_second =
+                                                       settings->host_link_bytes_per_second,
+                                               .local_rank = net->local_rank,
+                                               .local_ranks = net->local_ranks};
+        t->device = device_open(options_device(o), &request, err);
         if (!t->device)
                 return err->code;
-        t->device->host_link_bytes_per_second = settings->host_link_bytes_per_second;
         limits_apply(t->device, &settings->plan, net);
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)

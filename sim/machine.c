@@ -28,6 +28,17 @@ void machine_close(struct machine *m)
         *m = (struct machine){0};
 }
 
+int machine_settle(const struct machine *m, struct options *options, struct rv_error_info *err)
+{
+        const char *device = strcmp(m->profile.device.name, "cpu") == 0 ? "cpu" : "cuda";
+        if (options->device && strcmp(options->device, device) != 0)
+                return rv_fail(err, RV_EINPUT, "--device %s: profile %.160s is of %.64s", options->device,
+                               m->profile.path, m->profile.device.name);
+        if (options->fusion == FUSION_AUTO)
+                options->fused = profile_has_fused(m->load, options_format(options));
+        return 0;
+}
+
 struct capacity machine_capacity(const struct machine *m, const struct options *options)
 {
         const int64_t *given = options->memory;

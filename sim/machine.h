@@ -23,6 +23,10 @@ int machine_open(struct machine *machine, const char *profile, const char *platf
                  struct rv_error_info *err);
 void machine_close(struct machine *machine);
 
+/* What of a plan depends on the machine: --fusion auto is on where the profile has measured fused kernels in
+ * the plan's precision, and a --device must be what the profile is of. */
+int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
+
 /* What a rank has: what the options say, else the platform. */
 struct capacity machine_capacity(const struct machine *machine, const struct options *options);
 

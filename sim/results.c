@@ -139,9 +139,10 @@ static void print_basis(const struct results *r, FILE *out)
 void results_print(const struct results *r, FILE *out)
 {
         const struct options *o = &r->space->base;
-        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision: the best plans, simulated\n", o->gpt.name,
-                (long long)o->batch_size, o->seq_len, policy_get(o->policy)->name,
-                half_precision(options_format(o)));
+        bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
+        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated\n",
+                o->gpt.name, (long long)o->batch_size, o->seq_len, policy_get(o->policy)->name,
+                half_precision(options_format(o)), fused ? ", fused kernels" : "");
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7s\n", "GPUs", "offload",
                 "pp x dp", "micro-batch", "recompute", "activations", "time per batch", "tokens/s", "of peak",
                 "memory a GPU", "host a GPU", "days");

@@ -237,7 +237,8 @@ static int check_capacity(struct simulation *s, struct rv_error_info *err)
         return rc;
 }
 
-static int load_inputs(struct simulation *s, struct rv_error_info *err)
+/* `plan` is that of the settings, which the machine has a say in. */
+static int load_inputs(struct simulation *s, struct options *plan, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
         if (given->replay) {
@@ -249,7 +250,9 @@ static int load_inputs(struct simulation *s, struct rv_error_info *err)
                               err);
         s->machine.no_graphs = given->no_graphs;
         if (rc == 0)
-                rc = predict_open(&s->prediction, &given->plan, &s->machine, err);
+                rc = machine_settle(&s->machine, plan, err);
+        if (rc == 0)
+                rc = predict_open(&s->prediction, plan, &s->machine, err);
         return rc ? rc : check_capacity(s, err);
 }
 
@@ -512,10 +515,10 @@ static void forget(struct simulation *s)
         machine_close(&s->machine);
 }
 
-static int simulate(const struct settings *settings, const char *command, struct rv_error_info *err)
+static int simulate(struct settings *settings, const char *command, struct rv_error_info *err)
 {
         struct simulation s = {.settings = settings};
-        int rc = load_inputs(&s, err);
+        int rc = load_inputs(&s, &settings->plan, err);
         if (rc == 0)
                 rc = write_platform(&s, err);
         if (rc == 0)

@@ -92,6 +92,7 @@ static int consider_grid(struct collection *c, int pp, struct rv_error_info *err
                         options.micro_batch_size = space->micro_batch_sizes.values[i];
                         options.offload = c->group->offload;
                         options.recompute = recompute;
+                        options.fused = c->group->fused;
                         if (!(space->recompute & (recompute ? SPACE_YES : SPACE_NO)) ||
                             options_check(&options, c->group->gpus, NULL))
                                 continue;
@@ -152,8 +153,12 @@ static int no_grid(const struct space *space, int gpus, struct rv_error_info *er
 static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
                          struct rv_error_info *err)
 {
+        struct options settled = space->base;
+        int rc = machine_settle(machine, &settled, err);
+        if (rc)
+                return rc;
+        group->fused = settled.fused;
         struct collection c = {.space = space, .machine = machine, .group = group, .nearest = INFINITY};
-        int rc = 0;
         for (int pp = 1; rc >= 0 && pp <= group->gpus && pp <= space->base.gpt.n_layer; pp++)
                 if (group->gpus % pp == 0 && stages_asked_for(space, pp))
                         rc = consider_grid(&c, pp, err);

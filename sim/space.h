@@ -35,7 +35,7 @@ struct candidate {
 /* Plans of one number of devices, with or without offloading. */
 struct space_group {
         int gpus;
-        bool offload;
+        bool offload, fused;
         int considered, fitting;
         struct candidate *candidates; /* the best by estimate, best first, at most space.simulate */
         int count;

@@ -35,9 +35,9 @@ enum {
 };
 
 /* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
-static const char *const passed[] = {"batch-size",    "seq-len",    "schedule",      "pipeline-limit",
-                                     "clip",          "precision",  "bucket-params", "allreduce-buckets",
-                                     "device-memory", "host-memory"};
+static const char *const passed[] = {"batch-size",    "seq-len",     "schedule",      "pipeline-limit",
+                                     "clip",          "precision",   "bucket-params", "allreduce-buckets",
+                                     "device-memory", "host-memory", "fusion"};
 enum { PASSED = sizeof passed / sizeof *passed };
 
 static const struct argp_option sweep_options[] = {
@@ -68,12 +68,14 @@ static const struct argp_option sweep_options[] = {
         {"pipeline-limit", KEY_PASSED + 3, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
         {"clip", KEY_PASSED + 4, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
         {"precision", KEY_PASSED + 5, "NAME", 0,
-         "fp32 or mixed (default mixed, which offloading needs; with --offload no, fp32)", 3},
+         "fp32, mixed or bf16 (default mixed, as offloading needs 16 bits; with --offload no, fp32)", 3},
         {"bucket-params", KEY_PASSED + 6, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
         {"allreduce-buckets", KEY_PASSED + 7, "C", 0, "Buckets of one all-reduce (default 4)", 3},
         {"device-memory", KEY_PASSED + 8, "SIZE", 0, "What a device has (default: as the platform says)", 3},
         {"host-memory", KEY_PASSED + 9, "SIZE", 0,
          "What the host has for a rank (default: the platform's, in equal shares)", 3},
+        {"fusion", KEY_PASSED + 10, "WHEN", 0,
+         "Fused kernels: on, off, or auto, the default: where the profile has them", 3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},

@@ -40,6 +40,7 @@ enum key {
         KEY_DEVICE_MEMORY,
         KEY_HOST_MEMORY,
         KEY_DEVICE,
+        KEY_FUSION,
         /* Of later versions. */
         KEY_TP,
         KEY_P2P,
@@ -75,11 +76,14 @@ static const struct argp_option plan_options[] = {
          1},
         {"precision", KEY_PRECISION, "NAME", 0,
          "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
-         "parameters and Adam's moments in fp32, dynamic loss scaling",
+         "parameters and Adam's moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range "
+         "needs no loss scaling",
          1},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Keep master parameters and moments in host memory; they are fetched, updated and written back "
-         "bucket by bucket (needs --precision mixed); with --clip 0 beside the all-reduce, else after it",
+         "bucket by bucket (needs --precision mixed or bf16); with --clip 0 beside the all-reduce, else "
+         "after "
+         "it",
          1},
         {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, 0, 0,
          "Keep stored activations in host memory between forward and backward; a stage that stores at most "
@@ -103,7 +107,13 @@ static const struct argp_option plan_options[] = {
          "written back",
          1},
         {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
-        {"device", KEY_DEVICE, "cpu", 0, "What computes (cuda is not built yet)", 1},
+        {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 1},
+        {"fusion", KEY_FUSION, "WHEN", 0,
+         "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
+         "products "
+         "with biases, GELU and residuals in them. on, off, or auto, the default: on with --device cuda, and "
+         "where a profile has them",
+         1},
         {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
@@ -295,13 +305,37 @@ static int parse_later(struct options *o, int key, const char *text)
 
 static int parse_precision(struct options *o, const char *text)
 {
-        o->mixed = strcmp(text, "mixed") == 0;
-        if (o->mixed || strcmp(text, "fp32") == 0)
-                return 0;
-        return rv_fail(&o->error, RV_EINPUT,
-                       "--precision: '%s' is not known; there are fp32 and mixed (fp16, with fp32 master "
-                       "parameters)",
-                       text);
+        const int half = half_of_precision(text);
+        if (half < 0)
+                return rv_fail(&o->error, RV_EINPUT,
+                               "--precision: '%s' is not known; there are fp32, and with fp32 master "
+                               "parameters mixed (fp16) and bf16",
+                               text);
+        o->mixed = half != HALF_NONE;
+        o->bf16 = half == HALF_BF16;
+        return 0;
+}
+
+static int parse_fusion(struct options *o, const char *text)
+{
+        static const char *const names[] = {[FUSION_AUTO] = "auto", [FUSION_ON] = "on", [FUSION_OFF] = "off"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                if (strcmp(text, names[i]) == 0) {
+                        o->fusion = (enum options_fusion)i;
+                        return 0;
+                }
+        return rv_fail(&o->error, RV_EINPUT, "--fusion: '%s' is not known; there are auto, on and off", text);
+}
+
+static int parse_device(struct options *o, const char *text)
+{
+        static const char *const names[] = {"cpu", "cuda"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                if (strcmp(text, names[i]) == 0) {
+                        o->device = names[i];
+                        return 0;
+                }
+        return rv_fail(&o->error, RV_EINPUT, "--device: '%s' is not known; there are cpu and cuda", text);
 }
 
 static int parse_recompute(struct options *o, const char *text)
@@ -377,8 +411,9 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         case KEY_HOST_MEMORY:
                 return parse_memory(o, "--host-memory", text, MEMORY_HOST);
         case KEY_DEVICE:
-                return options_parse_only("--device", text, "cpu", (const char *const[]){"cuda", 0},
-                                          &o->error);
+                return parse_device(o, text);
+        case KEY_FUSION:
+                return parse_fusion(o, text);
         case KEY_REPORT:
                 return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:
@@ -489,16 +524,23 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                                "--pipeline-limit is for --schedule axonn; %s has its own limit",
                                policy_get(o->policy)->name);
         if (o->offload && !o->mixed)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--offload needs --precision mixed: in fp32 the parameters on the device are the "
-                        "master parameters");
+                return rv_fail(err, RV_EPLAN,
+                               "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
+                               "device are the "
+                               "master parameters");
         int rc = gpt_load(&o->gpt, o->model, err);
         if (rc)
                 return rc;
         if (!o->seq_len)
                 o->seq_len = o->gpt.n_positions;
+        o->fused = o->fusion == FUSION_ON ||
+                   (o->fusion == FUSION_AUTO && strcmp(options_device(o), "cuda") == 0);
         return options_check(o, ranks, err);
+}
+
+const char *options_device(const struct options *o)
+{
+        return o->device ? o->device : "cpu";
 }
 
 struct work options_work(const struct options *o)
@@ -509,6 +551,7 @@ struct work options_work(const struct options *o)
                 .element_bytes = o->mixed ? 2 : (int)sizeof(float),
                 .recompute = o->recompute,
                 .bf16 = o->bf16,
+                .fused = o->fused,
         };
 }
 

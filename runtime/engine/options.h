@@ -7,6 +7,8 @@
 
 #include <argp.h>
 
+enum options_fusion { FUSION_AUTO, FUSION_ON, FUSION_OFF };
+
 struct options {
         struct gpt gpt;
         const char *model; /* as written */
@@ -21,6 +23,9 @@ struct options {
         bool bf16;      /* mixed: bf16, else fp16 */
         bool offload;   /* master parameters and moments in host memory; needs mixed */
         bool recompute; /* --recompute full */
+        enum options_fusion fusion; /* --fusion */
+        bool fused;                 /* resolved: the fused kernels of models/workload.h */
+        const char *device;         /* --device: "cpu", "cuda"; NULL: not given */
         bool offload_activations;
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
         int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
@@ -51,13 +56,18 @@ struct rv_error_info *options_error(const struct argp_state *state);
  * under options_parse, in its err. */
 extern const struct argp options_argp;
 
-/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. `ranks`: how many
+/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is on
+ * with
+ * --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
  * there are (MPI ranks or GPUs), must equal pp x dp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 
 /* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
  * sizes: no file is read. */
 int options_check(struct options *options, int ranks, struct rv_error_info *err);
+
+/* What computes: "cpu" where --device is not given. */
+const char *options_device(const struct options *options);
 
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);

@@ -37,7 +37,7 @@ struct net_mpi {
         struct net net;
         MPI_Comm channels[2]; /* activations and gradients: so that a receive can take any micro-batch */
         struct group groups[NET_GROUPS];
-        MPI_Op add_half;
+        MPI_Op add_half, add_bf16;
         MPI_Request *requests; /* active ones, */
         struct request *facts; /* and what they are */
         int active, capacity;
@@ -77,21 +77,32 @@ static void mpi_ireceive(struct net *net, void *buffer, int64_t bytes, int peer,
                   new_request(mpi, token, NULL));
 }
 
-/* MPI knows no fp16: its elements travel as uint16_t. */
+/* MPI knows neither 16-bit format: their elements travel as uint16_t. */
 static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
 {
         (void)type;
         half_add(sum, with, *count);
 }
 
+static void add_bf16(void *with, void *sum, int *count, MPI_Datatype *type)
+{
+        (void)type;
+        bf16_add(sum, with, *count);
+}
+
 static void begin_allreduce(struct net_mpi *mpi, struct group *group, const struct waiting *w)
 {
-        const MPI_Datatype types[] = {
-                [NET_FLOAT] = MPI_FLOAT, [NET_DOUBLE] = MPI_DOUBLE, [NET_HALF] = MPI_UINT16_T};
+        const MPI_Datatype types[] = {[NET_FLOAT] = MPI_FLOAT,
+                                      [NET_DOUBLE] = MPI_DOUBLE,
+                                      [NET_HALF] = MPI_UINT16_T,
+                                      [NET_BF16] = MPI_UINT16_T};
+        const MPI_Op sums[] = {[NET_FLOAT] = MPI_SUM,
+                               [NET_DOUBLE] = MPI_SUM,
+                               [NET_HALF] = mpi->add_half,
+                               [NET_BF16] = mpi->add_bf16};
         group->busy = true;
-        MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), types[w->type],
-                       w->type == NET_HALF ? mpi->add_half : MPI_SUM, group->comm,
-                       new_request(mpi, w->token, group));
+        MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), types[w->type], sums[w->type],
+                       group->comm, new_request(mpi, w->token, group));
 }
 
 /* Of a group's queue, a ring. */
@@ -192,6 +203,7 @@ static void mpi_close(struct net *net)
                 free(mpi->groups[i].queue);
         }
         MPI_Op_free(&mpi->add_half);
+        MPI_Op_free(&mpi->add_bf16);
         free(mpi->requests);
         free(mpi->facts);
         free(mpi);
@@ -251,6 +263,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = MPI_COMM_NULL;
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD].comm);
         MPI_Op_create(add_half, true, &mpi->add_half);
+        MPI_Op_create(add_bf16, true, &mpi->add_bf16);
         return &mpi->net;
 }
 

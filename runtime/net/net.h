@@ -11,7 +11,8 @@ enum net_group { NET_EMBEDDING, NET_DATA, NET_WORLD, NET_GROUPS };
 enum net_type {
         NET_FLOAT,
         NET_DOUBLE,
-        NET_HALF /* IEEE binary16; each sum of two is made in fp32 and rounded */
+        NET_HALF, /* IEEE binary16; each sum of two is made in fp32 and rounded */
+        NET_BF16  /* bfloat16, likewise */
 };
 
 /* A request that completed. */

@@ -78,7 +78,7 @@ static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, cons
         for (int64_t i = 0; i < count; i++)
                 full[i] = (real)values[i];
         if (mixed)
-                half_from_floats(rounded, values, count);
+                (nn->plan.work.bf16 ? bf16_from_floats : half_from_floats)(rounded, values, count);
         to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
                   count * nn->plan.work.element_bytes);
         if (nn->master && nn->plan.offload)

@@ -31,12 +31,14 @@ void optim_clear(struct nn_stage *nn)
 
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is
  * shared, is below it if each is below 65504 / (2 replicas), and half of that leaves room for the rounding of
- * partial sums, 2^-11 each, of up to a thousand replicas. Where nothing is summed, or no embedding shared, a
- * larger limit would do, but then layouts would skip different steps: a replica's gradients are about
- * 1 / replicas of the batch's, so with one factor for all they overflow for the same batches. */
-double optim_overflow_limit(int replicas)
+ * partial sums, 2^-11 each, of up to a thousand replicas (bf16: 2^-8 each, and what is as large as that was
+ * never a gradient). Where nothing is summed, or no embedding shared, a larger limit would do, but then
+ * layouts would skip different steps: a replica's gradients are about 1 / replicas of the batch's, so with
+ * one factor for all they overflow for the same batches. */
+double optim_overflow_limit(int replicas, enum half half)
 {
-        return 65504.0 / (4.0 * replicas);
+        const double largest = half == HALF_BF16 ? 0x1.fep127 : 65504;
+        return largest / (4.0 * replicas);
 }
 
 double optim_clip_factor(const struct optim *optim, double squared_norm)
@@ -72,21 +74,21 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                       offset, count, &adamw);
 }
 
-void loss_scaler_init(struct loss_scaler *scaler)
+void loss_scaler_init(struct loss_scaler *scaler, enum half half)
 {
-        *scaler = (struct loss_scaler){.scale = 0x1p16};
+        *scaler = half == HALF_FP16 ? (struct loss_scaler){.scale = 0x1p16, .least = 0x1p10, .most = 0x1p24}
+                                    : (struct loss_scaler){.scale = 1, .least = 1, .most = 1};
 }
 
 void loss_scaler_step(struct loss_scaler *scaler, bool overflow)
 {
         enum { CLEAN_STEPS = 200 };
-        const double least = 0x1p10, most = 0x1p24;
-        scaler->stuck = overflow && scaler->scale == least ? scaler->stuck + 1 : 0;
+        scaler->stuck = overflow && scaler->scale == scaler->least ? scaler->stuck + 1 : 0;
         if (overflow) {
-                scaler->scale = fmax(scaler->scale / 2, least);
+                scaler->scale = fmax(scaler->scale / 2, scaler->least);
                 scaler->clean_steps = 0;
         } else if (++scaler->clean_steps == CLEAN_STEPS) {
-                scaler->scale = fmin(scaler->scale * 2, most);
+                scaler->scale = fmin(scaler->scale * 2, scaler->most);
                 scaler->clean_steps = 0;
         }
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# All-reduces over MPI, of fp16 and in order, with two, three and four ranks.
+# All-reduces over MPI, of fp16 and bf16 and in order, with two, three and four ranks.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}" # Open MPI keeps memory to its end
 program=${RANVIER_BIN:-build/bin}/../tests/allreduce

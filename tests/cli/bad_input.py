@@ -96,7 +96,10 @@ CASES = [
 
     train("--offload with fp32", "--offload"),
     train("--offload with a value", "--precision mixed --offload=yes", ranks=ALONE),
-    train("a precision of another name", "--precision bf16"),
+    train("a precision of another name", "--precision fp8"),
+    train("fusion of another kind", "--fusion yes"),
+    train("fusion of nothing", "--fusion=", ranks=ALONE),
+    train("a device that there is not", "--device tpu"),
     train("a precision that is a number format", "--precision fp16", ranks=ALONE),
     train("an empty precision", "--precision=", ranks=ALONE),
     train("a recomputation of a later version", "--recompute selective", ranks=ALONE),
@@ -202,7 +205,9 @@ CASES = [
     simulate("a SimGrid platform that is none", "--platform platform.xml"),
     too_large(simulate("a plan that does not fit", "--gpus 1 --pp 1", model="gpt-12b")),
     simulate("--offload with fp32", "--offload"),
-    simulate("a precision of another name", "--precision bf16"),
+    simulate("a precision of another name", "--precision fp8"),
+    simulate("fused kernels that the profile has not", "--fusion on"),
+    simulate("a device that the profile is not of", "--device cpu"),
     simulate("a recomputation that does not exist", "--recompute selected"),
     simulate("an empty bucket", f"{SUMMIT} --bucket-params 0"),
     simulate("a bucket larger than the parameters", f"{SUMMIT} --bucket-params 61121"),
@@ -217,6 +222,7 @@ CASES = [
     simulate("an empty name of a profile", "--profile="),
     simulate("an empty name of a platform", "--platform="),
     simulate("a profile in fp32 for a mixed plan", "--precision mixed"),
+    simulate("a profile in fp32 for a bf16 plan", "--precision bf16"),
     simulate("a profile of half kernels for an fp32 plan", "--profile v100-datasheet"),
     simulate("a profile of before mixed precision", "--profile profile_old.json"),
     simulate("a profile without a copy", f"{LOCAL} --profile v100-datasheet"),
@@ -258,7 +264,9 @@ CASES = [
     sweep("more GPUs than there are", "--gpus 100000"),
     sweep("--offload that is neither yes nor no", "--offload maybe"),
     sweep("offloading in fp32", "--offload yes --precision fp32"),
-    sweep("a precision of another name", "--precision bf16"),
+    sweep("a precision of another name", "--precision fp8"),
+    sweep("fused kernels that the profile has not", "--fusion on"),
+    sweep("fusion of another kind", "--fusion maybe"),
     sweep("a recomputation that does not exist", "--recompute selective"),
     sweep("an empty bucket", "--bucket-params 0"),
     sweep("a bucket larger than the parameters", "--bucket-params 61121"),
@@ -273,7 +281,7 @@ CASES = [
     sweep("figures in a folder that does not exist", "--plot nowhere/sweep"),
 
     calibrate("--offload with fp32", "--offload"),
-    calibrate("a precision of another name", "--precision mixed,bf16"),
+    calibrate("a precision of another name", "--precision mixed,fp8"),
     calibrate("an empty precision", "--precision="),
     calibrate("an empty bucket", "--precision mixed --offload --bucket-params 0"),
     calibrate("a host link that stands still", "--host-link 0GB/s"),
@@ -491,7 +499,8 @@ def attempt(inputs, line, ranks):
         if ranks and line.startswith("train") and "--pp" not in line:
             arguments[2:2] = ["--dp", str(ranks)]
         try:
-            status, _, said = ranvier.run(arguments, ranks, folder, LIMIT_SECONDS, **variables)
+            status, _, said = ranvier.run(arguments, ranks, folder, LIMIT_SECONDS, RANVIER_DEVICE_CUDA="nowhere/cuda.so",
+                                          **variables)
         except subprocess.TimeoutExpired:
             return None, [], [], f"it did not end in {LIMIT_SECONDS} s"
         after = snapshot(folder)

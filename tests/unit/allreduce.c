@@ -1,6 +1,6 @@
-/* All-reduces over Open MPI, started by tests/cli/allreduce.sh with several ranks. Of fp16, every rank gets
- * the same bits, and each sum is one that half_add gives in some order. Those that are issued together
- * complete in order. Prints TAP on rank 0. */
+/* All-reduces over Open MPI, started by tests/cli/allreduce.sh with several ranks. Of fp16 and bf16, every
+ * rank gets the same bits, and each sum is one that half_add or bf16_add gives in some order. Those that are
+ * issued together complete in order. Prints TAP on rank 0. */
 #include "models/half.h"
 #include "runtime/net/net.h"
 #include "tests/unit/numbers.h"
@@ -19,34 +19,43 @@ static void wait(struct net *net)
         assert_int_equal(done.token, 5);
 }
 
-/* Numbers of very different sizes, so that the order of a sum shows; every eleventh beyond what fp16 holds.
- */
-static void fill(uint16_t *x, int64_t count, int rank)
+/* A 16-bit format; `large`: two of these are hardly held any more. */
+struct format {
+        const char *name;
+        enum net_type type;
+        uint16_t (*from)(float);
+        float (*to)(uint16_t);
+        void (*add)(uint16_t *, const uint16_t *, int64_t);
+        double large;
+};
+
+/* Numbers of very different sizes, so that the order of a sum shows; every eleventh near the largest. */
+static void fill(const struct format *format, uint16_t *x, int64_t count, int rank)
 {
         for (int64_t i = 0; i < count; i++) {
                 uint64_t random = 77 + 1000003 * (uint64_t)(rank + 1) + 17 * (uint64_t)i;
                 random_bits(&random);
-                double size = i % 11 == 0 ? 60000 : ldexp(1, (int)random_below(&random, 20) - 14);
-                x[i] = half_from_float((float)(size * random_number(&random)));
+                double size = i % 11 == 0 ? format->large : ldexp(1, (int)random_below(&random, 20) - 14);
+                x[i] = format->from((float)(size * random_number(&random)));
         }
 }
 
-static uint16_t add(uint16_t a, uint16_t b)
+static uint16_t add(const struct format *format, uint16_t a, uint16_t b)
 {
-        half_add(&a, &b, 1);
+        format->add(&a, &b, 1);
         return a;
 }
 
-static bool same(uint16_t a, uint16_t b)
+static bool same(const struct format *format, uint16_t a, uint16_t b)
 {
-        return a == b || (isnan(half_to_float(a)) && isnan(half_to_float(b)));
+        return a == b || (isnan(format->to(a)) && isnan(format->to(b)));
 }
 
 /* Whether `sum` is that of x[0..n) in any order of pairs: any two are summed, then one fewer remain. */
-static bool reachable(uint16_t sum, const uint16_t *x, int n)
+static bool reachable(const struct format *format, uint16_t sum, const uint16_t *x, int n)
 {
         if (n == 1)
-                return same(sum, x[0]);
+                return same(format, sum, x[0]);
         for (int i = 0; i < n; i++)
                 for (int j = i + 1; j < n; j++) {
                         uint16_t rest[MOST_RANKS];
@@ -54,8 +63,8 @@ static bool reachable(uint16_t sum, const uint16_t *x, int n)
                         for (int k = 0; k < n; k++)
                                 if (k != i && k != j)
                                         rest[kept++] = x[k];
-                        rest[kept++] = add(x[i], x[j]);
-                        if (reachable(sum, rest, kept))
+                        rest[kept++] = add(format, x[i], x[j]);
+                        if (reachable(format, sum, rest, kept))
                                 return true;
                 }
         return false;
@@ -69,19 +78,20 @@ static uint64_t hash(const uint16_t *x, int64_t count)
         return h;
 }
 
-/* Ranks whose sums have other bits than rank 0's, and elements of rank 0's that no order of half_add gives.
+/* Ranks whose sums have other bits than rank 0's, and elements of rank 0's that no order of sums gives.
  */
-static void check(struct net *net, int64_t count, int *other_bits, int64_t *wrong)
+static void check(struct net *net, const struct format *format, int64_t count, int *other_bits,
+                  int64_t *wrong)
 {
         uint16_t *sums = malloc((size_t)count * sizeof *sums), *parts[MOST_RANKS] = {0};
         assert_non_null(sums);
         for (int r = 0; r < net->ranks; r++) {
                 parts[r] = malloc((size_t)count * sizeof *parts[r]);
                 assert_non_null(parts[r]);
-                fill(parts[r], count, r);
+                fill(format, parts[r], count, r);
         }
         memcpy(sums, parts[net->rank], (size_t)count * sizeof *sums);
-        net->ops->iallreduce(net, sums, count, NET_HALF, NET_WORLD, 5);
+        net->ops->iallreduce(net, sums, count, format->type, NET_WORLD, 5);
         wait(net);
         uint64_t mine = hash(sums, count), all[MOST_RANKS];
         net->ops->gather(net, &mine, sizeof mine, all);
@@ -93,7 +103,7 @@ static void check(struct net *net, int64_t count, int *other_bits, int64_t *wron
                 uint16_t x[MOST_RANKS];
                 for (int r = 0; r < net->ranks; r++)
                         x[r] = parts[r][i];
-                *wrong += !reachable(sums[i], x, net->ranks);
+                *wrong += !reachable(format, sums[i], x, net->ranks);
         }
         for (int r = 0; r < net->ranks; r++)
                 free(parts[r]);
@@ -130,26 +140,41 @@ static double check_order(struct net *net)
         return wrong;
 }
 
-int main(int argc, char **argv)
+static const struct format formats[] = {
+        {"fp16", NET_HALF, half_from_float, half_to_float, half_add, 60000},
+        {"bf16", NET_BF16, bf16_from_float, bf16_to_float, bf16_add, 3e38},
+};
+
+/* One format, in different lengths; returns how many of them were wrong. */
+static int check_format(struct net *net, const struct format *format, int *tests)
 {
         static const int64_t counts[] = {1, 3, 1000, 300001};
-        struct rv_error_info err;
-        struct net *net = net_mpi_open(&argc, &argv, &err);
-        int failed = 0, tests = sizeof counts / sizeof *counts;
-        if (!net || net->ranks > MOST_RANKS)
-                return 2;
-        for (int i = 0; i < tests; i++) {
+        int failed = 0;
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
                 int other_bits;
                 int64_t wrong;
-                check(net, counts[i], &other_bits, &wrong);
+                check(net, format, counts[i], &other_bits, &wrong);
                 failed += other_bits || wrong;
+                ++*tests;
                 if (net->rank == 0)
-                        printf("%s %d - %lld numbers summed over %d ranks: %lld not a sum of half_add, %d "
-                               "ranks "
-                               "with other bits\n",
-                               other_bits || wrong ? "not ok" : "ok", i + 1, (long long)counts[i], net->ranks,
-                               (long long)wrong, other_bits);
+                        printf("%s %d - %lld numbers of %s summed over %d ranks: %lld no order of sums "
+                               "gives, "
+                               "%d ranks with other bits\n",
+                               other_bits || wrong ? "not ok" : "ok", *tests, (long long)counts[i],
+                               format->name, net->ranks, (long long)wrong, other_bits);
         }
+        return failed;
+}
+
+int main(int argc, char **argv)
+{
+        struct rv_error_info err;
+        struct net *net = net_mpi_open(&argc, &argv, &err);
+        int failed = 0, tests = 0;
+        if (!net || net->ranks > MOST_RANKS)
+                return 2;
+        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+                failed += check_format(net, &formats[i], &tests);
         double disorder = check_order(net);
         failed += disorder > 0;
         if (net->rank == 0)

@@ -41,7 +41,7 @@ static void spread_weights(struct nn_stage *nn)
         }
 }
 
-static struct network open_network(const struct gpt *gpt, int stages, bool recompute)
+static struct network open_network(const struct gpt *gpt, int stages, bool recompute, bool fused)
 {
         struct network net = {.count = stages};
         struct rv_error_info err = {0};
@@ -49,11 +49,12 @@ static struct network open_network(const struct gpt *gpt, int stages, bool recom
         assert_non_null(net.device);
         for (int s = 0; s < stages; s++) {
                 const struct stage stage = partition_stage(gpt, stages, s);
-                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8, .recompute = recompute},
-                                                 .micro_batches = MICRO_BATCHES,
-                                                 .slots = MICRO_BATCHES,
-                                                 .input_buffers = s > 0 ? MICRO_BATCHES : 0,
-                                                 .gradient_buffers = MICRO_BATCHES};
+                const struct memory_plan plan = {
+                        .work = {B, T, .element_bytes = 8, .recompute = recompute, .fused = fused},
+                        .micro_batches = MICRO_BATCHES,
+                        .slots = MICRO_BATCHES,
+                        .input_buffers = s > 0 ? MICRO_BATCHES : 0,
+                        .gradient_buffers = MICRO_BATCHES};
                 net.stages[s] = nn_open(net.device, gpt, &stage, &plan, false, &err);
                 assert_non_null(net.stages[s]);
                 spread_weights(net.stages[s]);
@@ -165,7 +166,7 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
 }
 
 /* Widths of a whole group of partial sums and a rest. */
-static void check_network(bool tied, int stages)
+static void check_network(bool tied, int stages, bool fused)
 {
         const struct gpt gpt = {.name = "tiny",
                                 .n_layer = 2,
@@ -174,7 +175,7 @@ static void check_network(bool tied, int stages)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = tied};
-        struct network net = open_network(&gpt, stages, false);
+        struct network net = open_network(&gpt, stages, false, fused);
         uint64_t random = seed;
         forward(&net, false);
         backward(&net);
@@ -190,25 +191,62 @@ static void check_network(bool tied, int stages)
 static void gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(true, 1);
+        check_network(true, 1, false);
 }
 
 static void gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(false, 1);
+        check_network(false, 1, false);
 }
 
 static void gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(true, 2);
+        check_network(true, 2, false);
 }
 
 static void gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(false, 2);
+        check_network(false, 2, false);
+}
+
+static void gradients_through_fused_kernels_in_one_stage_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(false, 1, true);
+}
+
+static void gradients_through_fused_kernels_in_two_stages_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        check_network(true, 2, true);
+}
+
+/* Fused kernels sum in another order, and that is all. */
+static void fused_kernels_give_the_same_gradients(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 3,
+                                .n_embd = 20,
+                                .n_head = 5,
+                                .vocab_size = 19,
+                                .n_positions = 7,
+                                .tied = true};
+        struct network plain = open_network(&gpt, 1, false, false),
+                       fused = open_network(&gpt, 1, false, true);
+        assert_true(fused.stages[0]->layout.block_attention < plain.stages[0]->layout.block_attention);
+        const double loss = forward(&plain, false);
+        assert_within(forward(&fused, false), loss, 1e-13 * loss, "loss", 0);
+        backward(&plain);
+        backward(&fused);
+        const real *expected = plain.stages[0]->gradients, *found = fused.stages[0]->gradients;
+        for (int64_t i = 0; i < plain.stages[0]->parameters; i++)
+                assert_within(found[i], expected[i], 1e-12 * (1 + fabs(expected[i])), "gradient", i);
+        close_network(&plain);
+        close_network(&fused);
 }
 
 /* The same arithmetic in the same order: a stage boundary changes no bit, but for the tied embedding's sum.
@@ -223,7 +261,7 @@ static void two_stages_give_the_gradients_of_one(void **state)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = true};
-        struct network one = open_network(&gpt, 1, false), two = open_network(&gpt, 2, false);
+        struct network one = open_network(&gpt, 1, false, false), two = open_network(&gpt, 2, false, false);
         assert_true(forward(&one, false) == forward(&two, false));
         backward(&one);
         backward(&two);
@@ -249,9 +287,11 @@ static void recomputed_activations_give_the_same_gradients(void **state)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = true};
-        for (int stages = 1; stages <= 2; stages++) {
-                struct network stored = open_network(&gpt, stages, false);
-                struct network again = open_network(&gpt, stages, true);
+        for (int choice = 0; choice < 4; choice++) {
+                const int stages = 1 + choice % 2;
+                const bool fused = choice / 2;
+                struct network stored = open_network(&gpt, stages, false, fused);
+                struct network again = open_network(&gpt, stages, true, fused);
                 assert_true(forward(&stored, false) == forward(&again, false));
                 backward(&stored);
                 backward(&again);
@@ -272,6 +312,9 @@ int main(void)
                 cmocka_unit_test(gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_through_fused_kernels_in_one_stage_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_through_fused_kernels_in_two_stages_are_the_loss_s_slopes),
+                cmocka_unit_test(fused_kernels_give_the_same_gradients),
                 cmocka_unit_test(two_stages_give_the_gradients_of_one),
                 cmocka_unit_test(recomputed_activations_give_the_same_gradients),
         };

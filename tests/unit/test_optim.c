@@ -19,22 +19,36 @@ static struct gpt tiny(bool tied)
                             .tied = tied};
 }
 
-enum storage { FP32, MIXED, OFFLOADED };
+/* How conversions and sums are made in a format. */
+struct format {
+        enum half half;
+        uint16_t (*from)(float);
+        float (*to)(uint16_t);
+        void (*add)(uint16_t *, const uint16_t *, int64_t);
+        uint16_t infinity;
+};
+static const struct format formats[HALF_FORMATS] = {
+        [HALF_FP16] = {HALF_FP16, half_from_float, half_to_float, half_add, 0x7c00},
+        [HALF_BF16] = {HALF_BF16, bf16_from_float, bf16_to_float, bf16_add, 0x7f80}};
+
+enum storage { FP32, MIXED, OFFLOADED, BF16, BF16_OFFLOADED };
 enum { UPDATE = 100 }; /* parameters of one: it ends inside tensors */
 
 static struct nn_stage *open_stored(struct device *device, const struct gpt *gpt, int stages, int index,
                                     enum storage storage)
 {
         const struct stage stage = partition_stage(gpt, stages, index);
-        const struct memory_plan plan = {.work = {1, 4, .element_bytes = storage == FP32 ? 4 : 2},
-                                         .micro_batches = 1,
-                                         .slots = 1,
-                                         .host_slots = 1,
-                                         .input_buffers = index > 0,
-                                         .gradient_buffers = 1,
-                                         .offload = storage == OFFLOADED,
-                                         .update_parameters = storage == OFFLOADED ? UPDATE : 0,
-                                         .update_buffers = storage == OFFLOADED ? 3 : 0};
+        const bool offload = storage == OFFLOADED || storage == BF16_OFFLOADED;
+        const struct memory_plan plan = {
+                .work = {1, 4, .element_bytes = storage == FP32 ? 4 : 2, .bf16 = storage >= BF16},
+                .micro_batches = 1,
+                .slots = 1,
+                .host_slots = 1,
+                .input_buffers = index > 0,
+                .gradient_buffers = 1,
+                .offload = offload,
+                .update_parameters = offload ? UPDATE : 0,
+                .update_buffers = offload ? 3 : 0};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, &stage, &plan, true, &err);
         assert_non_null(nn);
@@ -234,10 +248,11 @@ static const struct optim mixed_optim = {.lr = 1e-2,
                                          .epsilon = 1e-8,
                                          .weight_decay = 0.1};
 
-/* Steps with random gradients of fp16, scaled by 2^10 as a loss scale would. Stored as fp16 the new weights
- * are the master parameters, rounded. */
-static void train_stored(struct nn_stage *nn, int steps)
+/* Steps with random gradients of a 16-bit format, scaled by 2^10 as a loss scale would. Stored in it the new
+ * weights are the master parameters, rounded. */
+static void train_stored(struct nn_stage *nn, enum half gradients, int steps)
 {
+        const struct format *format = &formats[gradients];
         uint64_t random = seed;
         const bool half = work_half(&nn->plan.work);
         const uint16_t *weights = nn->weights;
@@ -245,15 +260,15 @@ static void train_stored(struct nn_stage *nn, int steps)
         nn->scalars[NN_GRADIENT_SCALE] = 0x1p-10;
         for (int step = 0; step < steps; step++) {
                 for (int64_t i = 0; i < nn->parameters; i++) {
-                        const uint16_t gradient = half_from_float((float)(0x1p10 * random_number(&random)));
+                        const uint16_t gradient = format->from((float)(0x1p10 * random_number(&random)));
                         if (half)
                                 ((uint16_t *)nn->gradients)[i] = gradient;
                         else
-                                ((real *)nn->gradients)[i] = half_to_float(gradient);
+                                ((real *)nn->gradients)[i] = format->to(gradient);
                 }
                 update_all(nn, &mixed_optim, step);
                 for (int64_t i = 0; half && i < nn->parameters; i++) {
-                        assert_int_equal(weights[i], half_from_float((float)nn->master[i]));
+                        assert_int_equal(weights[i], format->from((float)nn->master[i]));
                         assert_int_equal(((uint16_t *)nn->gradients)[i], 0);
                 }
         }
@@ -263,31 +278,37 @@ static void offloaded_updates_give_the_same_bits(void **state)
 {
         struct device *device = *state;
         const struct gpt gpt = tiny(true);
-        struct nn_stage *mixed = open_stored(device, &gpt, 2, 0, MIXED);
-        struct nn_stage *offloaded = open_stored(device, &gpt, 2, 0, OFFLOADED);
-        const size_t bytes = (size_t)mixed->parameters * sizeof(real);
-        train_stored(mixed, 5);
-        train_stored(offloaded, 5);
-        assert_memory_equal(mixed->master, offloaded->master, bytes);
-        assert_memory_equal(mixed->adam_m, offloaded->adam_m, bytes);
-        assert_memory_equal(mixed->adam_v, offloaded->adam_v, bytes);
-        nn_close(mixed);
-        nn_close(offloaded);
+        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
+                const bool bf16 = half == HALF_BF16;
+                struct nn_stage *mixed = open_stored(device, &gpt, 2, 0, bf16 ? BF16 : MIXED);
+                struct nn_stage *offloaded =
+                        open_stored(device, &gpt, 2, 0, bf16 ? BF16_OFFLOADED : OFFLOADED);
+                const size_t bytes = (size_t)mixed->parameters * sizeof(real);
+                train_stored(mixed, half, 5);
+                train_stored(offloaded, half, 5);
+                assert_memory_equal(mixed->master, offloaded->master, bytes);
+                assert_memory_equal(mixed->adam_m, offloaded->adam_m, bytes);
+                assert_memory_equal(mixed->adam_v, offloaded->adam_v, bytes);
+                nn_close(mixed);
+                nn_close(offloaded);
+        }
 }
 
-/* The gradients of fp16 are exact in fp32, and so is their scale, a power of two: an fp32 stage given the
- * same gradients takes the same steps. */
+/* Gradients of 16 bits are exact in fp32, and so is their scale, a power of two: an fp32 stage given the same
+ * gradients takes the same steps. */
 static void master_parameters_follow_those_of_fp32(void **state)
 {
         struct device *device = *state;
         const struct gpt gpt = tiny(true);
-        struct nn_stage *mixed = open_stored(device, &gpt, 1, 0, MIXED);
-        train_stored(mixed, 5);
-        struct nn_stage *full = open_stored(device, &gpt, 1, 0, FP32);
-        train_stored(full, 5);
-        assert_memory_equal(mixed->master, full->weights, (size_t)full->parameters * sizeof(real));
-        nn_close(mixed);
-        nn_close(full);
+        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
+                struct nn_stage *mixed = open_stored(device, &gpt, 1, 0, half == HALF_BF16 ? BF16 : MIXED);
+                train_stored(mixed, half, 5);
+                struct nn_stage *full = open_stored(device, &gpt, 1, 0, FP32);
+                train_stored(full, half, 5);
+                assert_memory_equal(mixed->master, full->weights, (size_t)full->parameters * sizeof(real));
+                nn_close(mixed);
+                nn_close(full);
+        }
 }
 
 /* As in PyTorch's mixed precision: after five skipped steps, Adam's first update is its first. */
@@ -323,7 +344,7 @@ static void parameters_are_read_as_they_were_written(void **state)
 {
         struct device *device = *state;
         const struct gpt gpt = tiny(false);
-        for (int storage = FP32; storage <= OFFLOADED; storage++) {
+        for (int storage = FP32; storage <= BF16_OFFLOADED; storage++) {
                 struct nn_stage *nn = open_stored(device, &gpt, 1, 0, (enum storage)storage);
                 const int64_t offset = 13, count = nn->parameters - 20;
                 uint64_t random = seed;
@@ -336,7 +357,8 @@ static void parameters_are_read_as_they_were_written(void **state)
                 nn_read_parameters(nn, offset, count, found);
                 assert_memory_equal(values, found, (size_t)count * sizeof *values);
                 for (int64_t i = 0; i < count && storage != FP32; i++)
-                        assert_int_equal(((uint16_t *)nn->weights)[offset + i], half_from_float(values[i]));
+                        assert_int_equal(((uint16_t *)nn->weights)[offset + i],
+                                         formats[work_format(&nn->plan.work)].from(values[i]));
                 assert_int_equal(((uint16_t *)nn->weights)[offset - 1], 0);
                 free(values);
                 free(found);
@@ -365,7 +387,7 @@ static void offloaded_activations_come_back_as_they_went(void **state)
 static bool overflows(struct nn_stage *nn, int64_t element, float value, double limit)
 {
         uint16_t *gradients = nn->gradients;
-        gradients[element] = half_from_float(value);
+        gradients[element] = formats[work_format(&nn->plan.work)].from(value);
         nn->scalars[NN_OVERFLOW] = NAN;
         optim_check_overflow(nn, limit);
         nn->device->ops->synchronize(nn->device);
@@ -375,26 +397,38 @@ static bool overflows(struct nn_stage *nn, int64_t element, float value, double 
         return found > 0;
 }
 
-static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
+static void check_overflows(struct nn_stage *nn)
 {
-        struct device *device = *state;
-        const struct gpt gpt = tiny(true);
-        struct nn_stage *nn = open_stored(device, &gpt, 1, 0, MIXED);
+        const struct format *format = &formats[work_format(&nn->plan.work)];
         const int64_t places[] = {0, nn->parameters / 2, nn->parameters - 1};
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
                 assert_true(overflows(nn, places[i], INFINITY, 16376));
                 assert_true(overflows(nn, places[i], -INFINITY, 16376));
                 assert_true(overflows(nn, places[i], NAN, 16376));
                 assert_true(overflows(nn, places[i], -16384, 16376));
-                assert_false(overflows(nn, places[i], -16368, 16376));
+                assert_false(overflows(nn, places[i], -16256, 16376));
         }
         uint16_t *gradients = nn->gradients;
         for (int64_t i = 0; i < nn->parameters; i++)
-                gradients[i] = 0x7c01; /* NaN */
+                gradients[i] = (uint16_t)(format->infinity + 1); /* NaN */
         optim_clear(nn);
-        device->ops->synchronize(device);
+        nn->device->ops->synchronize(nn->device);
         for (int64_t i = 0; i < nn->parameters; i++)
                 assert_int_equal(gradients[i], 0);
+}
+
+static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
+{
+        struct device *device = *state;
+        const struct gpt gpt = tiny(true);
+        struct nn_stage *nn = open_stored(device, &gpt, 1, 0, MIXED);
+        check_overflows(nn);
+        nn_close(nn);
+        nn = open_stored(device, &gpt, 1, 0, BF16);
+        const double limit = optim_overflow_limit(1, HALF_BF16);
+        assert_false(overflows(nn, 7, 0x1p124f, limit)); /* which no fp16 is */
+        assert_true(overflows(nn, 7, -0x1p126f, limit));
+        check_overflows(nn);
         nn_close(nn);
 }
 
@@ -402,26 +436,31 @@ static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
 static void what_passes_the_overflow_check_can_be_summed(void **state)
 {
         (void)state;
-        for (int replicas = 1; replicas <= 1024; replicas++) {
-                const double limit = optim_overflow_limit(replicas);
-                uint16_t largest = half_from_float((float)limit), sum = 0, both;
-                largest = (uint16_t)(largest + 1); /* whichever way it was rounded, this is at or beyond it */
-                for (int i = 0; i < replicas; i++)
-                        half_add(&sum, &largest, 1);
-                both = sum;
-                half_add(&both, &sum, 1);
-                assert_true(isfinite(half_to_float(both)));
-                assert_true(limit >= 15); /* and is no burden: scaled gradients are mostly far below 1 */
-                /* What overflows on one replica does, in equal shares, on many. */
-                assert_within(limit * replicas, optim_overflow_limit(1), 1e-11, "limit", replicas);
-        }
+        for (enum half f = HALF_FP16; f < HALF_FORMATS; f++)
+                for (int replicas = 1; replicas <= 1024; replicas++) {
+                        const struct format *format = &formats[f];
+                        const double limit = optim_overflow_limit(replicas, format->half);
+                        uint16_t largest = format->from((float)limit), sum = 0, both;
+                        largest =
+                                (uint16_t)(largest + 1); /* however it was rounded, this is at or beyond it */
+                        for (int i = 0; i < replicas; i++)
+                                format->add(&sum, &largest, 1);
+                        both = sum;
+                        format->add(&both, &sum, 1);
+                        assert_true(isfinite(format->to(both)));
+                        /* It is no burden: scaled gradients are mostly far below 1. */
+                        assert_true(limit >= 15);
+                        /* What overflows on one replica does, in equal shares, on many. */
+                        const double alone = optim_overflow_limit(1, format->half);
+                        assert_within(limit * replicas / alone, 1, 1e-11, "limit", replicas);
+                }
 }
 
 static void the_loss_scale_begins_at_2_16_and_halves_down_to_2_10(void **state)
 {
         (void)state;
         struct loss_scaler s;
-        loss_scaler_init(&s);
+        loss_scaler_init(&s, HALF_FP16);
         assert_true(s.scale == 65536);
         for (int power = 15; power >= 10; power--) {
                 loss_scaler_step(&s, true);
@@ -441,7 +480,7 @@ static void the_loss_scale_doubles_after_200_clean_steps_up_to_2_24(void **state
 {
         (void)state;
         struct loss_scaler s;
-        loss_scaler_init(&s);
+        loss_scaler_init(&s, HALF_FP16);
         for (int i = 0; i < 199; i++)
                 loss_scaler_step(&s, false);
         loss_scaler_step(&s, true); /* one short: the count begins anew */
@@ -450,6 +489,25 @@ static void the_loss_scale_doubles_after_200_clean_steps_up_to_2_24(void **state
                         assert_true(s.scale == ldexp(1, power < 24 ? power : 24));
                         loss_scaler_step(&s, false);
                 }
+}
+
+/* bf16 holds what fp32 holds, so nothing has to be scaled; what is infinite all the same is counted. */
+static void the_loss_scale_of_bf16_stays_1(void **state)
+{
+        (void)state;
+        struct loss_scaler s;
+        loss_scaler_init(&s, HALF_BF16);
+        for (int i = 0; i < 1000; i++) {
+                assert_true(s.scale == 1);
+                loss_scaler_step(&s, false);
+        }
+        for (int i = 1; i <= 25; i++) {
+                loss_scaler_step(&s, true);
+                assert_true(s.scale == 1);
+                assert_int_equal(s.stuck, i);
+        }
+        loss_scaler_step(&s, false);
+        assert_int_equal(s.stuck, 0);
 }
 
 /* Where a tensor lies on any stage of a layout does not matter for its initial values. */
@@ -529,6 +587,7 @@ int main(void)
                 cmocka_unit_test(what_passes_the_overflow_check_can_be_summed),
                 cmocka_unit_test(the_loss_scale_begins_at_2_16_and_halves_down_to_2_10),
                 cmocka_unit_test(the_loss_scale_doubles_after_200_clean_steps_up_to_2_24),
+                cmocka_unit_test(the_loss_scale_of_bf16_stays_1),
                 cmocka_unit_test(initial_weights_are_the_same_on_every_layout),
                 cmocka_unit_test(initial_weights_have_gpt_2_s_spread),
         };

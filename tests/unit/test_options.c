@@ -91,13 +91,17 @@ static const struct {
         {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet; --zero 0 is"},
         {GOOD "--p2p blocking", 1, RV_ENOTBUILT, "--p2p blocking is not built yet; --p2p async is"},
         {GOOD "--precision fp8", 1, RV_EINPUT,
-         "--precision: 'fp8' is not known; there are fp32 and mixed (fp16, with fp32 master parameters)"},
+         "--precision: 'fp8' is not known; there are fp32, and with fp32 master parameters mixed "
+         "(fp16) and bf16"},
         {GOOD "--precision=", 1, RV_EINPUT,
-         "--precision: '' is not known; there are fp32 and mixed (fp16, with fp32 master parameters)"},
+         "--precision: '' is not known; there are fp32, and with fp32 master parameters mixed "
+         "(fp16) and bf16"},
         {GOOD "--offload", 1, RV_EPLAN,
-         "--offload needs --precision mixed: in fp32 the parameters on the device are the master parameters"},
+         "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are the master "
+         "parameters"},
         {GOOD "--offload --precision fp32", 1, RV_EPLAN,
-         "--offload needs --precision mixed: in fp32 the parameters on the device are the master parameters"},
+         "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are the master "
+         "parameters"},
         {GOOD "--offload-activations=2", 1, RV_EINPUT, "option '--offload-activations' takes no argument"},
         {GOOD "--off", 1, RV_EINPUT, "option '--off' is ambiguous: it begins several; --help lists them"},
         {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
@@ -134,7 +138,9 @@ static const struct {
         {"tiny --micro-batch-size 1 --batch-size 16777217", 1, RV_EPLAN,
          "--batch-size 16777217 makes 16777217 micro-batches a pipeline, at most 16777216 are scheduled: a "
          "larger --micro-batch-size makes fewer"},
-        {GOOD "--device cuda", 1, RV_ENOTBUILT, "--device cuda is not built yet; --device cpu is"},
+        {GOOD "--device tpu", 1, RV_EINPUT, "--device: 'tpu' is not known; there are cpu and cuda"},
+        {GOOD "--fusion yes", 1, RV_EINPUT, "--fusion: 'yes' is not known; there are auto, on and off"},
+        {GOOD "--fusion=", 1, RV_EINPUT, "--fusion: '' is not known; there are auto, on and off"},
         {"", 1, RV_EINPUT,
          "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json"},
         {"tiny --micro-batch-size 2", 1, RV_EINPUT,
@@ -201,6 +207,61 @@ static void a_full_command_line_means_what_it_says(void **state)
         assert_int_equal(plan.bucket_parameters, 1000);
         assert_int_equal(plan.allreduce_buckets, 2);
         assert_true(options_plan(o, true).forward_only);
+}
+
+/* bf16 is as wide as fp16, and what fp16 can have it can. */
+static void bf16_is_the_other_mixed_precision(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *flags;
+                enum half half;
+                const char *name;
+        } cases[] = {{"", HALF_NONE, "fp32"},
+                     {"--precision fp32", HALF_NONE, "fp32"},
+                     {"--precision mixed --offload", HALF_FP16, "mixed"},
+                     {"--precision bf16 --offload", HALF_BF16, "bf16"},
+                     {"--precision bf16 --precision mixed", HALF_FP16, "mixed"}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                char line[128];
+                struct command command;
+                struct rv_error_info err;
+                snprintf(line, sizeof line, GOOD "%s", cases[i].flags);
+                assert_int_equal(run(line, 1, &command, &err), 0);
+                const struct work work = options_work(&command.plan);
+                assert_int_equal(options_format(&command.plan), cases[i].half);
+                assert_int_equal(work.element_bytes, cases[i].half ? 2 : 4);
+                assert_int_equal(options_plan(&command.plan, false).mixed, cases[i].half != HALF_NONE);
+                assert_string_equal(half_precision(cases[i].half), cases[i].name);
+                assert_int_equal(half_of_precision(cases[i].name), cases[i].half);
+        }
+        assert_int_equal(half_of_precision("fp16"), -1);
+}
+
+static void fused_kernels_are_what_was_asked_for_or_what_the_device_has(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *flags, *device;
+                bool fused;
+        } cases[] = {{"", "cpu", false},
+                     {"--fusion on", "cpu", true},
+                     {"--fusion off", "cpu", false},
+                     {"--device cpu", "cpu", false},
+                     {"--device cpu --fusion on", "cpu", true},
+                     {"--device cuda", "cuda", true},
+                     {"--device cuda --fusion auto", "cuda", true},
+                     {"--fusion off --device cuda", "cuda", false}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                char line[128];
+                struct command command;
+                struct rv_error_info err;
+                snprintf(line, sizeof line, GOOD "%s", cases[i].flags);
+                assert_int_equal(run(line, 1, &command, &err), 0);
+                assert_string_equal(options_device(&command.plan), cases[i].device);
+                assert_int_equal(options_work(&command.plan).fused, cases[i].fused);
+                assert_int_equal(options_memory(&command.plan, 0).work.fused, cases[i].fused);
+        }
 }
 
 static void defaults_are_one_rank_the_longest_sequence_and_axonn(void **state)
@@ -388,6 +449,8 @@ int main(void)
                 cmocka_unit_test(every_wrong_command_line_gets_its_sentence),
                 cmocka_unit_test(a_full_command_line_means_what_it_says),
                 cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
+                cmocka_unit_test(bf16_is_the_other_mixed_precision),
+                cmocka_unit_test(fused_kernels_are_what_was_asked_for_or_what_the_device_has),
                 cmocka_unit_test(mixed_precision_and_offloading_reach_the_core_and_the_workload),
                 cmocka_unit_test(updates_are_no_larger_than_a_third_of_a_bucket_or_of_a_stage),
                 cmocka_unit_test(a_changed_plan_is_checked_like_a_written_one),

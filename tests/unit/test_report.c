@@ -217,6 +217,7 @@ static void the_json_names_precision_and_offloading_and_has_both_memories(void *
         struct fixture *f = *state;
         json_t *json = report_json(&f->report);
         assert_string_equal(word(json, "plan", "precision"), "fp32");
+        assert_string_equal(word(json, "plan", "fusion"), "off");
         assert_string_equal(word(json, "plan", "recompute"), "none");
         json_t *plan = json_object_get(json, "plan");
         assert_true(json_is_false(json_object_get(plan, "offload")));
@@ -246,6 +247,12 @@ static void the_json_names_precision_and_offloading_and_has_both_memories(void *
         double l = 4, h = 32, s = 32, V = 256, blocks = 24 * l * h * h * (1 + s / (6 * h));
         double again = (blocks - 8 * l * h * h) / (3 * (blocks + 2 * h * V));
         assert_close(number(json, NULL, "flops_per_gpu_per_second") / flops, 1 + again, 1e-14);
+        json_decref(json);
+
+        f->options.bf16 = f->options.fused = true;
+        json = report_json(&f->report);
+        assert_string_equal(word(json, "plan", "precision"), "bf16");
+        assert_string_equal(word(json, "plan", "fusion"), "on");
         json_decref(json);
 }
 

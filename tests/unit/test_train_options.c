@@ -78,6 +78,7 @@ static void an_injected_overflow_names_a_step_and_a_rank_that_there_are(void **s
         assert_int_equal(s.inject_rank, 0);
         assert_int_equal(parse_experiment("mixed", "--inject-overflow", "3:0", &s, &err), 0);
         assert_int_equal(s.inject_step, 2);
+        assert_int_equal(parse_experiment("bf16", "--inject-overflow", "3", &s, &err), 0);
         assert_int_equal(parse_experiment("mixed", "--lr", "0.1", &s, &err), 0);
         assert_int_equal(s.inject_step, -1);
         const char *const wrong[] = {"0",    "-1",           "11",  "x",

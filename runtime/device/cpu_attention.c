@@ -7,7 +7,7 @@
 #include <assert.h>
 
 enum {
-        MOST_ROWS = 128,         /* of a tile; the best of 64, 128 and 256 at a head's size of 64 */
+        MOST_ROWS = 64,          /* of a tile; the fastest of 32, 64, 128 and 256 at a head's size of 64 */
         MOST_ELEMENTS = 1 << 18, /* of a tile, and of the queries whose dq are summed at a time */
         TILES = 6                /* backward's: k, v, dk, dv, q, dy */
 };

@@ -3,7 +3,9 @@
 #include "runtime/nn/nn.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A standard normal number (Box & Muller 1958) that depends on the key and index alone. */
 static double normal(uint64_t key, int64_t index)
@@ -32,6 +34,53 @@ static double initial_value(const struct tensor *tensor, const struct gpt *gpt, 
         return 0;
 }
 
+/* Elements of a tensor that one thread fills: a billion parameters would take one thread a minute. */
+struct span {
+        const struct tensor *tensor;
+        const struct gpt *gpt;
+        uint64_t key;
+        int64_t first, count;
+        float *values; /* [count] */
+};
+
+static void *fill_span(void *context)
+{
+        const struct span *span = context;
+        for (int64_t i = 0; i < span->count; i++)
+                span->values[i] = (float)initial_value(span->tensor, span->gpt, span->key, span->first + i);
+        return NULL;
+}
+
+/* On as many threads as there are processors; what a thread cannot be had for is done here. */
+static void fill(const struct span *all)
+{
+        enum { MOST_THREADS = 16, LEAST = 8192 };
+        const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        const int64_t threads = processors < MOST_THREADS ? processors : MOST_THREADS;
+        const int64_t even = (all->count + threads - 1) / threads, part = even > LEAST ? even : LEAST;
+        struct span spans[MOST_THREADS];
+        pthread_t started[MOST_THREADS];
+        int count = 0;
+        int64_t first = 0;
+        for (; all->count - first > part; first += part) {
+                struct span *span = &spans[count];
+                *span = *all;
+                span->first += first;
+                span->values += first;
+                span->count = part;
+                if (pthread_create(&started[count], NULL, fill_span, span))
+                        break;
+                count++;
+        }
+        struct span last = *all;
+        last.first += first;
+        last.values += first;
+        last.count -= first;
+        fill_span(&last);
+        for (int i = 0; i < count; i++)
+                pthread_join(started[i], NULL);
+}
+
 void nn_initialize(struct nn_stage *nn, uint64_t seed)
 {
         float *chunk = malloc(NN_CHUNK * sizeof *chunk);
@@ -43,8 +92,7 @@ void nn_initialize(struct nn_stage *nn, uint64_t seed)
                 for (int64_t start = 0; start < tensor->elements; start += NN_CHUNK) {
                         const int64_t left = tensor->elements - start,
                                       count = left < NN_CHUNK ? left : NN_CHUNK;
-                        for (int64_t j = 0; j < count; j++)
-                                chunk[j] = (float)initial_value(tensor, &nn->gpt, key, start + j);
+                        fill(&(struct span){tensor, &nn->gpt, key, start, count, chunk});
                         nn_write_parameters(nn, tensor->offset + start, count, chunk);
                 }
         }

@@ -210,29 +210,31 @@ static void clear_unseen(struct bench *bench)
         bench->device->recorder = recorder;
 }
 
+/* Of a model that was cut, all that there is: its kernel's fit needs a point. */
+static int64_t at_most(const struct nn_stage *stage, int64_t parameters)
+{
+        return parameters < stage->parameters ? parameters : stage->parameters;
+}
+
 static void check_overflow(struct bench *bench, struct net *net, int ranks,
                            const struct family_optimizer *optimizer)
 {
         struct nn_stage *stage = bench->stage;
-        if (optimizer->parameters <= stage->parameters) {
-                meet(bench, net, ranks);
-                begin_operation(bench);
-                kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
-                                 optimizer->parameters,
-                                 optim_overflow_limit(1, work_format(&stage->plan.work)));
-                end_operation(bench, net);
-        }
+        meet(bench, net, ranks);
+        begin_operation(bench);
+        kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
+                         at_most(stage, optimizer->parameters),
+                         optim_overflow_limit(1, work_format(&stage->plan.work)));
+        end_operation(bench, net);
 }
 
 static void clear(struct bench *bench, struct net *net, int ranks, const struct family_optimizer *optimizer)
 {
         struct nn_stage *stage = bench->stage;
-        if (optimizer->parameters <= stage->parameters) {
-                meet(bench, net, ranks);
-                begin_operation(bench);
-                kernels_clear(bench->device, stage->gradients, optimizer->parameters);
-                end_operation(bench, net);
-        }
+        meet(bench, net, ranks);
+        begin_operation(bench);
+        kernels_clear(bench->device, stage->gradients, at_most(stage, optimizer->parameters));
+        end_operation(bench, net);
 }
 
 static void norm_and_updates(struct bench *bench, struct net *net, int ranks,
@@ -240,13 +242,11 @@ static void norm_and_updates(struct bench *bench, struct net *net, int ranks,
 {
         struct nn_stage *stage = bench->stage;
         const double scale = half_of(bench) ? bench->scaler.scale : 1;
-        if (optimizer->norm.m <= stage->parameters) {
-                meet(bench, net, ranks);
-                begin_operation(bench);
-                kernels_squared_norm(bench->device, &stage->scalars[NN_SQUARED_NORM], stage->gradients,
-                                     optimizer->norm.m, false);
-                end_operation(bench, net);
-        }
+        meet(bench, net, ranks);
+        begin_operation(bench);
+        kernels_squared_norm(bench->device, &stage->scalars[NN_SQUARED_NORM], stage->gradients,
+                             at_most(stage, optimizer->norm.m), false);
+        end_operation(bench, net);
         double squared_norm = stage->scalars[NN_SQUARED_NORM] / (scale * scale);
         stage->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&bench_optim, squared_norm) / scale;
         int64_t offset = 0;

@@ -34,7 +34,7 @@ static int count_cores(void)
         return cores > 0 ? cores : 1;
 }
 
-int launch(int ranks, char **argv, struct rv_error_info *err)
+int launch(int ranks, bool bound, char **argv, struct rv_error_info *err)
 {
         char program[PATH_MAX] = "", ranks_text[16];
         int given = 0, count = 0;
@@ -53,7 +53,7 @@ int launch(int ranks, char **argv, struct rv_error_info *err)
         if (!fits)
                 all[count++] = "--oversubscribe";
         all[count++] = "--bind-to";
-        all[count++] = fits ? "core" : "none";
+        all[count++] = fits && bound ? "core" : "none";
         all[count++] = readlink("/proc/self/exe", program, sizeof program - 1) > 0 ? program : argv[0];
         memcpy(all + count, argv + 1, (size_t)given * sizeof *all); /* with the NULL after the last */
         setenv(STARTED, "1", 1);

@@ -10,7 +10,7 @@
 bool launch_is_needed(void);
 
 /* Replaces this process by `ranks` ranks of itself with the same arguments, bound to cores if there are
- * enough, as a run's should be. Returns only if it cannot. */
-int launch(int ranks, char **argv, struct rv_error_info *err);
+ * enough and `bound` asks for it, as a run's on the processor should be. Returns only if it cannot. */
+int launch(int ranks, bool bound, char **argv, struct rv_error_info *err);
 
 #endif

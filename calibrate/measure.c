@@ -32,8 +32,8 @@ struct effort {
 static const struct effort QUICK = {22, 0.15, 2, 4, 4, 1, 40, 2e11},
                            THOROUGH = {70, 0.3, 3, 12, 6, 2, 40, 2e11};
 /* A GPU's clock follows its power within a tenth of a second: it is to be at work for longer. */
-static const struct effort GPU_QUICK = {15, 0.4, 2, 4, 8, 1, 200, 1e13},
-                           GPU_THOROUGH = {45, 1, 3, 8, 16, 2, 400, 1e13};
+static const struct effort GPU_QUICK = {15, 0.4, 2, 4, 8, 1, 200, 2e13},
+                           GPU_THOROUGH = {45, 1, 3, 8, 16, 2, 400, 2e13};
 
 struct session {
         struct net *net;
@@ -529,7 +529,7 @@ static int start(int argc, char **argv)
         if (rc == RV_OK)
                 rc = request_check_out(&session.request, &err);
         if (rc == RV_OK)
-                launch(session.request.ranks, argv, &err);
+                launch(session.request.ranks, !request_gpu(&session.request), argv, &err);
         fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);
         return rv_exit_status(&err);
 }

@@ -1,0 +1,17 @@
+/* Shadows the product's header of this name: how kernels are launched and take shared memory, emulated. */
+#ifndef RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_CUH
+#define RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_CUH
+
+#include "runtime/device/cuda/launch.h"
+
+#define CUDA_NO_HALF
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                          \
+        emulated::launch_kernel(#kernel, kernel, (grid), (block), (shared_bytes), (stream), ##__VA_ARGS__)
+
+#define CUDA_DYNAMIC_SHARED(name) unsigned char *const name = emulated::dynamic_shared()
+
+#endif

@@ -1,0 +1,31 @@
+# The CUDA device compiled for an emulated CUDA (tests/emulated), as a plugin that runs on the CPU.
+EMULATED := $(BUILD)/emulated
+EMULATED_PLUGIN := $(EMULATED)/device_cuda.so
+emulated_includes := -Itests/emulated -I.
+# Accesses of kernels are checked: by the emulation itself, or, SAN=1, by AddressSanitizer.
+emulated_checks := $(if $(SAN),-DEMULATED_SAN,-fsanitize=kernel-address$(comma)alignment -fno-sanitize-recover=alignment \
+                   --param asan-instrumentation-with-call-threshold=0 --param asan-stack=0 --param asan-globals=0)
+EMULATED_CXXFLAGS = -std=c++17 $(emulated_includes) $(OPT) -fPIC -fno-math-errno -fno-strict-aliasing -pthread -MMD -MP
+emulated_cuda := $(patsubst %,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.cu))
+emulated_host := $(patsubst %.c,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.c))
+emulated_itself := $(patsubst %.cpp,$(EMULATED)/%.o,$(filter-out $(if $(SAN),%/instrument.cpp),$(wildcard tests/emulated/*.cpp)))
+
+$(EMULATED)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_CXXFLAGS) $(emulated_checks) -Wall -Werror -Wno-unknown-pragmas -x c++ -c -o $@ $<
+$(EMULATED)/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_CXXFLAGS) -Wall -Wextra -Werror -c -o $@ $<
+$(EMULATED)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
+
+emulated_link = @mkdir -p $(@D); echo link $@; $(CXX) $(LDFLAGS_ALL) -o $@
+$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call obj,runtime/device/host.c) $(call lib,models)
+	$(emulated_link) -shared -Wl,-Bsymbolic $^ -lboost_context -ljansson -lm -ldl
+-include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)
+
+# The emulation's own tests: kernels that are right and kernels that are not.
+TESTS += test_emulated
+$(BUILD)/tests/test_emulated: $(EMULATED)/tests/unit/test_emulated.cu.o $(emulated_itself)
+	$(emulated_link) $^ -lcmocka -lboost_context -lm -ldl

@@ -1387,6 +1387,8 @@ static void an_overflow_is_found_wherever_it_is(void **state)
         } cases[] = {{NAN, 1e9, true},
                      {INFINITY, 1e9, true},
                      {-INFINITY, most, true},
+                     {INFINITY, INFINITY, true},
+                     {NAN, INFINITY, true},
                      {most, most, false},
                      {-most, most, false},
                      {most, INFINITY, false},

@@ -84,69 +84,96 @@ template <int pending> static __device__ __forceinline__ void copy_async_wait(vo
 
 #else
 
+/* What is called often is not inlined here: there are hundreds of calls in a kernel. */
+
 /* The row address that `lane` gave. */
 static __device__ __forceinline__ const char *ptx_row_of(const void *row, int lane)
 {
         return (const char *)__shfl_sync(0xffffffffu, (unsigned long long)row, lane);
 }
 
-static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *row)
+template <bool transposed> static __device__ __noinline__ uint4 ptx_ldmatrix(const void *row)
 {
         int lane = (int)(threadIdx.x % 32), g = lane / 4, q = lane % 4;
-        for (int i = 0; i < 4; i++)
-                r[i] = *(const uint32_t *)(ptx_row_of(row, 8 * i + g) + 4 * q);
+        uint32_t r[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+                if (transposed) {
+                        uint32_t low = *(const uint16_t *)(ptx_row_of(row, 8 * i + 2 * q) + 2 * g);
+                        uint32_t high = *(const uint16_t *)(ptx_row_of(row, 8 * i + 2 * q + 1) + 2 * g);
+                        r[i] = high << 16 | low;
+                } else {
+                        r[i] = *(const uint32_t *)(ptx_row_of(row, 8 * i + g) + 4 * q);
+                }
+        }
+        return make_uint4(r[0], r[1], r[2], r[3]);
+}
+
+static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *row)
+{
+        uint4 loaded = ptx_ldmatrix<false>(row);
+        r[0] = loaded.x, r[1] = loaded.y, r[2] = loaded.z, r[3] = loaded.w;
 }
 
 static __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t r[4], const void *row)
 {
-        int lane = (int)(threadIdx.x % 32), g = lane / 4, q = lane % 4;
-        for (int i = 0; i < 4; i++) {
-                uint32_t low = *(const uint16_t *)(ptx_row_of(row, 8 * i + 2 * q) + 2 * g);
-                uint32_t high = *(const uint16_t *)(ptx_row_of(row, 8 * i + 2 * q + 1) + 2 * g);
-                r[i] = high << 16 | low;
+        uint4 loaded = ptx_ldmatrix<true>(row);
+        r[0] = loaded.x, r[1] = loaded.y, r[2] = loaded.z, r[3] = loaded.w;
+}
+
+template <bool bf16> static __device__ __forceinline__ float ptx_float(uint32_t bits)
+{
+        return bf16 ? __uint_as_float(bits << 16) : __half2float(__ushort_as_half((unsigned short)bits));
+}
+
+/* Two columns of `a`, two rows of `b`: `above` and `below` are of rows g and g + 8 of `a`, `right` of the
+ * column that d[0] and d[2] are in. */
+template <bool bf16>
+static __device__ __forceinline__ void ptx_outer(float *d0, float *d2, uint32_t above, uint32_t below,
+                                                 uint32_t right)
+{
+#pragma unroll
+        for (int shift = 0; shift < 32; shift += 16) {
+                float factor = ptx_float<bf16>(right >> shift & 0xffff);
+                *d0 = fmaf(ptx_float<bf16>(above >> shift & 0xffff), factor, *d0);
+                *d2 = fmaf(ptx_float<bf16>(below >> shift & 0xffff), factor, *d2);
         }
 }
 
-static __device__ __forceinline__ float ptx_fp16(uint32_t bits)
-{
-        return __half2float(__ushort_as_half((unsigned short)bits));
-}
-
-static __device__ __forceinline__ float ptx_bf16(uint32_t bits)
-{
-        return __uint_as_float(bits << 16);
-}
-
-/* Step q of k (columns 2q, 2q + 1 and + 8) comes from lane q of the four that hold a row of `a`, a column of
- * `b`. */
-template <float to_float(uint32_t)>
-static __device__ __forceinline__ void ptx_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+/* Columns 2i, 2i + 1 and + 8 of `a` come from lane i of the four that hold a row of it or a column of `b`. */
+template <bool bf16> static __device__ __noinline__ float4 ptx_mma(float4 d, uint4 a, uint2 b)
 {
         int lane = (int)(threadIdx.x % 32), row = lane / 4 * 4, column = lane % 4 * 8;
-        for (int q = 0; q < 4; q++) {
-                for (int half = 0; half < 2; half++) {
-                        uint32_t above = __shfl_sync(0xffffffffu, a[2 * half], row + q);
-                        uint32_t below = __shfl_sync(0xffffffffu, a[2 * half + 1], row + q);
-                        for (int j = 0; j < 2; j++) {
-                                uint32_t right = __shfl_sync(0xffffffffu, b[half], column + 4 * j + q);
-                                for (int shift = 0; shift < 32; shift += 16) {
-                                        float factor = to_float(right >> shift & 0xffff);
-                                        d[j] = fmaf(to_float(above >> shift & 0xffff), factor, d[j]);
-                                        d[2 + j] = fmaf(to_float(below >> shift & 0xffff), factor, d[2 + j]);
-                                }
-                        }
-                }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+                uint32_t above = __shfl_sync(0xffffffffu, a.x, row + i);
+                uint32_t below = __shfl_sync(0xffffffffu, a.y, row + i);
+                ptx_outer<bf16>(&d.x, &d.z, above, below, __shfl_sync(0xffffffffu, b.x, column + i));
+                ptx_outer<bf16>(&d.y, &d.w, above, below, __shfl_sync(0xffffffffu, b.x, column + 4 + i));
+                above = __shfl_sync(0xffffffffu, a.z, row + i);
+                below = __shfl_sync(0xffffffffu, a.w, row + i);
+                ptx_outer<bf16>(&d.x, &d.z, above, below, __shfl_sync(0xffffffffu, b.y, column + i));
+                ptx_outer<bf16>(&d.y, &d.w, above, below, __shfl_sync(0xffffffffu, b.y, column + 4 + i));
         }
+        return d;
+}
+
+template <bool bf16>
+static __device__ __forceinline__ void ptx_mma_arrays(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+        float4 sum = ptx_mma<bf16>(make_float4(d[0], d[1], d[2], d[3]), make_uint4(a[0], a[1], a[2], a[3]),
+                                   make_uint2(b[0], b[1]));
+        d[0] = sum.x, d[1] = sum.y, d[2] = sum.z, d[3] = sum.w;
 }
 
 static __device__ __forceinline__ void mma_fp16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-        ptx_mma<ptx_fp16>(d, a, b);
+        ptx_mma_arrays<false>(d, a, b);
 }
 
 static __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-        ptx_mma<ptx_bf16>(d, a, b);
+        ptx_mma_arrays<true>(d, a, b);
 }
 
 static __device__ __forceinline__ void copy_async_16(void *shared, const void *global, bool valid)

@@ -55,7 +55,9 @@ static void print_progress(struct run *run, int64_t step, const struct trainer_r
         run->last_line = now;
         double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
         char mark[96] = "";
-        if (result->skipped)
+        if (result->skipped && run->settings.plan.bf16)
+                snprintf(mark, sizeof mark, "   overflow: step skipped");
+        else if (result->skipped)
                 snprintf(mark, sizeof mark, "   overflow: step skipped, loss scale 2^%d",
                          ilogb(run->trainer.scaler.scale));
         if (!isnan(validation))

@@ -32,7 +32,9 @@ def main():
             tap.end()
         variants = [(grid, schedule, ()) for grid in GRIDS for schedule in ("axonn", "gpipe", "1f1b")]
         variants += [((3, 1), "axonn", ("--pipeline-limit", "6")),
-                     ((2, 2), "axonn", ("--bucket-params", "5000", "--allreduce-buckets", "2"))]
+                     ((2, 2), "axonn", ("--bucket-params", "5000", "--allreduce-buckets", "2")),
+                     ((1, 1), "axonn", ("--fusion", "on")), ((2, 2), "1f1b", ("--fusion", "on")),
+                     ((3, 1), "axonn", ("--fusion", "on", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:
             losses = train(folder, pp, dp, schedule, *more)
             worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None

@@ -21,6 +21,8 @@ WARM_UP = 2  # first steps, which are not in the report's times
 MIXED = ["--precision", "mixed"]
 OFFLOAD = MIXED + ["--offload"]
 SMALL = OFFLOAD + ["--bucket-params", 5000]  # tens of updates, several all-reduces
+BF16 = ["--precision", "bf16"]
+BF16_SMALL = BF16 + ["--offload", "--bucket-params", 5000]
 
 
 class Run:
@@ -89,17 +91,17 @@ def comparable(run, other):
     return min(set(run.skipped) ^ set(other.skipped), default=STEPS)
 
 
-def close(run, other):
-    """The largest difference of losses, and the largest that fp16 explains.
+def close(run, other, rounding=2.0**-11):
+    """The largest difference of losses, and the largest that 16 bits explain.
 
     A gradient is summed over micro-batches and replicas in fp16, in another order on another layout: each sum
-    rounds by 2^-11 of itself, so a gradient is known within 12 x 2^-11. Were all of that an error of the step along
+    rounds by 2^-11 of itself (bf16: 2^-8), so a gradient is known within 12 x 2^-11. Were all of that an error of the step along
     the gradient, the loss would be off by that share of how far it has fallen."""
     if run.status or other.status:
         return 1, 0
     ours, theirs = run.numbers(), other.numbers()
     worst = max(abs(a - b) for a, b in list(zip(ours, theirs))[:comparable(run, other)])
-    return worst, MICRO_BATCHES * 2.0**-11 * (theirs[0] - theirs[-1])
+    return worst, MICRO_BATCHES * rounding * (theirs[0] - theirs[-1])
 
 
 def check_layouts(tap, plain):
@@ -128,6 +130,31 @@ def check_against_fp32(tap, folder):
           f"{mixed.skipped}", flush=True)
     return tap.ok(len(differences) == 200 and worst < 0.01 and mixed.losses != full.losses,
                   "the mixed loss stays within 1 % of fp32 in every one of 200 steps", mixed.detail())
+
+
+def check_bf16(tap, folder):
+    """bf16 needs no loss scale: it is 1, and nothing overflows. What only moves data changes no bit here either."""
+    first = None
+    for grid in ((1, 1), (2, 2)):
+        for fused in ([], ["--fusion", "on"]):
+            plain = Run(folder, grid, *BF16, *fused)
+            first = first or plain
+            worst, bound = close(plain, first, 2.0**-8)
+            print(f"# {name_of(grid, BF16 + fused)}: largest difference of a loss from 1 x 1: {worst:.2g}, of {bound:.2g} "
+                  "that bf16 explains", flush=True)
+            ours = plain.numbers() or [0]
+            tap.ok(worst <= bound and ours[-1] < 0.8 * ours[0] and plain.scales == [1] * STEPS and not plain.skipped,
+                   f"{name_of(grid, BF16 + fused)}: losses are those of 1 x 1 within what bf16 sums explain; the loss scale "
+                   "stays 1, no step is skipped", plain.detail())
+            flags = BF16_SMALL + ["--recompute", "full", *fused]
+            run = Run(folder, grid, *flags)
+            tap.ok(run.status == 0 and len(run.losses) == STEPS and run.losses == plain.losses,
+                   f"{name_of(grid, flags)}: and offloaded they are the same, bit for bit",
+                   f"{run.detail()}\n{plain.detail()}")
+    run = Run(folder, (2, 2), *BF16_SMALL, "--inject-overflow", "4:3")
+    tap.ok(run.skipped == [4] and run.scales == [1] * STEPS and run.report["training"]["loss_scale"] == 1
+           and run.report["plan"]["precision"] == "bf16" and f"1 of {STEPS} steps were skipped" in run.out,
+           "a gradient of bf16 that is infinite on one rank skips that step on all, and the scale stays 1", run.detail())
 
 
 # ---- memory ----
@@ -260,6 +287,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
         check_layouts(tap, check_variants(tap, folder))
+        check_bf16(tap, folder)
         check_against_fp32(tap, folder)
         check_overflow(tap, folder)
         check_lost_loss(tap, folder)

@@ -29,8 +29,9 @@ UNCLIPPED = (1e-2, 0)
 INJECTED = 2  # step of an overflow: one of the first, where Adam's bias correction tells whether it counts
 LAYERS, WIDTH, HEADS, VOCABULARY = 3, 48, 4, 256
 TOLERANCE = 1e-4  # relative
-# Weights, activations and gradients are rounded by 2^-11, each in its own direction; the loss is a mean over all.
-MIXED_TOLERANCE = 2.0**-13
+# Weights, activations and gradients are rounded by 2^-11 in fp16 and 2^-8 in bf16, each in its own direction; the loss
+# is a mean over all.
+MIXED_TOLERANCE, BF16_TOLERANCE = 2.0**-13, 2.0**-10
 
 
 def read_safetensors(path):
@@ -112,9 +113,11 @@ def torch_losses(weights, tokens, epsilon, clip, skipped):
     return losses
 
 
-def compare(tap, folder, tied, pp, adam=ADAM, mixed=()):
-    """`mixed`: flags of mixed precision."""
+def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=()):
+    """`precision`: mixed or bf16, with an injected overflow."""
     epsilon, clip = adam
+    if precision:
+        flags = ["--precision", precision, "--inject-overflow", INJECTED, *flags]
     model, data = os.path.join(folder, "model.json"), os.path.join(folder, "text.txt")
     with open(model, "w") as file:
         json.dump({"n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "vocab_size": VOCABULARY,
@@ -122,14 +125,15 @@ def compare(tap, folder, tied, pp, adam=ADAM, mixed=()):
     initial, log = os.path.join(folder, "initial.safetensors"), os.path.join(folder, "log.csv")
     common = ["train", model, "--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED]
     status, _, err = ranvier.run(common + ["--steps", 0, "--checkpoint", initial])
-    name = f"{'tied' if tied else 'untied'}, {pp} stage{'s' if pp > 1 else ''}{', mixed' if mixed else ''}"
+    name = f"{'tied' if tied else 'untied'}, {pp} stage{'s' if pp > 1 else ''}"
+    name += (f", {precision}" if precision else "") + (", fused" if "--fusion" in flags else "")
     name += f", epsilon {epsilon:g}, clip {clip:g}" if adam != ADAM else ""
-    tolerance = MIXED_TOLERANCE if mixed else TOLERANCE
+    tolerance = {None: TOLERANCE, "mixed": MIXED_TOLERANCE, "bf16": BF16_TOLERANCE}[precision]
     if status:
         return tap.ok(False, f"{name}: the initial weights are written", err)
     status, _, err = ranvier.run(common + [
         "--pp", pp, "--steps", STEPS, "--lr", LR, "--warmup", WARM_UP, "--beta1", BETAS[0], "--beta2", BETAS[1],
-        "--epsilon", epsilon, "--weight-decay", DECAY, "--clip", clip, "--log", log, *mixed], pp)
+        "--epsilon", epsilon, "--weight-decay", DECAY, "--clip", clip, "--log", log, *flags], pp)
     if status:
         return tap.ok(False, f"{name}: ranvier trains", err)
     with open(data, "rb") as file:
@@ -143,7 +147,7 @@ def compare(tap, folder, tied, pp, adam=ADAM, mixed=()):
     print(f"# {name}: loss {theirs[0]:.4f} to {theirs[-1]:.4f}, largest relative difference {worst:.2g}"
           + f", steps {skipped} skipped" * bool(skipped), flush=True)
     return tap.ok(len(ours) == STEPS and worst <= tolerance and theirs[-1] < theirs[0]
-                  and (not mixed or INJECTED in skipped),
+                  and (not precision or INJECTED in skipped),
                   f"{name}: {STEPS} losses equal PyTorch's within {tolerance:g}", f"{ours}\n{theirs}")
 
 
@@ -154,11 +158,15 @@ def main():
         text.write(os.path.join(folder, "text.txt"))
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
             compare(tap, folder, tied, pp)
-        mixed = ["--precision", "mixed", "--inject-overflow", INJECTED]
-        offload = [*mixed, "--offload", "--bucket-params", 5000]
-        for adam, pp, flags in ((ADAM, 1, mixed), (ADAM, 2, offload), (SENSITIVE, 1, mixed), (SENSITIVE, 2, offload),
+        fused, offload = ["--fusion", "on"], ["--offload", "--bucket-params", 5000]
+        for tied, pp in ((True, 1), (False, 3)):
+            compare(tap, folder, tied, pp, flags=fused)
+        for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),
                                 (UNCLIPPED, 2, offload)):
-            compare(tap, folder, True, pp, adam, flags)
+            compare(tap, folder, True, pp, adam, "mixed", flags)
+        for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, [*offload, *fused]), (SENSITIVE, 2, offload),
+                                (SENSITIVE, 1, fused)):
+            compare(tap, folder, True, pp, adam, "bf16", flags)
     tap.end()
 
 

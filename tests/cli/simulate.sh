@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..95
+echo 1..102
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -141,6 +141,51 @@ for option in "--profile a100-datasheet" "--platform generic" "--platform-xml $f
         refused "a replay refuses ${option%% *}, which would change nothing" 2 "${option%% *} has no use with it" \
                 "$ranvier" "${plan[@]}" --replay "$folder/trace.json" $option
 done
+
+# ---- fused kernels and bf16: a softmax takes 50 ms, fused attention 10 ms and its backward 20 ms; bf16 twice that ----
+python3 - "$fixtures" "$folder" <<'END'
+import json, sys
+profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
+kernels = profile["loads"][0]["kernels"]
+def write(name):
+    json.dump(profile, open(sys.argv[2] + "/" + name + ".profile", "w"))
+def fit(seconds):
+    return {"fit": {"overhead_seconds": seconds, "seconds_per_flop": 0, "seconds_per_byte": 0}}
+plain = [name for name in kernels]
+for suffix, times in ("", 1), ("_bf16", 2):
+    for name in plain:
+        kernels[name + suffix] = fit(0)
+    kernels["softmax" + suffix] = fit(0.05 * times)
+for name in "overflow_bf16", "unscale_bf16", "clear_bf16":
+    kernels[name] = fit(0)
+write("unfused")
+for suffix, times in ("", 1), ("_bf16", 2):
+    for name in "matmul_bias", "matmul_bias_gelu", "matmul_bias_residual", "matmul_gelu_backward":
+        kernels[name + suffix] = fit(0)
+    kernels["attention" + suffix], kernels["attention_backward" + suffix] = fit(0.01 * times), fit(0.02 * times)
+write("fused")
+END
+four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches
+        "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$folder/$1.profile" --platform generic --gpus 1 \
+                --micro-batch-size 2 --batch-size 6 --clip 0 --ignore-memory --report "$folder/report.json" "${@:2}"
+}
+four unfused >"$folder/out" && holds "close(batch, 12 * 0.05, 1e-4) and r['plan']['fusion'] == 'off'"
+result "without fused kernels in the profile nothing is fused"
+four fused >"$folder/out" && holds "close(batch, 12 * 0.03, 1e-4) and r['plan']['fusion'] == 'on'" && grep -q 'fused kernels' "$folder/out"
+result "with them everything is, and the report says so"
+fused=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['memory']['by_category']['activations'])")
+four fused --fusion off >"$folder/out" && holds "close(batch, 12 * 0.05, 1e-4) and r['plan']['fusion'] == 'off'" &&
+        holds "memory['by_category']['activations'] > $fused"
+result "but not with --fusion off, which stores a (T,T) matrix a head"
+four fused --precision bf16 >"$folder/out" && holds "close(batch, 12 * 0.06, 1e-4) and r['plan']['precision'] == 'bf16'"
+result "bf16 has prices of its own"
+four fused --precision bf16 --fusion off --recompute full >"$folder/out" && holds "close(batch, 12 * 2 * 0.1, 1e-4)"
+result "and without fusion too, where a softmax is computed again"
+four fused --recompute full --fusion on >"$folder/out" && holds "close(batch, 12 * (0.03 + 0.01), 1e-4)"
+result "fused attention is computed again before its backward"
+refused "--fusion on needs a profile with fused kernels" 2 'unfused.profile has no fused kernels .* in --precision bf16' \
+        four unfused --precision bf16 --fusion on
+rm -f "$folder/report.json"
 
 # ---- two memories: updates of a bucket take 20 ms, and nothing else does ----
 python3 - "$fixtures" "$folder" <<'END'

@@ -45,7 +45,7 @@ struct net_ops {
 struct net {
         const struct net_ops *ops;
         int rank, ranks;
-        int local_rank;       /* among those that share this node's memory, of which there are */
+        int local_rank; /* among those that share this node's memory, of which there are */
         int local_ranks;
         int most_micro_batch; /* the largest number that a message can carry */
 };

@@ -276,6 +276,8 @@ static struct options random_plan(uint64_t *seed, struct capacity *capacity)
         int size = 1 << random_below(seed, 4);
         struct options o = small_plan(grid[0], grid[1], size, 96 * (1 + (int)random_below(seed, 2)));
         o.mixed = random_below(seed, 2);
+        o.bf16 = o.mixed && random_below(seed, 2);
+        o.fused = random_below(seed, 2);
         o.offload = o.mixed && random_below(seed, 3) == 0;
         o.recompute = random_below(seed, 4) == 0;
         o.offload_activations = random_below(seed, 4) == 0;

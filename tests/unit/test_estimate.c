@@ -182,6 +182,7 @@ static void random_optimizer(uint64_t *seed, struct options *o)
         o->batch_size *= o->dp;
         o->mixed = one_of(seed, 0, 2) > 0;
         o->bf16 = o->mixed && one_of(seed, 0, 1);
+        o->fused = o->bf16; /* another list of kernels */
         o->offload = o->mixed && one_of(seed, 0, 2) > 0;
         o->clip = one_of(seed, 0, 1);
         o->bucket_parameters = one_of(seed, 1000, (int)gpt_parameters(&o->gpt));

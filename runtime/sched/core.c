@@ -50,7 +50,7 @@ struct op core_new_op(enum op_kind kind, enum op_lane lane, int micro_batch)
 {
         struct op op;
         memset(&op, 0, sizeof op); /* padding too: operations are hashed */
-        op.kind = kind;
+        op.kind = op.of = kind;
         op.lane = lane;
         op.micro_batch = micro_batch;
         op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
@@ -223,10 +223,18 @@ static bool next_load(struct core *core, struct op *op)
         return true;
 }
 
-bool core_next(struct core *core, struct op *op)
+static bool next_operation(struct core *core, struct op *op)
 {
         bool found = next_load(core, op) || next_send(core, op) || next_receive(core, op) ||
                      activations_next(core, op) || next_compute(core, op) || optimizer_next(core, op);
+        if (found)
+                staging_begin(core, op);
+        return found;
+}
+
+bool core_next(struct core *core, struct op *op)
+{
+        bool found = staging_next(core, op) || next_operation(core, op);
         core->in_flight += found;
         return found;
 }
@@ -269,24 +277,36 @@ static void backward_done(struct core *core, const struct op *op)
         }
 }
 
-void core_complete(struct core *core, const struct op *op)
+/* The message is there, so that the next receive may be posted. */
+static void received(struct core *core, const struct op *op)
+{
+        if (op->kind != OP_RECEIVE_ACTIVATION && op->kind != OP_RECEIVE_GRADIENT)
+                return;
+        assert(op->micro_batch >= 0 && op->micro_batch < core->plan.micro_batches);
+        if (op->kind == OP_RECEIVE_ACTIVATION)
+                core->receiving_activation = false;
+        else
+                core->receiving_gradient = false;
+}
+
+void core_complete(struct core *core, const struct op *done)
 {
         struct core_tables t = core_tables(core);
+        struct op whole = *done, *op = &whole;
         assert(core->in_flight > 0);
         core->in_flight--;
+        received(core, done);
+        if (staging_continue(core, op))
+                return;
         switch (op->kind) {
         case OP_LOAD:
                 core->loaded = true;
                 break;
         case OP_RECEIVE_ACTIVATION:
-                assert(op->micro_batch >= 0 && op->micro_batch < core->plan.micro_batches);
-                core->receiving_activation = false;
                 t.input_of[op->micro_batch] = op->input;
                 arrive(core, op->micro_batch, OP_FORWARD);
                 break;
         case OP_RECEIVE_GRADIENT:
-                assert(op->micro_batch >= 0 && op->micro_batch < core->plan.micro_batches);
-                core->receiving_gradient = false;
                 t.gradient_of[op->micro_batch] = op->gradient;
                 arrive(core, op->micro_batch, OP_BACKWARD);
                 break;
@@ -320,8 +340,8 @@ bool core_pipeline_done(const struct core *core)
 
 bool core_done(const struct core *core)
 {
-        return core->in_flight == 0 && core->send_activation < 0 && core->send_gradient < 0 &&
-               core_pipeline_done(core) && optimizer_done(core);
+        return core->in_flight == 0 && !core->continues && core->send_activation < 0 &&
+               core->send_gradient < 0 && core_pipeline_done(core) && optimizer_done(core);
 }
 
 int core_in_flight(const struct core *core)

@@ -21,6 +21,8 @@ const char *op_name(enum op_kind kind)
                 [OP_WRITE_BACK] = "write back",
                 [OP_STORE_ACTIVATIONS] = "store activations",
                 [OP_FETCH_ACTIVATIONS] = "fetch activations",
+                [OP_STAGE_OUT] = "stage out",
+                [OP_STAGE_IN] = "stage in",
         };
         return names[kind];
 }

@@ -25,6 +25,8 @@ enum op_kind {
         OP_WRITE_BACK,        /* device to host: the same from `buffer` */
         OP_STORE_ACTIVATIONS, /* device to host: `slot` into `host_slot` */
         OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
+        OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
+        OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
         OP_KINDS
 };
 
@@ -56,6 +58,7 @@ enum {
 struct op {
         enum op_kind kind;
         enum op_lane lane;
+        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN: the operation that it is a part of; else `kind` */
         int parts;       /* OP_BACKWARD */
         int micro_batch; /* -1 where it has no meaning or is not known yet */
         int input;       /* input buffer, or -1 */

@@ -18,8 +18,9 @@ struct plan {
         bool clip;          /* updates wait for the global norm of the gradients */
         bool mixed;   /* gradients are checked for overflow; all ranks agree before anything is updated */
         bool offload; /* mixed only: master parameters and moments are fetched, updated and written back */
-        bool offload_activations;     /* stored activations wait on the host for their backward */
-        int64_t message_bytes;        /* activations of one micro-batch between two stages */
+        bool offload_activations;             /* stored activations wait on the host for their backward */
+        bool stage_messages, stage_allreduce; /* these go through host memory: see staging.c */
+        int64_t message_bytes;                /* activations of one micro-batch between two stages */
         int64_t load_bytes;           /* tokens (first stage) or targets (last) of the whole batch, each */
         int64_t embedding_parameters; /* elements of the shared embedding, if tied and pp > 1 */
         int64_t bucket_parameters;    /* see plan_update_parameters */

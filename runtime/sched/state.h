@@ -57,8 +57,10 @@ struct core {
         int on_host;   /* entries in the list of offloaded micro-batches */
         bool fetching; /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
-        int in_flight; /* operations issued and not completed */
-        int arrivals;  /* entries in the queue */
+        int in_flight;  /* operations issued and not completed */
+        int arrivals;   /* entries in the queue */
+        bool continues; /* a part of a staged operation is over, and */
+        struct op next; /* this is the part to be issued next */
         struct optimizer_state optimizer;
         int tables[]; /* see the functions below; sizes follow from plan and limits */
 };
@@ -125,6 +127,13 @@ void activations_leave(struct core *core, int slot);
 
 /* Ends the pipeline phase: everything that this stage has to compute for the micro-batches is done. */
 bool core_pipeline_done(const struct core *core);
+
+/* Staged messages and all-reduces: see staging.c. `op` is about to be issued: it becomes its first part. */
+void staging_begin(const struct core *core, struct op *op);
+/* An operation has completed. True if another part follows, which staging_next then hands out; else `op` is
+ * the whole operation, complete. */
+bool staging_continue(struct core *core, struct op *op);
+bool staging_next(struct core *core, struct op *op);
 
 void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);

@@ -20,7 +20,7 @@ else
 fi
 
 # The archive is linked into both: each of its functions is in both programs, with the same size.
-sizes() { nm -S --defined-only "$1" | awk 'NF == 4 && $3 ~ /[tT]/ { print $4, $2 }' | grep -E "^(core_|optimizer_|activations_|buffer_|policy_)" | sort -u; }
+sizes() { nm -S --defined-only "$1" | awk 'NF == 4 && $3 ~ /[tT]/ { print $4, $2 }' | grep -E "^(core_|optimizer_|activations_|staging_|buffer_|policy_)" | sort -u; }
 sizes "$build/libcore.a" >"$alone"
 if [ -s "$alone" ] && [ -z "$(sizes "$RANVIER_BIN/ranvier-train" | comm -13 - "$alone")" ] &&
         [ -z "$(sizes "$RANVIER_BIN/ranvier-sim" | comm -13 - "$alone")" ]; then

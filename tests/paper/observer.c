@@ -20,9 +20,13 @@ struct passed {
         int received, forwarded, sent, gradient_received, backwarded, gradient_sent;
 };
 
+/* A gradient's place in host memory, staged: what is there, or on its way. */
+enum mirror { MIRROR_FREE, MIRROR_OUT, MIRROR_THERE, MIRROR_SUMMING, MIRROR_SUMMED, MIRROR_IN };
+
 /* How often something happened to a parameter on a rank. */
 struct touched {
         int reduced, exchanged, fetched, updated, written;
+        enum mirror mirror;
 };
 
 /* What is in flight on a lane, oldest first. */
@@ -34,6 +38,7 @@ struct seen {
         struct passed *passed;   /* [micro_batches] */
         struct touched *touched; /* [parameters] */
         struct place *slots, *host_slots, *inputs, *gradients;
+        struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
         struct lane_queue lanes[LANES];
         int under_way;
         int checks, overflows_known, norms, scalars, clears; /* completed */
@@ -91,6 +96,9 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
                 s->inputs = allocate(limits.inputs, sizeof *s->inputs);
                 s->gradients = allocate(limits.gradients, sizeof *s->gradients);
+                s->host_outputs = allocate(limits.slots, sizeof *s->host_outputs);
+                s->host_inputs = allocate(limits.inputs, sizeof *s->host_inputs);
+                s->host_gradients = allocate(limits.gradients, sizeof *s->host_gradients);
                 for (int i = 0; i < PLAN_UPDATE_BUFFERS; i++)
                         s->buffer[i] = -1;
         }
@@ -107,6 +115,9 @@ void observer_delete(struct observer *o)
                 free(s->host_slots);
                 free(s->inputs);
                 free(s->gradients);
+                free(s->host_outputs);
+                free(s->host_inputs);
+                free(s->host_gradients);
         }
         free(o->seen);
         free(o);
@@ -184,6 +195,129 @@ static void check_use(struct observer *o, int rank, struct core_limits in_use)
                 check_halves(o, rank);
 }
 
+/* ---- staging ---- */
+
+/* The device's buffer of a message, and the host's beside it. */
+struct pair {
+        struct place *device, *host;
+};
+
+static struct pair pair_of(const struct observer *o, int rank, const struct op *op)
+{
+        const struct seen *s = &o->seen[rank];
+        switch (op->of) {
+        case OP_SEND_ACTIVATION:
+                return (struct pair){&s->slots[op->slot], &s->host_outputs[op->slot]};
+        case OP_RECEIVE_ACTIVATION:
+                return (struct pair){&s->inputs[op->input], &s->host_inputs[op->input]};
+        default:
+                return (struct pair){&s->gradients[op->gradient], &s->host_gradients[op->gradient]};
+        }
+}
+
+static bool is_receive(enum op_kind kind)
+{
+        return kind == OP_RECEIVE_ACTIVATION || kind == OP_RECEIVE_GRADIENT;
+}
+
+/* A micro-batch's activations or gradient are on the device. */
+static void arrive(struct observer *o, int rank, const struct op *op)
+{
+        struct passed *passed = &o->seen[rank].passed[op->micro_batch];
+        arrived(pair_of(o, rank, op).device, op->micro_batch);
+        passed->received += op->of == OP_RECEIVE_ACTIVATION;
+        passed->gradient_received += op->of == OP_RECEIVE_GRADIENT;
+}
+
+static void issue_stage(struct observer *o, int rank, const struct op *op)
+{
+        struct pair pair = pair_of(o, rank, op);
+        bool out = op->kind == OP_STAGE_OUT;
+        expect(o,
+               o->plan.stage_messages && op->bytes == o->plan.message_bytes &&
+                       op->lane == (out ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
+               "a staged message is copied on the lane of its direction");
+        expect(o, out != is_receive(op->of), "what is sent is copied out, what is received is copied in");
+        expect(o, holds(out ? pair.device : pair.host, op->micro_batch), "a copy has its own data");
+        if (out)
+                fill(o, pair.host, op->micro_batch, 1);
+}
+
+static void complete_stage(struct observer *o, int rank, const struct op *op)
+{
+        struct pair pair = pair_of(o, rank, op);
+        if (op->kind == OP_STAGE_OUT) {
+                pair.host->there = true;
+                return;
+        }
+        leave(o, pair.host);
+        arrive(o, rank, op);
+}
+
+/* A message that is posted or sent, with its buffer in host memory. */
+static void issue_staged_message(struct observer *o, int rank, const struct op *op)
+{
+        struct place *host = pair_of(o, rank, op).host;
+        if (is_receive(op->kind))
+                fill(o, host, -1, 1);
+        else
+                expect(o, holds(host, op->micro_batch), "what is sent from host memory was copied there");
+}
+
+static void complete_receive(struct observer *o, int rank, const struct op *op)
+{
+        if (o->plan.stage_messages)
+                arrived(pair_of(o, rank, op).host, op->micro_batch);
+        else
+                arrive(o, rank, op);
+}
+
+static void complete_send(struct observer *o, int rank, const struct op *op)
+{
+        struct pair pair = pair_of(o, rank, op);
+        leave(o, pair.device);
+        if (o->plan.stage_messages)
+                leave(o, pair.host);
+}
+
+/* What a sum or a copy around it makes of a gradient's place in host memory. */
+static void move_mirror(struct observer *o, int rank, const struct op *op, enum mirror from, enum mirror to)
+{
+        for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                struct touched *t = &o->seen[rank].touched[p];
+                expect(o, t->mirror == from, "a gradient is copied out, summed and copied in, in this order");
+                t->mirror = to;
+        }
+}
+
+static void issue_sum(struct observer *o, int rank, const struct op *op)
+{
+        if (!o->plan.stage_allreduce) {
+                expect(o, op->kind == OP_ALLREDUCE, "copies are of staged sums");
+                return;
+        }
+        if (op->kind == OP_STAGE_OUT)
+                move_mirror(o, rank, op, MIRROR_FREE, MIRROR_OUT);
+        else if (op->kind == OP_ALLREDUCE)
+                move_mirror(o, rank, op, MIRROR_THERE, MIRROR_SUMMING);
+        else
+                move_mirror(o, rank, op, MIRROR_SUMMED, MIRROR_IN);
+}
+
+/* Returns whether the gradients on the device are the sums. */
+static bool complete_sum(struct observer *o, int rank, const struct op *op)
+{
+        if (!o->plan.stage_allreduce)
+                return true;
+        if (op->kind == OP_STAGE_OUT)
+                move_mirror(o, rank, op, MIRROR_OUT, MIRROR_THERE);
+        else if (op->kind == OP_ALLREDUCE)
+                move_mirror(o, rank, op, MIRROR_SUMMING, MIRROR_SUMMED);
+        else
+                move_mirror(o, rank, op, MIRROR_IN, MIRROR_FREE);
+        return op->kind == OP_STAGE_IN;
+}
+
 /* ---- the pipeline ---- */
 
 static void issue_forward(struct observer *o, int rank, const struct op *op)
@@ -222,7 +356,13 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         int stage = plan_stage(&o->plan, rank), last = o->plan.pp - 1, m = op->micro_batch;
+        if (o->plan.stage_messages && op->lane >= LANE_RECEIVE_PREVIOUS && op->lane <= LANE_SEND_NEXT)
+                issue_staged_message(o, rank, op);
         switch (op->kind) {
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                issue_stage(o, rank, op);
+                break;
         case OP_RECEIVE_ACTIVATION:
                 expect(o, stage > 0, "the first stage receives no activations");
                 fill(o, &s->inputs[op->input], -1, 1);
@@ -283,9 +423,13 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
         struct seen *s = &o->seen[rank];
         int m = op->micro_batch, stage = plan_stage(&o->plan, rank);
         switch (op->kind) {
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                complete_stage(o, rank, op);
+                break;
         case OP_RECEIVE_ACTIVATION:
-                s->passed[m].received++;
-                arrived(&s->inputs[op->input], m);
+        case OP_RECEIVE_GRADIENT:
+                complete_receive(o, rank, op);
                 break;
         case OP_FORWARD:
                 s->passed[m].forwarded++;
@@ -297,18 +441,14 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
                 break;
         case OP_SEND_ACTIVATION:
                 s->passed[m].sent++;
-                leave(o, &s->slots[op->slot]);
-                break;
-        case OP_RECEIVE_GRADIENT:
-                s->passed[m].gradient_received++;
-                arrived(&s->gradients[op->gradient], m);
+                complete_send(o, rank, op);
                 break;
         case OP_BACKWARD:
                 complete_backward(o, rank, op);
                 break;
         case OP_SEND_GRADIENT:
                 s->passed[m].gradient_sent++;
-                leave(o, &s->gradients[op->gradient]);
+                complete_send(o, rank, op);
                 break;
         case OP_STORE_ACTIVATIONS:
                 leave(o, &s->slots[op->slot]);
@@ -364,6 +504,21 @@ static bool no_overflow(const struct observer *o, int rank)
         return !o->plan.mixed || (s->overflows_known == 1 && !s->overflow);
 }
 
+/* Of gradients, directly or staged. */
+static void check_sum(struct observer *o, int rank, const struct op *op)
+{
+        const struct seen *s = &o->seen[rank];
+        expect(o, !o->plan.mixed || s->checks == 1, "local gradients are looked at before sums change them");
+        for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                expect(o, p < o->parameters, "sums are of parameters");
+                expect(o,
+                       op->group == GROUP_DATA ||
+                               (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
+                       "the shared embedding, and no more, is summed after the replicas");
+        }
+        issue_sum(o, rank, op);
+}
+
 static void issue_collective(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
@@ -376,20 +531,14 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
                op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
                        (gradients || op->group == GROUP_WORLD),
                "the numbers that all ranks agree on do not wait behind the gradients");
-        expect(o, !o->plan.mixed || o->plan.forward_only || s->checks == 1,
-               "local gradients are looked at before sums change them");
         if (op->kind == OP_REDUCE_OVERFLOW)
-                expect(o, o->plan.mixed && op->bytes == sizeof(double), "overflow is one number");
+                expect(o, o->plan.mixed && s->checks == 1 && op->bytes == sizeof(double),
+                       "overflow is one number");
         if (op->kind == OP_REDUCE_SCALARS)
                 expect(o, !o->plan.clip || o->plan.forward_only || s->overflow || s->norms == 1,
                        "the norm is reduced after it is known");
-        for (int64_t p = op->offset; gradients && p < op->offset + op->count; p++) {
-                expect(o, p < o->parameters, "sums are of parameters");
-                expect(o,
-                       op->group == GROUP_DATA ||
-                               (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
-                       "the shared embedding, and no more, is summed after the replicas");
-        }
+        if (gradients)
+                check_sum(o, rank, op);
 }
 
 static bool touches_embedding(const struct observer *o, int rank, const struct op *op)
@@ -475,6 +624,16 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
         case OP_UPDATE:
                 issue_update(o, rank, op);
                 break;
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                expect(o,
+                       o->plan.stage_allreduce && op->of == OP_ALLREDUCE &&
+                               op->bytes == op->count * o->plan.element_bytes &&
+                               op->lane ==
+                                       (op->kind == OP_STAGE_OUT ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
+                       "a staged sum is copied on the lane of its direction");
+                check_sum(o, rank, op);
+                break;
         case OP_CLEAR:
                 expect(o, s->overflow && all_summed(o, rank) && op->offset == 0 && op->count == o->parameters,
                        "all is cleared after an overflow and every sum");
@@ -487,10 +646,11 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 static void complete_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
+        bool sums = op->of == OP_ALLREDUCE && complete_sum(o, rank, op);
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 struct touched *t = &s->touched[p];
-                t->reduced += op->kind == OP_ALLREDUCE && op->group == GROUP_DATA;
-                t->exchanged += op->kind == OP_ALLREDUCE && op->group == GROUP_EMBEDDING;
+                t->reduced += sums && op->group == GROUP_DATA;
+                t->exchanged += sums && op->group == GROUP_EMBEDDING;
                 t->fetched += op->kind == OP_FETCH;
                 t->written += op->kind == OP_WRITE_BACK;
         }
@@ -523,7 +683,7 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         expect(o, op->lane != LANE_COMPUTE || lane->count == 0, "one operation at a time computes");
         assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
         lane->serials[lane->count++] = op->serial;
-        if (of_pipeline(op->kind))
+        if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
         else
                 issue_optimizer(o, rank, op);
@@ -542,7 +702,7 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
         if (at < lane->count)
                 memmove(&lane->serials[at], &lane->serials[at + 1],
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
-        if (of_pipeline(op->kind))
+        if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
         else
                 complete_optimizer(o, rank, op);

@@ -80,6 +80,8 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.bucket_parameters = random_int(random, 1, 120);
         plan.allreduce_buckets = random_int(random, 1, 4);
         plan.element_bytes = 4;
+        plan.stage_messages = random_int(random, 0, 2) == 0;
+        plan.stage_allreduce = random_int(random, 0, 2) == 0;
         return plan;
 }
 
@@ -110,13 +112,15 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
         for (int batch = 0; batch < 2 && !*broken; batch++)
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
-        snprintf(text, text_size, "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s",
+        snprintf(text, text_size, "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.dp,
                  w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
                  w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
                  w.plan.offload ? ", offload" : "",
-                 w.plan.offload_activations ? ", offloaded activations" : "");
+                 w.plan.offload_activations ? ", offloaded activations" : "",
+                 w.plan.stage_messages ? ", staged messages" : "",
+                 w.plan.stage_allreduce ? ", staged all-reduces" : "");
         return w.decisions;
 }
 
@@ -156,6 +160,7 @@ struct fixed {
         double forward, backward, message;
         double store, fetch_back; /* of offloaded activations */
         double allreduce, fetch, update, write_back;
+        double stage_out, stage_in;
 };
 
 static double fixed_seconds(void *context, int rank, const struct op *op)
@@ -167,6 +172,7 @@ static double fixed_seconds(void *context, int rank, const struct op *op)
                 [OP_STORE_ACTIVATIONS] = f->store, [OP_FETCH_ACTIVATIONS] = f->fetch_back,
                 [OP_ALLREDUCE] = f->allreduce,     [OP_FETCH] = f->fetch,
                 [OP_UPDATE] = f->update,           [OP_WRITE_BACK] = f->write_back,
+                [OP_STAGE_OUT] = f->stage_out,     [OP_STAGE_IN] = f->stage_in,
         };
         (void)rank;
         return seconds[op->kind];
@@ -225,6 +231,37 @@ static void a_single_micro_batch_pays_every_message(void **state)
         for (int pp = 1; pp <= 8; pp++)
                 assert_seconds(fixed_batch(POLICY_AXONN, pp, 1, 0, f), 3.0 * pp + 2 * 0.25 * (pp - 1),
                                "axonn", pp, 1);
+}
+
+static void a_staged_message_takes_its_two_copies_more(void **state)
+{
+        (void)state;
+        struct fixed f = {.forward = 1, .backward = 2, .message = 0.25, .stage_out = 0.5, .stage_in = 0.125};
+        for (int id = 0; id < POLICIES; id++)
+                for (int pp = 1; pp <= 8; pp++) {
+                        struct plan plan = simple_plan((enum policy_id)id, pp, 1);
+                        plan.stage_messages = true;
+                        assert_seconds(fixed_run(&plan, 1, f), 3.0 * pp + 2 * (0.25 + 0.5 + 0.125) * (pp - 1),
+                                       policy_get((enum policy_id)id)->name, pp, 1);
+                }
+}
+
+/* Copy out, sum and copy in are a pipeline of three stages, through which the chunks go one after another;
+ * the shared embedding goes through it once more, alone. */
+static void n_staged_allreduces_take_n_plus_2_of_the_longest_part(void **state)
+{
+        (void)state;
+        for (int n = 1; n <= 20; n++)
+                for (int tied = 0; tied <= 1; tied++) {
+                        struct plan plan = simple_plan(POLICY_AXONN, 1 + tied, 1);
+                        struct fixed f = {.stage_out = 2, .allreduce = 3, .stage_in = 1};
+                        plan.dp = 2;
+                        plan.tied = tied;
+                        plan.embedding_parameters = 1;
+                        plan.stage_allreduce = true;
+                        assert_seconds(fixed_run(&plan, n, f), 2 + 3 * n + 1 + tied * (2 + 3 + 1), "staged",
+                                       1 + tied, 1);
+                }
 }
 
 /* AxoNN's seconds a micro-batch once the pipeline is full. */
@@ -358,6 +395,8 @@ int main(void)
                 cmocka_unit_test(the_same_input_gives_the_same_decisions),
                 cmocka_unit_test(without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
+                cmocka_unit_test(a_staged_message_takes_its_two_copies_more),
+                cmocka_unit_test(n_staged_allreduces_take_n_plus_2_of_the_longest_part),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),
                 cmocka_unit_test(offloaded_activations_that_copy_at_once_cost_nothing),
                 cmocka_unit_test(copies_of_activations_are_hidden_behind_computation),

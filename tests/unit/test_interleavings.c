@@ -73,10 +73,9 @@ static uint64_t hash_world(const struct search *s, const struct world *w, uint64
                 const struct rank *rank = &w->ranks[r];
                 h = hash_words(rank->core, core_bytes(&s->plan, stage_of(s, r), s->parameters), h);
                 for (int i = 0; i < rank->op_count; i++) {
-                        int words[] = {(int)rank->ops[i].kind, rank->ops[i].micro_batch,
-                                       rank->ops[i].slot,      rank->ops[i].input,
-                                       rank->ops[i].gradient,  rank->ops[i].host_slot,
-                                       rank->ops[i].bucket};
+                        int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
+                                       rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
+                                       rank->ops[i].host_slot, rank->ops[i].bucket};
                         h = hash_words(words, sizeof words, h);
                 }
                 h = hash_words(rank->inbox_count, sizeof rank->inbox_count, h);
@@ -267,7 +266,7 @@ static bool commutes(const struct search *s, const struct op *op)
         case OP_WRITE_BACK:
                 return !s->all_orders;
         default:
-                return !s->all_orders && is_collective(op);
+                return !s->all_orders && (is_collective(op) || op->of == OP_ALLREDUCE);
         }
 }
 
@@ -321,11 +320,12 @@ static size_t search_all(struct search s)
         explore(&s, &w);
         free(s.seen);
         if (s.deadlock)
-                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s: %s",
+                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s: %s",
                          policy_get(plan->policy)->name, plan->pp, plan->dp, s.alone, plan->micro_batches,
                          plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
                          plan->offload_activations ? ", offloaded activations" : "",
-                         plan->offload ? ", offload" : "", s.overflow ? ", overflow" : "", s.deadlock);
+                         plan->offload ? ", offload" : "", plan->stage_messages ? ", staged" : "",
+                         s.overflow ? ", overflow" : "", s.deadlock);
         return s.states;
 }
 
@@ -386,6 +386,24 @@ static void no_interleaving_of_small_plans_deadlocks(void **state)
         assert_true(states > 100000);
 }
 
+/* Staged: a send begins after a copy, and a receive's data is there after one. */
+static void no_interleaving_of_staged_plans_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        struct plan plan = small_plan();
+        plan.stage_messages = plan.stage_allreduce = true;
+        for (plan.pp = 2; plan.pp <= RANKS; plan.pp++)
+                for (plan.micro_batches = 1; plan.micro_batches <= (plan.pp == 2 ? 4 : 3);
+                     plan.micro_batches++)
+                        for (int id = 0; id < POLICIES; id++) {
+                                plan.policy = (enum policy_id)id;
+                                states += explore_variants(plan);
+                        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 100000);
+}
+
 /* A stage alone that offloads activations; it stores at most `stored` of them. */
 static size_t explore_alone(enum policy_id policy, int pp, int stage, int stored, int micro_batches)
 {
@@ -441,8 +459,9 @@ static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        for (int variant = 0; variant < 16; variant++) {
+        for (int variant = 0; variant < 32; variant++) {
                 struct plan plan = small_plan();
+                plan.stage_allreduce = variant & 16;
                 plan.clip = variant & 1;
                 plan.mixed = true;
                 plan.offload = variant & 2;
@@ -468,6 +487,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
+                cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),

@@ -1,0 +1,106 @@
+/* Messages and all-reduces of a network that does not reach device memory, each a chain of parts: a copy to
+ * the host, the operation itself in host memory, a copy to the device. A send has no copy back and a receive
+ * none out. The rest of the core sees the operation alone: it begins when its first part is issued, and is
+ * over when its last part is.
+ *
+ * The world pairs host buffers with the device's one to one: with a slot for the output that is sent, with an
+ * input, with a gradient buffer, with a parameter's gradient. So nothing more is to be counted here. A host
+ * buffer is in use from the first part to the last, and all that time the device buffer beside it is taken:
+ * by the send that still has to let go of it, by the receive that acquired it when it was posted, or, a range
+ * of gradients, by its one all-reduce of a group (the embedding's comes when all chunks are done). The device
+ * buffer is not given to another micro-batch before that, and so neither is the host's.
+ *
+ * Copies of one lane complete in the order in which they are issued, so the all-reduces that follow them are
+ * posted in the order of the plan, on all ranks of a group alike. */
+#include "runtime/sched/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool is_staged(const struct plan *plan, enum op_kind kind)
+{
+        switch (kind) {
+        case OP_SEND_ACTIVATION:
+        case OP_SEND_GRADIENT:
+        case OP_RECEIVE_ACTIVATION:
+        case OP_RECEIVE_GRADIENT:
+                return plan->stage_messages;
+        case OP_ALLREDUCE:
+                return plan->stage_allreduce;
+        default:
+                return false;
+        }
+}
+
+static bool receives(enum op_kind kind)
+{
+        return kind == OP_RECEIVE_ACTIVATION || kind == OP_RECEIVE_GRADIENT;
+}
+
+static bool sends(enum op_kind kind)
+{
+        return kind == OP_SEND_ACTIVATION || kind == OP_SEND_GRADIENT;
+}
+
+static enum op_lane lane_of(enum op_kind kind)
+{
+        switch (kind) {
+        case OP_STAGE_OUT:
+                return LANE_DEVICE_TO_HOST;
+        case OP_STAGE_IN:
+                return LANE_HOST_TO_DEVICE;
+        case OP_SEND_ACTIVATION:
+                return LANE_SEND_NEXT;
+        case OP_SEND_GRADIENT:
+                return LANE_SEND_PREVIOUS;
+        default:
+                assert(kind == OP_ALLREDUCE);
+                return LANE_COLLECTIVE;
+        }
+}
+
+static void become(struct op *op, enum op_kind kind)
+{
+        op->kind = kind;
+        op->lane = lane_of(kind);
+}
+
+void staging_begin(const struct core *core, struct op *op)
+{
+        if (is_staged(&core->plan, op->kind) && !receives(op->kind))
+                become(op, OP_STAGE_OUT);
+}
+
+/* The part that follows `op`, or OP_KINDS: none does. */
+static enum op_kind next_part(const struct plan *plan, const struct op *op)
+{
+        if (op->kind == OP_STAGE_OUT)
+                return op->of;
+        if (is_staged(plan, op->kind) && !sends(op->kind))
+                return OP_STAGE_IN;
+        return OP_KINDS;
+}
+
+bool staging_continue(struct core *core, struct op *op)
+{
+        const enum op_kind part = next_part(&core->plan, op);
+        if (part == OP_KINDS) {
+                op->kind = op->of;
+                return false;
+        }
+        assert(!core->continues); /* core_next comes between two completions */
+        memcpy(&core->next, op, sizeof *op);
+        become(&core->next, part);
+        core->continues = true;
+        return true;
+}
+
+bool staging_next(struct core *core, struct op *op)
+{
+        if (!core->continues)
+                return false;
+        memcpy(op, &core->next, sizeof *op);
+        memset(&core->next, 0, sizeof core->next); /* what is over leaves no trace */
+        core->continues = false;
+        return true;
+}

@@ -80,6 +80,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned(parameters * e),
+                .staged = memory_aligned(plan->staged_gradients * e),
                 .master = work_half(work) ? memory_aligned(parameters * 4) : 0,
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
@@ -101,8 +102,10 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double widest = 4 * C + attention + gpt->vocab_size + 4;
         double slot = (10.0 * gpt->n_layer + 4) * N * widest;
         double parameters = 2.0 * (double)gpt_parameters(gpt);
-        double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + 4.0;
-        return work->element_bytes * buffers * slot + 20 * parameters + 16 * N * plan->micro_batches < 0x1p60;
+        double staged = plan->stage_messages ? plan->slots + plan->input_buffers + plan->gradient_buffers : 0;
+        double buffers =
+                plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + staged + 4.0;
+        return work->element_bytes * buffers * slot + 22 * parameters + 16 * N * plan->micro_batches < 0x1p60;
 }
 
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
@@ -119,6 +122,19 @@ static void count_master(const struct memory_layout *layout, const struct memory
         bytes->in[MEMORY_DEVICE][MEMORY_BUCKETS] = plan->update_buffers * 4 * layout->bucket;
 }
 
+int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan)
+{
+        return plan->stage_messages && !stage->last ? plan->slots : 0;
+}
+
+/* Buffers of messages on the host: outputs that are sent, inputs, gradients that come and go. */
+static int staged_messages(const struct stage *stage, const struct memory_plan *plan)
+{
+        if (!plan->stage_messages)
+                return 0;
+        return memory_staged_outputs(stage, plan) + plan->input_buffers + plan->gradient_buffers;
+}
+
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                   struct memory_bytes *bytes)
 {
@@ -133,6 +149,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
                 device[MEMORY_OPTIMIZER] = 2 * layout.parameters;
         device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
         bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
+        bytes->in[MEMORY_HOST][MEMORY_GRADIENTS] = layout.staged;
+        bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
         device[MEMORY_WORKSPACE] =
                 layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention + layout.work_block;

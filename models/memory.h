@@ -7,14 +7,14 @@
 
 enum memory_category {
         MEMORY_WEIGHTS,
-        MEMORY_GRADIENTS,
+        MEMORY_GRADIENTS,   /* on the host: staged, what is summed there */
         MEMORY_MASTER,      /* mixed precision: fp32 parameters and gradients; offloaded: parameters only */
         MEMORY_OPTIMIZER,   /* Adam's moments */
         MEMORY_BUCKETS,     /* offloaded: what fetch, update and write back work on, on the device */
         MEMORY_ACTIVATIONS, /* on the host: those that are offloaded */
-        MEMORY_MESSAGES,
-        MEMORY_WORKSPACE, /* on the host: the scalars, which both sides read and write */
-        MEMORY_TOKENS,    /* on the host: what the batch's load copies from */
+        MEMORY_MESSAGES,    /* on the host: staged, what is sent and received there */
+        MEMORY_WORKSPACE,   /* on the host: the scalars, which both sides read and write */
+        MEMORY_TOKENS,      /* on the host: what the batch's load copies from */
         MEMORY_CATEGORIES
 };
 const char *memory_category_name(enum memory_category category); /* "weights", ... */
@@ -45,7 +45,9 @@ struct memory_plan {
         int host_slots;       /* micro-batches whose activations are offloaded at once */
         int input_buffers;    /* activations received (0 on the first stage) */
         int gradient_buffers; /* gradients received, transformed in place and sent on */
-        bool offload;         /* master parameters and moments lie in host memory (needs mixed precision) */
+        bool stage_messages;  /* each buffer that is sent or received has one on the host beside it */
+        int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
+        bool offload; /* master parameters and moments lie in host memory (needs mixed precision) */
         int64_t update_parameters; /* offloaded: parameters of one update at most, */
         int update_buffers;        /* and how many updates' buffers there are */
 };
@@ -70,6 +72,7 @@ struct memory_layout {
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
         int64_t master;     /* mixed: one flat buffer of them in fp32; 0 else */
+        int64_t staged;     /* gradients that are summed on the host, as stored */
         int64_t bucket;     /* offloaded: one fp32 array of one update's parameters; 0 else */
 };
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
@@ -77,6 +80,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 
 /* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
+
+/* Outputs of slots that have a buffer on the host beside them: staged, of all stages but the last. */
+int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan);
 
 /* Mixed precision takes 20 bytes a parameter without offloading: 2 + 2 weights and gradients, 4 + 4 master
  * parameters and gradients, 8 moments; with it 4 on the device and four fp32 arrays a buffer of an update, 12

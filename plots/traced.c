@@ -20,6 +20,8 @@ enum look traced_look(enum op_kind kind)
                 return LOOK_COLLECTIVE;
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
                 return LOOK_MESSAGE;
         case OP_LOAD:
                 return LOOK_LOAD;

@@ -22,10 +22,50 @@ static void remember(struct driver_real *d, const struct op *op)
 
 /* ---- copies ---- */
 
+/* What a message or all-reduce is about: on the device and, staged, on the host. */
+struct buffers {
+        void *device, *host;
+};
+
+static struct buffers buffers_of(const struct driver_real *d, const struct op *op)
+{
+        struct nn_stage *nn = d->nn;
+        switch (op->of) {
+        case OP_SEND_ACTIVATION:
+                return (struct buffers){nn_output(nn, op->slot), nn->host_outputs[op->slot]};
+        case OP_RECEIVE_ACTIVATION:
+                return (struct buffers){nn->inputs[op->input], nn->host_inputs[op->input]};
+        case OP_ALLREDUCE:
+                return (struct buffers){nn_at(nn, nn->gradients, op->offset),
+                                        d->plan.stage_allreduce ? nn_host_gradients(nn, op->offset) : NULL};
+        default:
+                return (struct buffers){nn->gradient_buffers[op->gradient],
+                                        nn->host_gradient_buffers[op->gradient]};
+        }
+}
+
+/* The one that the network works on. */
+static void *network_buffer(const struct driver_real *d, const struct op *op)
+{
+        const struct buffers buffers = buffers_of(d, op);
+        const bool staged = op->kind == OP_ALLREDUCE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        return staged ? buffers.host : buffers.device;
+}
+
 static void issue_copy(struct driver_real *d, const struct op *op)
 {
         enum device_lane lane = DEVICE_HOST_TO_DEVICE;
+        struct buffers staged;
         switch (op->kind) {
+        case OP_STAGE_OUT:
+                staged = buffers_of(d, op);
+                nn_copy_out(d->nn, staged.host, staged.device, op->bytes);
+                lane = DEVICE_DEVICE_TO_HOST;
+                break;
+        case OP_STAGE_IN:
+                staged = buffers_of(d, op);
+                nn_copy_in(d->nn, staged.device, staged.host, op->bytes);
+                break;
         case OP_LOAD:
                 nn_load(d->nn);
                 break;
@@ -116,8 +156,8 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_ALLREDUCE);
-                net->iallreduce(d->net, nn_at(d->nn, d->nn->gradients, op->offset), op->count, stored_type(d),
-                                groups[op->group], op->serial);
+                net->iallreduce(d->net, network_buffer(d, op), op->count, stored_type(d), groups[op->group],
+                                op->serial);
         }
 }
 
@@ -133,23 +173,23 @@ static void real_issue(void *world, const struct op *op)
         case OP_WRITE_BACK:
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
                 issue_copy(d, op);
                 break;
         case OP_SEND_ACTIVATION:
-                net->isend(d->net, nn_output(d->nn, op->slot), op->bytes, rank + 1, NET_TAG_ACTIVATION,
+                net->isend(d->net, network_buffer(d, op), op->bytes, rank + 1, NET_TAG_ACTIVATION,
                            op->micro_batch, token);
                 break;
         case OP_SEND_GRADIENT:
-                net->isend(d->net, d->nn->gradient_buffers[op->gradient], op->bytes, rank - 1,
-                           NET_TAG_GRADIENT, op->micro_batch, token);
+                net->isend(d->net, network_buffer(d, op), op->bytes, rank - 1, NET_TAG_GRADIENT,
+                           op->micro_batch, token);
                 break;
         case OP_RECEIVE_ACTIVATION:
-                net->ireceive(d->net, d->nn->inputs[op->input], op->bytes, rank - 1, NET_TAG_ACTIVATION,
-                              token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank - 1, NET_TAG_ACTIVATION, token);
                 break;
         case OP_RECEIVE_GRADIENT:
-                net->ireceive(d->net, d->nn->gradient_buffers[op->gradient], op->bytes, rank + 1,
-                              NET_TAG_GRADIENT, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank + 1, NET_TAG_GRADIENT, token);
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:

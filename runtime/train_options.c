@@ -280,6 +280,8 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = options_resolve(&s->plan, net->ranks, err);
+        if (rc == 0) /* a CPU's memory is the host's */
+                rc = options_choose_routes(&s->plan, true, true, err);
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

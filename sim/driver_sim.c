@@ -139,9 +139,9 @@ static void loose_actor(int argc, char **argv)
         free(loose);
 }
 
-static void start_actor(const char *name, const struct sim_rank *rank, void (*code)(int, char **), void *data)
+static void start_actor(const char *name, sg_host_t host, void (*code)(int, char **), void *data)
 {
-        sg_actor_t actor = sg_actor_init(name, rank->place.device);
+        sg_actor_t actor = sg_actor_init(name, host);
         sg_actor_set_data(actor, data);
         sg_actor_start_(actor, code, 0, NULL);
 }
@@ -152,7 +152,7 @@ static void let_loose(struct sim_rank *rank, const struct sim_op *op)
         if (!loose)
                 abort(); /* a driver cannot fail */
         *loose = (struct loose_op){rank, *op};
-        start_actor(op_name(op->op.kind), rank, loose_actor, loose);
+        start_actor(op_name(op->op.kind), rank->place.device, loose_actor, loose);
 }
 
 static void lane_actor(int argc, char **argv)
@@ -186,12 +186,13 @@ static void lane_actor(int argc, char **argv)
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
 {
         bool first = stage == 0, last = stage == world->plan.pp - 1;
-        bool offloads = world->plan.offload || core_limits(&world->plan, stage).host_slots > 0;
+        bool copies = world->plan.offload || core_limits(&world->plan, stage).host_slots > 0 ||
+                      world->plan.stage_messages || world->plan.stage_allreduce;
         switch (lane) {
         case LANE_HOST_TO_DEVICE:
-                return first || last || offloads;
+                return first || last || copies;
         case LANE_DEVICE_TO_HOST:
-                return offloads;
+                return copies;
         case LANE_RECEIVE_PREVIOUS:
         case LANE_SEND_PREVIOUS:
                 return !first;
@@ -292,6 +293,17 @@ void sim_world_free(struct sim_world *world)
         *world = (struct sim_world){0};
 }
 
+/* Where an actor sends from: what is staged is in host memory. The scalars lie there anyway, but are few. */
+static sg_host_t lane_host(const struct sim_world *world, const struct sim_lane *lane)
+{
+        const struct network_place *place = &lane->rank->place;
+        const bool message = lane->lane >= LANE_RECEIVE_PREVIOUS && lane->lane <= LANE_SEND_NEXT;
+        if ((message && world->plan.stage_messages) ||
+            (lane->lane == LANE_COLLECTIVE && world->plan.stage_allreduce))
+                return place->staging;
+        return place->device;
+}
+
 int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 {
         for (int i = 0; i < world->ranks; i++)
@@ -299,7 +311,7 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
                         struct sim_lane *lane = world->rank[i].lanes[j];
                         if (!lane)
                                 continue;
-                        start_actor(op_lane_name(lane->lane), lane->rank, lane_actor, lane);
+                        start_actor(op_lane_name(lane->lane), lane_host(world, lane), lane_actor, lane);
                 }
         simgrid_run();
         for (int i = 0; i < world->ranks; i++)

@@ -54,11 +54,17 @@ static void start_simgrid(int ranks)
         simgrid_init(&count, settings);
 }
 
+/* The host that a property of a device names, if it has it. */
+static sg_host_t host_beside(sg_host_t device, const char *property)
+{
+        const char *name = sg_host_get_property_value(device, property);
+        return name ? sg_host_by_name(name) : NULL;
+}
+
 /* The host that stands for the memory beside a device, if it has one. */
 static sg_host_t memory_of(sg_host_t device)
 {
-        const char *name = sg_host_get_property_value(device, PLATFORM_MEMORY);
-        return name ? sg_host_by_name(name) : NULL;
+        return host_beside(device, PLATFORM_MEMORY);
 }
 
 /* Compares names as a reader would: runs of digits by their number, so that gpu-2 comes before gpu-10. */
@@ -84,7 +90,13 @@ static int by_name(const void *left, const void *right)
         return (unsigned char)*a - (unsigned char)*b;
 }
 
-/* The hosts that are devices, sorted by name; the others stand for memories. The caller frees. */
+static void mark(sg_host_t host)
+{
+        if (host)
+                sg_host_set_data(host, host);
+}
+
+/* The hosts that are devices, sorted by name; the others stand beside them. The caller frees. */
 static sg_host_t *devices(size_t *count)
 {
         size_t all = sg_host_count(), kept = 0;
@@ -92,9 +104,8 @@ static sg_host_t *devices(size_t *count)
         for (size_t i = 0; i < all; i++)
                 sg_host_set_data(hosts[i], NULL);
         for (size_t i = 0; i < all; i++) {
-                sg_host_t memory = memory_of(hosts[i]);
-                if (memory)
-                        sg_host_set_data(memory, memory);
+                mark(memory_of(hosts[i]));
+                mark(host_beside(hosts[i], PLATFORM_STAGING));
         }
         for (size_t i = 0; i < all; i++)
                 if (!sg_host_get_data(hosts[i]))
@@ -112,8 +123,11 @@ static int take_places(const struct platform *platform, int ranks, struct networ
         int rc = 0;
         if (count < (size_t)ranks)
                 rc = rv_fail(err, RV_EPLAN, "--gpus %d: %s has only %zu hosts", ranks, platform->path, count);
-        for (int i = 0; rc == 0 && i < ranks; i++)
-                places[i] = (struct network_place){hosts[i], memory_of(hosts[i])};
+        for (int i = 0; rc == 0 && i < ranks; i++) {
+                sg_host_t staging = host_beside(hosts[i], PLATFORM_STAGING);
+                places[i] =
+                        (struct network_place){hosts[i], memory_of(hosts[i]), staging ? staging : hosts[i]};
+        }
         free(hosts);
         return rc;
 }

@@ -6,9 +6,10 @@
 
 #include <simgrid/forward.h>
 
-/* Where a rank runs, and the host that its copies come from and go to; NULL: copies take no time. */
+/* Where a rank runs; the host that its copies come from and go to (NULL: copies take no time); the host that
+ * its staged messages come from and go to (its device, if the platform has none). */
 struct network_place {
-        sg_host_t device, memory;
+        sg_host_t device, memory, staging;
 };
 
 /* Starts SimGrid on a platform: only once a process. places[ranks] receives where each rank runs. A SimGrid

@@ -33,6 +33,7 @@ struct platform {
         /* Local: the profile's loads whose messages and all-reduces (by enum half) these links are, and whose
          * copies are taken as measured; NULL: none. */
         const struct profile_load *messages, *allreduces[HALF_FORMATS], *copies;
+        bool staged;   /* messages or all-reduces go through host memory: their ends there are written too */
         char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 
@@ -64,8 +65,12 @@ int platform_rail(const struct platform *platform, int gpu);
 struct platform platform_without_network(int ranks);
 
 /* Writes SimGrid XML for the first `gpus` GPUs: a zone a node; host "gpu-<rank>", whose property
- * PLATFORM_MEMORY names the host that stands for its socket's memory. Linear in nodes. */
-#define PLATFORM_MEMORY "memory"
+ * PLATFORM_MEMORY names the host that stands for its socket's memory, and PLATFORM_STAGING, if staged, the
+ * one that sends and receives for it from there. A staged message crosses no link of a GPU, which its copies
+ * have crossed: inside a node it crosses the memory of each end's socket (once, if they are one) and what
+ * joins the sockets, between nodes the rails as any message. Linear in nodes. */
+#define PLATFORM_MEMORY  "memory"
+#define PLATFORM_STAGING "staging"
 int platform_write_xml(const struct platform *platform, int gpus, FILE *stream, struct rv_error_info *err);
 
 #endif

@@ -30,6 +30,12 @@ static bool has_copies(const struct platform *p)
         return p->host_link_bytes_per_second > 0 && !p->copies;
 }
 
+/* Whether staged messages have ends of their own: where there are copies beside them. */
+static bool has_staging(const struct platform *p)
+{
+        return p->staged && has_network(p) && has_copies(p);
+}
+
 static int sockets_of(const struct node *node)
 {
         return platform_socket(node->platform, node->gpus - 1) + 1;
@@ -40,12 +46,19 @@ static void write_hosts(const struct node *node, FILE *stream)
         bool copies = has_copies(node->platform);
         for (int i = 0; i < node->gpus; i++) {
                 fprintf(stream, "   <host id=\"gpu-%d\" speed=\"1f\"", node->first + i);
-                if (copies)
-                        fprintf(stream, "><prop id=\"" PLATFORM_MEMORY "\" value=\"memory-%d-%d\"/></host>\n",
-                                node->index, platform_socket(node->platform, i));
-                else
+                if (!copies) {
                         fprintf(stream, "/>\n");
+                        continue;
+                }
+                fprintf(stream, "><prop id=\"" PLATFORM_MEMORY "\" value=\"memory-%d-%d\"/>", node->index,
+                        platform_socket(node->platform, i));
+                if (has_staging(node->platform))
+                        fprintf(stream, "<prop id=\"" PLATFORM_STAGING "\" value=\"host-%d\"/>",
+                                node->first + i);
+                fprintf(stream, "</host>\n");
         }
+        for (int i = 0; has_staging(node->platform) && i < node->gpus; i++)
+                fprintf(stream, "   <host id=\"host-%d\" speed=\"1f\"/>\n", node->first + i);
         for (int s = 0; copies && s < sockets_of(node); s++)
                 fprintf(stream, "   <host id=\"memory-%d-%d\" speed=\"1f\"/>\n", node->index, s);
         fprintf(stream, "   <router id=\"router-%d\"/>\n", node->index);
@@ -84,6 +97,60 @@ static void write_copy_links(const struct node *node, FILE *stream)
         }
         for (int s = 0; p->host_memory_bytes_per_second > 0 && s < sockets_of(node); s++)
                 write_link(stream, "memory", node->index, s, p->host_memory_bytes_per_second, 0);
+}
+
+/* SimGrid wants a link on every route, also where nothing limits. */
+static void write_staging_link(const struct node *node, FILE *stream)
+{
+        fprintf(stream, "   <link id=\"inside-%d\" %s/>\n", node->index, FABRIC);
+}
+
+/* The memory of a GPU's socket, if it limits. */
+static void write_memory_crossing(const struct node *node, int gpu, FILE *stream)
+{
+        if (node->platform->host_memory_bytes_per_second > 0)
+                fprintf(stream, "<link_ctn id=\"memory-%d-%d\"/>", node->index,
+                        platform_socket(node->platform, gpu));
+}
+
+static void write_staged_route(const struct node *node, int from, int to, FILE *stream)
+{
+        const struct platform *p = node->platform;
+        int a = platform_socket(p, from), b = platform_socket(p, to);
+        fprintf(stream,
+                "   <route src=\"host-%d\" dst=\"host-%d\" symmetrical=\"NO\"><link_ctn id=\"inside-%d\"/>",
+                node->first + from, node->first + to, node->index);
+        write_memory_crossing(node, from, stream);
+        if (a != b && p->socket_link_bytes_per_second > 0)
+                fprintf(stream, "<link_ctn id=\"socket-%d-%d-%d\"/>", node->index, a, b);
+        if (a != b)
+                write_memory_crossing(node, to, stream);
+        fprintf(stream, "</route>\n");
+}
+
+static void write_staged_rail(const struct node *node, int gpu, FILE *stream)
+{
+        const int n = node->index, rank = node->first + gpu, rail = platform_rail(node->platform, gpu);
+        fprintf(stream, "   <route src=\"host-%d\" dst=\"router-%d\" symmetrical=\"NO\">", rank, n);
+        write_memory_crossing(node, gpu, stream);
+        fprintf(stream,
+                "<link_ctn id=\"up-%d-%d\"/></route>\n"
+                "   <route src=\"router-%d\" dst=\"host-%d\" symmetrical=\"NO\"><link_ctn "
+                "id=\"down-%d-%d\"/>",
+                n, rail, n, rank, n, rail);
+        write_memory_crossing(node, gpu, stream);
+        fprintf(stream, "</route>\n");
+}
+
+static void write_staged_routes(const struct node *node, FILE *stream)
+{
+        for (int i = 0; i < node->gpus; i++) {
+                for (int j = 0; j < node->gpus; j++)
+                        if (i != j)
+                                write_staged_route(node, i, j, stream);
+                if (!node->alone)
+                        write_staged_rail(node, i, stream);
+        }
 }
 
 static void write_message_route(const struct node *node, int from, int to, FILE *stream)
@@ -145,10 +212,14 @@ static void write_node(const struct node *node, FILE *stream)
                 write_network_links(node, stream);
         if (copies)
                 write_copy_links(node, stream);
+        if (has_staging(node->platform))
+                write_staging_link(node, stream);
         if (network)
                 write_network_routes(node, stream);
         if (copies)
                 write_copy_routes(node, stream);
+        if (has_staging(node->platform))
+                write_staged_routes(node, stream);
         fprintf(stream, "  </zone>\n");
 }
 

@@ -19,9 +19,11 @@ static int price(struct prediction *p, struct rv_error_info *err)
 {
         const struct machine *m = p->machine;
         const struct price_basis basis = {&m->profile, m->load, m->fits_only, m->local, !m->no_graphs};
+        const struct plan plan = options_plan(p->options, false);
         p->platform = m->platform;
+        p->platform.staged = plan.stage_messages || plan.stage_allreduce;
         if (p->platform.messages && !m->fits_only)
-                platform_meet_messages(&p->platform, options_plan(p->options, false).message_bytes);
+                platform_meet_messages(&p->platform, plan.message_bytes);
         int rc = price_stages(&p->prices, p->options, &basis, err);
         if (rc == 0)
                 rc = priced_check_lines(&p->platform, p->options, &m->profile, err);

@@ -51,9 +51,10 @@ static enum profile_line line_of(enum op_kind kind)
         case OP_WRITE_BACK:
                 return LINE_WRITE_BACK;
         case OP_STORE_ACTIVATIONS:
+        case OP_STAGE_OUT:
                 return LINE_COPY_BACK;
         default:
-                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS);
+                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN);
                 return LINE_COPY;
         }
 }
@@ -130,17 +131,18 @@ int priced_check_lines(const struct platform *platform, const struct options *op
                        const struct profile *profile, struct rv_error_info *err)
 {
         const struct profile_load *load = platform->copies;
+        const struct plan plan = options_plan(options, false);
         const struct {
                 bool needed;
                 enum profile_line line;
-        } needs[] = {{true, LINE_COPY},
-                     {options->offload_activations, LINE_COPY_BACK},
-                     {options->offload, LINE_FETCH},
-                     {options->offload, LINE_WRITE_BACK}};
+        } needs[] = {
+                {true, LINE_COPY},
+                {options->offload_activations || plan.stage_messages || plan.stage_allreduce, LINE_COPY_BACK},
+                {options->offload, LINE_FETCH},
+                {options->offload, LINE_WRITE_BACK}};
         for (size_t i = 0; load && i < sizeof needs / sizeof *needs; i++)
                 if (needs[i].needed && !load->lines[needs[i].line].fit.present)
                         return profile_no_line(profile, load, needs[i].line, err);
-        struct plan plan = options_plan(options, false);
         bool sums = plan.dp > 1 || plan.tied;
         const enum half half = options_format(options);
         if (load && half && sums && !platform->allreduces[half])
@@ -157,6 +159,8 @@ static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
         case OP_WRITE_BACK:
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
                 copy(priced, lane, &op->op);
                 break;
         case OP_SEND_ACTIVATION:

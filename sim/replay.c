@@ -11,6 +11,7 @@ static int by_identity(const void *left, const void *right)
         const struct trace_record *a = left, *b = right;
         const int order[][2] = {{a->rank, b->rank},
                                 {(int)a->kind, (int)b->kind},
+                                {(int)a->of, (int)b->of},
                                 {a->micro_batch, b->micro_batch},
                                 {a->bucket, b->bucket}};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
@@ -115,10 +116,11 @@ double replay_start(const struct replay *replay, int rank)
 
 /* The record of an operation. One that the trace lacks is noted, and takes no time: the run then ends, and
  * replay_compare says what was missing. */
-static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, int micro_batch,
-                                int bucket)
+static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, enum op_kind of,
+                                int micro_batch, int bucket)
 {
-        struct trace_record key = {.rank = rank, .kind = kind, .micro_batch = micro_batch, .bucket = bucket};
+        struct trace_record key = {
+                .rank = rank, .kind = kind, .of = of, .micro_batch = micro_batch, .bucket = bucket};
         const struct trace_record *found = bsearch(&key, replay->recorded.records,
                                                    (size_t)replay->recorded.count, sizeof key, by_identity);
         if (found)
@@ -131,7 +133,7 @@ static struct trace_record find(struct replay *replay, int rank, enum op_kind ki
 
 static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
 {
-        return find(replay, rank, op->kind, op->micro_batch, op->bucket);
+        return find(replay, rank, op->kind, op->of, op->micro_batch, op->bucket);
 }
 
 /* ---- the physics ---- */
@@ -155,9 +157,8 @@ static void send_issued(struct replay *replay, struct sim_rank *rank, const stru
         struct sim_rank *peer = sim_peer(rank, op->op.lane);
         enum op_lane lane = activation ? LANE_RECEIVE_PREVIOUS : LANE_RECEIVE_NEXT;
         struct trace_record sent = find_op(replay, rank->rank, &op->op);
-        struct trace_record received =
-                find(replay, peer->rank, activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT,
-                     op->op.micro_batch, -1);
+        enum op_kind receive = activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
+        struct trace_record received = find(replay, peer->rank, receive, receive, op->op.micro_batch, -1);
         append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued),
                op->op.micro_batch);
         sim_lane_mark(peer->lanes[lane]);
@@ -245,6 +246,8 @@ static int64_t decisions(const struct trace *trace, struct trace_record *out)
 static void describe(char *text, size_t text_size, const struct trace_record *record)
 {
         int length = snprintf(text, text_size, "%s", op_name(record->kind));
+        if (record->of != record->kind)
+                length += snprintf(text + length, text_size - (size_t)length, " for %s", op_name(record->of));
         if (record->micro_batch >= 0)
                 length += snprintf(text + length, text_size - (size_t)length, " of micro-batch %d",
                                    record->micro_batch);

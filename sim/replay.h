@@ -21,7 +21,7 @@ struct replay_rank {
 };
 
 struct replay {
-        struct trace recorded; /* the records of one batch, sorted by rank, kind, micro-batch and bucket */
+        struct trace recorded; /* the records of one batch, sorted as by_identity in replay.c */
         int batch, ranks;
         double origin;               /* recorded seconds when the first rank began */
         struct replay_rank *rank;    /* [ranks] */

@@ -351,7 +351,9 @@ static void print_messages(const struct simulation *s)
 static void print_copies(const struct simulation *s)
 {
         const struct options *o = &s->settings->plan;
-        if (s->machine.platform.xml[0] || !(o->offload || o->offload_activations))
+        const struct plan plan = options_plan(o, false);
+        const bool staged = plan.stage_messages || plan.stage_allreduce;
+        if (s->machine.platform.xml[0] || !(o->offload || o->offload_activations || staged))
                 return;
         if (!s->machine.local)
                 printf("copies     flows over the host links and each socket's memory\n");

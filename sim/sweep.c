@@ -37,7 +37,8 @@ enum {
 /* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
 static const char *const passed[] = {"batch-size",    "seq-len",     "schedule",      "pipeline-limit",
                                      "clip",          "precision",   "bucket-params", "allreduce-buckets",
-                                     "device-memory", "host-memory", "fusion"};
+                                     "device-memory", "host-memory", "fusion",        "messages",
+                                     "allreduce"};
 enum { PASSED = sizeof passed / sizeof *passed };
 
 static const struct argp_option sweep_options[] = {
@@ -76,6 +77,9 @@ static const struct argp_option sweep_options[] = {
          "What the host has for a rank (default: the platform's, in equal shares)", 3},
         {"fusion", KEY_PASSED + 10, "WHEN", 0,
          "Fused kernels: on, off, or auto, the default: where the profile has them", 3},
+        {"messages", KEY_PASSED + 11, "ROUTE", 0,
+         "direct, from and to device memory, the default; staged: copied through host memory", 3},
+        {"allreduce", KEY_PASSED + 12, "ROUTE", 0, "The same for all-reduces of gradients", 3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},

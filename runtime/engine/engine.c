@@ -118,6 +118,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                                          .rank = engine->rank,
                                          .batch = engine->batch,
                                          .kind = done->kind,
+                                         .of = done->of,
                                          .lane = done->lane,
                                          .micro_batch = done->micro_batch,
                                          .bucket = done->bucket,

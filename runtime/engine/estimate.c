@@ -20,7 +20,7 @@ struct estimation {
         const struct options *options;
         const struct estimate_prices *prices;
         struct plan plan;
-        double message;
+        double message, message_part; /* staged, with its copies, and the longest of the three */
         struct stage_estimate *stages;
 };
 
@@ -46,6 +46,29 @@ static double price_allreduce(const struct estimation *e, int64_t bytes, int ran
 static double price_copy(const struct estimation *e, int64_t bytes)
 {
         return e->prices->copy(e->prices->context, bytes);
+}
+
+/* From the end of one stage's work to the begin of the next one's; and its longest part, which paces those
+ * that follow each other. */
+static void price_message(struct estimation *e)
+{
+        const int64_t bytes = e->plan.message_bytes;
+        const double copy = e->plan.stage_messages ? price_copy(e, bytes) : 0;
+        const double message = e->prices->message(e->prices->context, bytes);
+        e->message = message + 2 * copy;
+        e->message_part = later(message, copy);
+}
+
+/* Of gradients: `count` parameters, after others of the same size or alone. Staged, a chunk's copies run
+ * beside its neighbours' sums; the first copy out and the last copy in have none beside them. */
+static double price_sum(const struct estimation *e, int64_t count, int ranks, bool alone)
+{
+        const int64_t bytes = count * e->plan.element_bytes;
+        const double sum = price_allreduce(e, bytes, ranks);
+        if (!e->plan.stage_allreduce)
+                return sum;
+        const double copy = price_copy(e, bytes);
+        return alone ? sum + 2 * copy : later(sum, copy);
 }
 
 /* Forward and backward of a micro-batch. Returns whether there was memory. */
@@ -138,7 +161,7 @@ static double windowed_pipeline(const struct estimation *e)
                 before -= s->forward + s->backward + 2 * e->message;
                 longest = later(longest, later(s->forward, s->backward));
                 bound = later(bound, stage_bound(e, i, before, longest));
-                longest = later(longest, e->message);
+                longest = later(longest, e->message_part);
         }
         return bound;
 }
@@ -154,7 +177,7 @@ static double following(const struct estimation *e, double work, double copy)
 /* Every forward, then every backward: two flow shops of equal jobs. */
 static double gpipe_pipeline(const struct estimation *e)
 {
-        double hop = e->plan.pp > 1 ? following(e, e->message, 0) : 0, forward = hop, backward = hop;
+        double hop = e->plan.pp > 1 ? following(e, e->message_part, 0) : 0, forward = hop, backward = hop;
         double sum = 2 * (e->plan.pp - 1) * e->message;
         for (int i = 0; i < e->plan.pp; i++) {
                 const struct stage_estimate *s = &e->stages[i];
@@ -192,16 +215,15 @@ static void add_allreduces(struct estimation *e)
                         continue;
                 s->chunks = (int)((s->parameters + size - 1) / size);
                 int64_t last = s->parameters - (s->chunks - 1) * size;
-                s->chunk = s->chunks > 1 ? price_allreduce(e, size * plan->element_bytes, plan->dp) : 0;
-                s->chunks_end +=
-                        (s->chunks - 1) * s->chunk + price_allreduce(e, last * plan->element_bytes, plan->dp);
+                s->chunk = s->chunks > 1 ? price_sum(e, size, plan->dp, false) : 0;
+                s->chunks_end += (s->chunks - 1) * s->chunk + price_sum(e, last, plan->dp, true);
                 s->gradients_end = s->chunks_end;
         }
         if (plan->tied) {
                 struct stage_estimate *first = &e->stages[0], *last = &e->stages[plan->pp - 1];
                 first->gradients_end = last->gradients_end =
                         later(first->gradients_end, last->gradients_end) +
-                        price_allreduce(e, plan->embedding_parameters * plan->element_bytes, 2);
+                        price_sum(e, plan->embedding_parameters, 2, true);
         }
 }
 
@@ -314,7 +336,7 @@ struct estimate estimate_batch(const struct options *options, const struct estim
                 priced = price_stage(&e, i);
         if (priced) {
                 if (options->pp > 1)
-                        e.message = prices->message(prices->context, e.plan.message_bytes);
+                        price_message(&e);
                 estimate_update(&e, estimate_pipeline(&e), &estimate);
         }
         free(e.stages);

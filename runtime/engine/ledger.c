@@ -23,7 +23,7 @@ void ledger_add_fixed(struct ledger *ledger, const struct memory_bytes *bytes)
 {
         for (int space = 0; space < MEMORY_SPACES; space++)
                 for (int i = 0; i < MEMORY_CATEGORIES; i++)
-                        if (i != MEMORY_ACTIVATIONS && i != MEMORY_MESSAGES)
+                        if (i != MEMORY_ACTIVATIONS && (i != MEMORY_MESSAGES || space == MEMORY_HOST))
                                 ledger_add(ledger, (enum memory_space)space, (enum memory_category)i,
                                            bytes->in[space][i]);
 }

@@ -14,7 +14,8 @@ struct ledger {
 void ledger_init(struct ledger *ledger);
 /* Adds (or, negative, takes away) bytes; a category never goes below zero. */
 void ledger_add(struct ledger *ledger, enum memory_space space, enum memory_category category, int64_t bytes);
-/* Adds all of `bytes` but what comes and goes during a batch (activations and messages). */
+/* Adds all of `bytes` but what comes and goes during a batch: activations, and messages on the device (those
+ * that staging has on the host are used beside them, and count as a whole). */
 void ledger_add_fixed(struct ledger *ledger, const struct memory_bytes *bytes);
 
 #endif

@@ -41,6 +41,8 @@ enum key {
         KEY_HOST_MEMORY,
         KEY_DEVICE,
         KEY_FUSION,
+        KEY_MESSAGES,
+        KEY_ALLREDUCE,
         /* Of later versions. */
         KEY_TP,
         KEY_P2P,
@@ -107,6 +109,13 @@ static const struct argp_option plan_options[] = {
          "written back",
          1},
         {"allreduce-buckets", KEY_ALLREDUCE_BUCKETS, "C", 0, "Buckets of one all-reduce (default 4)", 1},
+        {"messages", KEY_MESSAGES, "ROUTE", 0,
+         "direct: the network takes them from device memory and puts them there; staged: through host "
+         "memory, "
+         "by copies that the schedule plans; auto, the default: staged where a GPU's memory is out of the "
+         "network's reach",
+         1},
+        {"allreduce", KEY_ALLREDUCE, "ROUTE", 0, "The same for all-reduces of gradients", 1},
         {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 1},
         {"fusion", KEY_FUSION, "WHEN", 0,
          "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
@@ -349,6 +358,23 @@ static int parse_recompute(struct options *o, const char *text)
         return rv_fail(&o->error, RV_EINPUT, "--recompute: '%s' is not known; there are none and full", text);
 }
 
+const char *route_name(enum route route)
+{
+        static const char *const names[ROUTES] = {"auto", "direct", "staged"};
+        return names[route];
+}
+
+static int parse_route(struct options *o, const char *option, const char *text, enum route *route)
+{
+        for (int i = 0; i < ROUTES; i++)
+                if (strcmp(text, route_name((enum route)i)) == 0) {
+                        *route = (enum route)i;
+                        return 0;
+                }
+        return rv_fail(&o->error, RV_EINPUT, "%s: '%.64s' is not known; there are auto, direct and staged",
+                       option, text);
+}
+
 static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space)
 {
         int64_t bytes = 0;
@@ -410,6 +436,10 @@ static int parse_plan_option(struct options *o, int key, const char *text)
                 return parse_memory(o, "--device-memory", text, MEMORY_DEVICE);
         case KEY_HOST_MEMORY:
                 return parse_memory(o, "--host-memory", text, MEMORY_HOST);
+        case KEY_MESSAGES:
+                return parse_route(o, "--messages", text, &o->messages);
+        case KEY_ALLREDUCE:
+                return parse_route(o, "--allreduce", text, &o->allreduce);
         case KEY_DEVICE:
                 return parse_device(o, text);
         case KEY_FUSION:
@@ -543,6 +573,27 @@ const char *options_device(const struct options *o)
         return o->device ? o->device : "cpu";
 }
 
+static int choose_route(enum route *route, bool reaches, const char *option, const char *what,
+                        struct rv_error_info *err)
+{
+        if (*route == ROUTE_AUTO)
+                *route = reaches ? ROUTE_DIRECT : ROUTE_STAGED;
+        if (*route == ROUTE_DIRECT && !reaches)
+                return rv_fail(err, RV_EPLAN,
+                               "%s direct: this network does not %s device memory; staged (or auto) goes "
+                               "through host memory",
+                               option, what);
+        return 0;
+}
+
+int options_choose_routes(struct options *o, bool sends_device_memory, bool sums_device_memory,
+                          struct rv_error_info *err)
+{
+        int rc = choose_route(&o->messages, sends_device_memory, "--messages", "send from or receive into",
+                              err);
+        return rc ? rc : choose_route(&o->allreduce, sums_device_memory, "--allreduce", "sum", err);
+}
+
 struct work options_work(const struct options *o)
 {
         return (struct work){
@@ -578,6 +629,8 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .mixed = o->mixed,
                 .offload = o->offload,
                 .offload_activations = o->offload_activations,
+                .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
+                .stage_allreduce = o->allreduce == ROUTE_STAGED,
                 .message_bytes = tokens * o->gpt.n_embd * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
                 .embedding_parameters = tied ? (int64_t)o->gpt.vocab_size * o->gpt.n_embd : 0,
@@ -585,6 +638,15 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .allreduce_buckets = o->allreduce_buckets,
                 .element_bytes = element_bytes,
         };
+}
+
+/* Parameters whose gradients are summed on the host: all of a stage that has replicas, or of a pipeline
+ * without any the embedding that its ends share. */
+static int64_t staged_gradients(const struct plan *plan, const struct stage *stage, int64_t parameters)
+{
+        if (!plan->stage_allreduce)
+                return 0;
+        return plan->dp > 1 ? parameters : stage->first || stage->last ? plan->embedding_parameters : 0;
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)
@@ -600,6 +662,8 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .host_slots = limits.host_slots,
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
+                .stage_messages = plan.stage_messages,
+                .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .offload = o->offload,
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,

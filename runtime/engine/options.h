@@ -8,6 +8,9 @@
 #include <argp.h>
 
 enum options_fusion { FUSION_AUTO, FUSION_ON, FUSION_OFF };
+/* How what lies in device memory gets to the network: by itself, or through host memory. */
+enum route { ROUTE_AUTO, ROUTE_DIRECT, ROUTE_STAGED, ROUTES };
+const char *route_name(enum route route); /* "auto", "direct", "staged" */
 
 struct options {
         struct gpt gpt;
@@ -30,6 +33,7 @@ struct options {
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
         int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
         int allreduce_buckets;
+        enum route messages, allreduce; /* auto is direct, unless options_choose_routes says otherwise */
         const char *report, *trace;
         struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
 };
@@ -68,6 +72,11 @@ int options_check(struct options *options, int ranks, struct rv_error_info *err)
 
 /* What computes: "cpu" where --device is not given. */
 const char *options_device(const struct options *options);
+
+/* Settles the routes on a device whose memory the network reaches as given: auto becomes direct where it does
+ * and staged where it does not; direct, where it does not, is refused. */
+int options_choose_routes(struct options *options, bool sends_device_memory, bool sums_device_memory,
+                          struct rv_error_info *err);
 
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);

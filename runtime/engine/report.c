@@ -117,15 +117,18 @@ static int work_out(const struct report *r, struct figures *f)
 static json_t *plan_json(const struct options *o)
 {
         struct plan plan = options_plan(o, false);
-        return json_pack(
-                "{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, s:s}", "pp",
-                o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size, "batch_size",
-                (json_int_t)o->batch_size, "micro_batches", plan.micro_batches, "seq_len", o->seq_len,
-                "schedule", policy_get(o->policy)->name, "pipeline_limit",
-                o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip, "bucket_params",
-                (json_int_t)o->bucket_parameters, "allreduce_buckets", o->allreduce_buckets, "precision",
-                half_precision(options_format(o)), "recompute", o->recompute ? "full" : "none", "offload",
-                o->offload, "offload_activations", o->offload_activations, "fusion", o->fused ? "on" : "off");
+        return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, "
+                         "s:s, s:s, s:s}",
+                         "pp", o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size,
+                         "batch_size", (json_int_t)o->batch_size, "micro_batches", plan.micro_batches,
+                         "seq_len", o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
+                         o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
+                         "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
+                         o->allreduce_buckets, "precision", half_precision(options_format(o)), "recompute",
+                         o->recompute ? "full" : "none", "offload", o->offload, "offload_activations",
+                         o->offload_activations, "fusion", o->fused ? "on" : "off", "messages",
+                         plan.stage_messages ? "staged" : "direct", "allreduce",
+                         plan.stage_allreduce ? "staged" : "direct");
 }
 
 static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
@@ -284,6 +287,7 @@ static bool any_stored_on_host(const struct report *r)
 static void print_choices(const struct report *r, FILE *out)
 {
         const struct options *o = r->options;
+        const struct plan plan = options_plan(o, false);
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         static const char *const precisions[HALF_FORMATS] = {NULL, "mixed precision", "bf16 precision"};
@@ -293,6 +297,8 @@ static void print_choices(const struct report *r, FILE *out)
                 o->offload_activations ? activations : NULL,
                 o->recompute ? "activations recomputed" : NULL,
                 o->fused ? "fused kernels" : NULL,
+                plan.stage_messages ? "messages staged" : NULL,
+                plan.stage_allreduce ? "all-reduces staged" : NULL,
         };
         const char *before = "  ";
         for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)

@@ -61,6 +61,8 @@ static const char *colour(enum op_kind kind)
         case OP_WRITE_BACK:
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
                 return "yellow";
         default:
                 return "grey";
@@ -108,19 +110,21 @@ static void write_record(const struct trace_record *r, FILE *out)
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
          */
         int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
-        char name[64];
+        char name[64], of[64] = "";
         if (r->micro_batch >= 0)
                 snprintf(name, sizeof name, "%s %d", op_name(r->kind), r->micro_batch);
         else
                 snprintf(name, sizeof name, "%s", op_name(r->kind));
+        if (r->of != r->kind)
+                snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
         fprintf(out,
                 "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cname\":\"%"
                 "s\","
                 "\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":%d,\"bytes\":%lld,\"batch\":%d,"
-                "\"issued\":%.9f,\"order\":%llu}}",
+                "\"issued\":%.9f,\"order\":%llu%s}}",
                 name, r->rank, r->lane, (double)start / 1e3, (double)(end - start) / 1e3, colour(r->kind),
                 op_name(r->kind), r->micro_batch, r->bucket, (long long)r->bytes, r->batch, r->issued,
-                (unsigned long long)r->order);
+                (unsigned long long)r->order, of);
 }
 
 /* Counters: the viewers draw each as areas on top of each other. The host has one where something is
@@ -236,21 +240,25 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                       struct rv_error_info *err)
 {
         json_error_t error;
-        const char *kind_name;
+        const char *kind_name, *of_name = NULL;
         int rank, lane, micro_batch, bucket, batch;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
-                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I}}", "pid", &rank, "tid",
-                           &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name, "micro_batch",
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?s}}", "pid", &rank,
+                           "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name, "micro_batch",
                            &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch, "issued",
-                           &issued, "order", &order))
+                           &issued, "order", &order, "of", &of_name))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
         if (kind < 0)
                 return rv_fail(err, RV_EINPUT, "%s:%lld: kind '%s' is no operation", source->path,
                                (long long)source->number, kind_name);
+        int of = of_name ? find_kind(of_name) : kind;
+        if (of < 0)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: of '%s' is no operation", source->path,
+                               (long long)source->number, of_name);
         if (rank < 0 || lane < 0 || lane >= LANES || batch < 0 || dur < 0 || order < 0)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -260,6 +268,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
         trace_add(trace, &(struct trace_record){.rank = rank,
                                                 .batch = batch,
                                                 .kind = (enum op_kind)kind,
+                                                .of = (enum op_kind)of,
                                                 .lane = (enum op_lane)lane,
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,

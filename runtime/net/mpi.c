@@ -6,6 +6,9 @@
 #include <assert.h>
 #include <limits.h>
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,6 +243,17 @@ static int largest_tag(void)
         return known ? *tag : 32767; /* which every MPI has at least */
 }
 
+/* Whether this MPI sends from and receives into a GPU's memory: Open MPI says so of itself. It says nothing
+ * of sums, and cannot make those of add_half there. */
+static bool is_cuda_aware(void)
+{
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+        return MPIX_Query_cuda_support();
+#else
+        return false;
+#endif
+}
+
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
 {
         int provided;
@@ -264,6 +278,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD].comm);
         MPI_Op_create(add_half, true, &mpi->add_half);
         MPI_Op_create(add_bf16, true, &mpi->add_bf16);
+        mpi->net.sends_device_memory = is_cuda_aware();
         return &mpi->net;
 }
 

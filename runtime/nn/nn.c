@@ -39,7 +39,10 @@ static bool allocate_host(struct nn_stage *nn)
         } tables[] = {{&nn->slots, plan->slots},
                       {&nn->host_slots, plan->host_slots},
                       {&nn->inputs, plan->input_buffers},
-                      {&nn->gradient_buffers, plan->gradient_buffers}};
+                      {&nn->gradient_buffers, plan->gradient_buffers},
+                      {&nn->host_outputs, plan->slots},
+                      {&nn->host_inputs, plan->input_buffers},
+                      {&nn->host_gradient_buffers, plan->gradient_buffers}};
         bool ok = nn->ranges != NULL;
         for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
                 *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
@@ -91,6 +94,29 @@ static bool allocate_optimizer(struct nn_stage *nn)
         return ok;
 }
 
+static void allocate_messages(struct nn_stage *nn, enum memory_space space, void **buffers, int count,
+                              bool *ok)
+{
+        for (int i = 0; i < count; i++)
+                buffers[i] = allocate(nn, space, MEMORY_MESSAGES, nn->layout.message, ok);
+}
+
+/* What messages and all-reduces go through on the host. */
+static bool allocate_staging(struct nn_stage *nn)
+{
+        const struct memory_plan *plan = &nn->plan;
+        bool ok = true;
+        if (plan->stage_messages) {
+                allocate_messages(nn, MEMORY_HOST, nn->host_outputs, memory_staged_outputs(&nn->stage, plan),
+                                  &ok);
+                allocate_messages(nn, MEMORY_HOST, nn->host_inputs, plan->input_buffers, &ok);
+                allocate_messages(nn, MEMORY_HOST, nn->host_gradient_buffers, plan->gradient_buffers, &ok);
+        }
+        if (plan->staged_gradients)
+                nn->host_gradients = allocate(nn, MEMORY_HOST, MEMORY_GRADIENTS, nn->layout.staged, &ok);
+        return ok;
+}
+
 static bool allocate_buffers(struct nn_stage *nn)
 {
         const struct memory_layout *l = &nn->layout;
@@ -99,10 +125,8 @@ static bool allocate_buffers(struct nn_stage *nn)
                 nn->slots[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS, l->slot, &ok);
         for (int i = 0; i < nn->plan.host_slots; i++)
                 nn->host_slots[i] = allocate(nn, MEMORY_HOST, MEMORY_ACTIVATIONS, l->slot, &ok);
-        for (int i = 0; i < nn->plan.input_buffers; i++)
-                nn->inputs[i] = allocate(nn, MEMORY_DEVICE, MEMORY_MESSAGES, l->message, &ok);
-        for (int i = 0; i < nn->plan.gradient_buffers; i++)
-                nn->gradient_buffers[i] = allocate(nn, MEMORY_DEVICE, MEMORY_MESSAGES, l->message, &ok);
+        allocate_messages(nn, MEMORY_DEVICE, nn->inputs, nn->plan.input_buffers, &ok);
+        allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
         nn->work_c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_c, &ok);
         nn->work_4c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_4c, &ok);
         nn->work_qkv = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_qkv, &ok);
@@ -124,7 +148,7 @@ static bool allocate_buffers(struct nn_stage *nn)
 static bool allocate_all(struct nn_stage *nn, bool optimizer)
 {
         return allocate_host(nn) && allocate_parameters(nn) && (!optimizer || allocate_optimizer(nn)) &&
-               allocate_buffers(nn);
+               allocate_buffers(nn) && allocate_staging(nn);
 }
 
 static int refuse(const struct nn_stage *nn, int64_t needed, const char *memory, int64_t left,
@@ -220,12 +244,22 @@ void nn_close(struct nn_stage *nn)
         free(nn->buckets);
         free(nn->inputs);
         free(nn->gradient_buffers);
+        free(nn->host_outputs);
+        free(nn->host_inputs);
+        free(nn->host_gradient_buffers);
         free(nn);
 }
 
 void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
 {
         return (char *)flat + offset * nn->plan.work.element_bytes;
+}
+
+void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)
+{
+        const bool embedding = nn->plan.staged_gradients < nn->parameters;
+        const int64_t first = embedding && nn->stage.last ? nn->parameters - nn->plan.staged_gradients : 0;
+        return nn_at(nn, nn->host_gradients, offset - first);
 }
 
 void *nn_output(struct nn_stage *nn, int slot)

@@ -26,6 +26,9 @@ struct nn_stage {
         void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
         void **inputs;              /* [plan.input_buffers] (B,T,C) */
         void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
+        /* Staged: on the host, one beside each slot's output, input and gradient buffer, else NULL. */
+        void **host_outputs, **host_inputs, **host_gradient_buffers;
+        void *host_gradients; /* staged: see nn_host_gradients */
         /* Of the whole batch, (micro_batches, B, T): inputs on the first stage, targets on the last, else
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
@@ -57,6 +60,14 @@ void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
 
 /* Enqueues the copy of the batch's tokens and targets, on the lane from host to device. */
 void nn_load(struct nn_stage *);
+
+/* Enqueues a copy of `bytes` to the host, or to the device, of memory that the stage allocated. */
+void nn_copy_out(struct nn_stage *, void *host, const void *device, int64_t bytes);
+void nn_copy_in(struct nn_stage *, void *device, const void *host, int64_t bytes);
+
+/* Staged: where the gradients from parameter `offset` on are summed on the host. Of all parameters, or of the
+ * shared embedding alone, which is the first tensor of the first stage and the last of the last. */
+void *nn_host_gradients(const struct nn_stage *, int64_t offset);
 
 /* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [offset, offset + count)
  * into buckets[buffer], and their way back. */

@@ -32,6 +32,16 @@ static void to_host(const struct nn_stage *nn, void *to, const void *from, int64
         nn->device->ops->copy(nn->device, DEVICE_DEVICE_TO_HOST, to, from, bytes);
 }
 
+void nn_copy_out(struct nn_stage *nn, void *host, const void *device, int64_t bytes)
+{
+        to_host(nn, host, device, bytes);
+}
+
+void nn_copy_in(struct nn_stage *nn, void *device, const void *host, int64_t bytes)
+{
+        to_device(nn, device, host, bytes);
+}
+
 void nn_load(struct nn_stage *nn)
 {
         if (nn->stage.first)

@@ -11,6 +11,9 @@ import text
 GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4), (2, 3)]
 STEPS = 20
 TOLERANCE = 1e-5  # relative
+BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
+STAGED = [((3, 1), ()), ((2, 2), BUCKETS), ((1, 2), (*BUCKETS, "--clip", 0)),
+          ((3, 2), (*BUCKETS, "--precision", "mixed", "--offload", "--offload-activations"))]
 
 
 def train(folder, pp, dp, schedule, *more):
@@ -42,6 +45,13 @@ def main():
             name = f"{pp} x {dp} with {schedule} {' '.join(more)}".strip()
             tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                    f"{name} gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
+        # Copies change no bit: equal to the same grid without them, in every format.
+        for (pp, dp), more in STAGED:
+            losses = train(folder, pp, dp, "axonn", *more, "--messages", "staged", "--allreduce", "staged")
+            direct = train(folder, pp, dp, "axonn", *more)
+            tap.ok(isinstance(losses, list) and losses == direct,
+                   f"{pp} x {dp} {' '.join(map(str, more))} staged gives the same losses bit for bit".replace("  ", " "),
+                   f"{losses}\n{direct}")
         unclipped = train(folder, 1, 1, "axonn", "--clip", "0", "--bucket-params", "7000")
         other = train(folder, 2, 2, "axonn", "--clip", "0", "--bucket-params", "7000", "--allreduce-buckets", "1")
         same = isinstance(unclipped, list) and isinstance(other, list) and max(

@@ -17,10 +17,12 @@ RUNS = [(2, 1, "axonn", 16), (3, 1, "axonn", 18), (3, 2, "axonn", 24), (4, 1, "a
 
 COMPUTE = ("forward", "backward", "norm", "check overflow", "update", "clear")
 OFFLOAD = ["--precision", "mixed", "--offload", "--bucket-params", 30000, "--allreduce-buckets", 1]
+STAGED = ["--precision", "mixed", "--messages", "staged", "--allreduce", "staged"]
 # What else is recorded and replayed: pp, dp, schedule, batch, options.
 MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0]), (2, 2, "gpipe", 24, OFFLOAD),
          (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
-         (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"])]
+         (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]), (3, 1, "axonn", 18, STAGED),
+         (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"])]
 
 
 def train_mixed(folder, trace, ranks, *more):

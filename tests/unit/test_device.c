@@ -363,6 +363,8 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                 const struct stage stage = partition_stage(&gpt, stages, (int)random_below(&random, stages));
                 const bool offloads = random_below(&random, 2) == 1;
                 const bool half = random_below(&random, 2) == 1;
+                const int64_t staged = random_below(&random, 3),
+                              parameters = partition_parameters(&gpt, &stage);
                 const struct memory_plan plan = {
                         .work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                  .seq_len = 1 + (int)random_below(&random, 16),
@@ -373,6 +375,8 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                         .input_buffers = stage.first ? 0 : 2,
                         .gradient_buffers = 1 + (int)random_below(&random, 3),
                         .host_slots = (int)random_below(&random, 3),
+                        .stage_messages = random_below(&random, 2) == 1,
+                        .staged_gradients = staged == 2 ? parameters : staged * (parameters / 2),
                         .offload = half && offloads,
                         .update_parameters = half && offloads ? 1 + random_below(&random, 3000) : 0,
                         .update_buffers = half && offloads ? 3 : 0};
@@ -383,6 +387,11 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                 struct memory_bytes predicted;
                 memory_stage(&gpt, &stage, &plan, &predicted);
                 assert_memory_equal(&device->bytes, &predicted, sizeof predicted);
+                if (staged == 2)
+                        assert_ptr_equal(nn_host_gradients(nn, 1), nn_at(nn, nn->host_gradients, 1));
+                if (staged == 1) /* the last tensor of the last stage, or the first of the first */
+                        assert_ptr_equal(nn_host_gradients(nn, stage.last ? parameters - parameters / 2 : 0),
+                                         nn->host_gradients);
                 nn_close(nn);
                 device->ops->close(device);
         }

@@ -674,6 +674,11 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
         device[MEMORY_WORKSPACE] = 8 * row + attention + (plan->work.recompute ? block - row : 0);
+        if (plan->stage_messages) /* outputs, unless they are the last stage's; what is received; gradients */
+                host[MEMORY_MESSAGES] =
+                        ((stage->last ? 0 : plan->slots) + plan->input_buffers + plan->gradient_buffers) *
+                        row;
+        host[MEMORY_GRADIENTS] = rounded(e * plan->staged_gradients);
         host[MEMORY_WORKSPACE] = 64;
         device[MEMORY_TOKENS] = host[MEMORY_TOKENS] = (stage->first + stage->last) * 5 * N * 4;
         return bytes;
@@ -708,7 +713,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
 {
         (void)state;
         struct gpt gpt = preset("demo");
-        for (int choice = 0; choice < 32; choice++)
+        for (int choice = 0; choice < 128; choice++)
                 for (int stages = 1; stages <= 3; stages++)
                         for (int s = 0; s < stages; s++) {
                                 bool mixed = choice & 1, offload = choice & 2, host = choice & 8;
@@ -727,6 +732,8 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                         .host_slots = host ? 7 : 0,
                                         .input_buffers = stage.first ? 0 : 2,
                                         .gradient_buffers = 1,
+                                        .stage_messages = choice & 32,
+                                        .staged_gradients = choice & 64 ? 1000 + s : 0,
                                         .offload = offload,
                                         .update_parameters = offload ? (s ? 1001 : INT64_C(1) << 40) : 0,
                                         .update_buffers = offload ? 3 : 0};

@@ -305,10 +305,73 @@ static void mixed_precision_and_offloading_reach_the_core_and_the_workload(void 
         assert_true(work.recompute && work_half(&work));
         assert_int_equal(command.plan.memory[MEMORY_DEVICE], INT64_C(2147483648));
         assert_int_equal(command.plan.memory[MEMORY_HOST], 1500000000);
+        assert_false(plan.stage_messages || plan.stage_allreduce);
         struct memory_plan memory = options_memory(&command.plan, 0);
         assert_true(memory.offload);
         assert_int_equal(memory.update_parameters, 334); /* a third, rounded up */
         assert_int_equal(memory.update_buffers, 3);
+}
+
+/* Messages need stages, and each stage sums what it shares: with replicas all of it, else the embedding. */
+static void staged_routes_reach_the_core_and_the_memory(void **state)
+{
+        (void)state;
+        const struct {
+                const char *line;
+                int ranks;
+                bool messages, allreduce;
+                int64_t gradients[3]; /* of each stage; -1: all of its parameters */
+        } cases[] = {
+                {GOOD "--pp 3 --messages staged", 3, true, false, {0, 0, 0}},
+                {GOOD "--pp 3 --allreduce staged", 3, false, true, {256 * 32, 0, 256 * 32}},
+                {GOOD "--pp 3 --dp 2 --allreduce staged --messages direct", 6, false, true, {-1, -1, -1}},
+                {GOOD "--messages staged --allreduce staged", 1, false, true, {0}},
+                {GOOD "--pp 3 --messages auto --allreduce auto", 3, false, false, {0, 0, 0}},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct command command;
+                struct rv_error_info err;
+                if (run(cases[i].line, cases[i].ranks, &command, &err))
+                        fail_msg("%s: %s", cases[i].line, err.sentence);
+                const struct options *o = &command.plan;
+                struct plan plan = options_plan(o, false);
+                assert_int_equal(plan.stage_messages, cases[i].messages);
+                assert_int_equal(plan.stage_allreduce, cases[i].allreduce);
+                for (int s = 0; s < plan.pp; s++) {
+                        struct stage stage = partition_stage(&o->gpt, o->pp, s);
+                        int64_t all = partition_parameters(&o->gpt, &stage), some = cases[i].gradients[s];
+                        struct memory_plan memory = options_memory(o, s);
+                        assert_int_equal(memory.stage_messages, cases[i].messages);
+                        assert_int_equal(memory.staged_gradients, some < 0 ? all : some);
+                }
+        }
+}
+
+/* Auto becomes what the network can do; what it cannot do is refused by name. */
+static void routes_are_chosen_by_what_the_network_reaches(void **state)
+{
+        (void)state;
+        for (int sends = 0; sends <= 1; sends++)
+                for (int sums = 0; sums <= 1; sums++) {
+                        struct command command;
+                        struct rv_error_info err = {0};
+                        assert_int_equal(run(GOOD, 1, &command, &err), 0);
+                        assert_int_equal(options_choose_routes(&command.plan, sends, sums, &err), 0);
+                        assert_int_equal(command.plan.messages, sends ? ROUTE_DIRECT : ROUTE_STAGED);
+                        assert_int_equal(command.plan.allreduce, sums ? ROUTE_DIRECT : ROUTE_STAGED);
+                        assert_int_equal(run(GOOD "--messages direct --allreduce staged", 1, &command, &err),
+                                         0);
+                        assert_int_equal(options_choose_routes(&command.plan, sends, sums, &err),
+                                         sends ? 0 : RV_EPLAN);
+                        if (!sends)
+                                assert_non_null(strstr(err.sentence, "--messages direct: "));
+                        assert_int_equal(run(GOOD "--messages staged --allreduce direct", 1, &command, &err),
+                                         0);
+                        assert_int_equal(options_choose_routes(&command.plan, sends, sums, &err),
+                                         sums ? 0 : RV_EPLAN);
+                        if (!sums)
+                                assert_non_null(strstr(err.sentence, "--allreduce direct: "));
+                }
 }
 
 /* A default bucket larger than the model is cut to it; a stage smaller than a bucket is worked through in
@@ -452,6 +515,8 @@ int main(void)
                 cmocka_unit_test(bf16_is_the_other_mixed_precision),
                 cmocka_unit_test(fused_kernels_are_what_was_asked_for_or_what_the_device_has),
                 cmocka_unit_test(mixed_precision_and_offloading_reach_the_core_and_the_workload),
+                cmocka_unit_test(staged_routes_reach_the_core_and_the_memory),
+                cmocka_unit_test(routes_are_chosen_by_what_the_network_reaches),
                 cmocka_unit_test(updates_are_no_larger_than_a_third_of_a_bucket_or_of_a_stage),
                 cmocka_unit_test(a_changed_plan_is_checked_like_a_written_one),
                 cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),

@@ -133,8 +133,8 @@ static void start_transfer(const struct job *job, int index, const struct networ
         if (t->from == MEMORY || t->to == MEMORY) {
                 start(copier, &part, places[t->from == MEMORY ? t->to : t->from].device);
         } else {
-                start(sender, &part, part.from.device);
-                start(receiver, &part, part.to.device);
+                start(sender, &part, part.from.staging); /* the device, unless the platform is staged */
+                start(receiver, &part, part.to.staging);
         }
 }
 
@@ -348,6 +348,34 @@ static void test_messages_between_sockets_cross_the_link_between_them(void **sta
         job.transfers[0].to = 2;
         job.count = 1;
         assert_close(seconds_of(&job), 2 * 3e-6 + 1.0 / GPU_RATE, TOLERANCE);
+}
+
+/* From host memory to host memory: a socket's memory, the link between sockets and the rails limit, never the
+ * links of the GPUs. */
+static void test_staged_messages_cross_no_link_of_a_gpu(void **state)
+{
+        (void)state;
+        struct job job = two_sockets();
+        job.ranks = 12;
+        job.platform.staged = true;
+        job.platform.gpu_link_bytes_per_second = 1e9;
+        add(&job, 0, 1);
+        assert_close(seconds_of(&job), 1.0 / MEMORY_RATE, TOLERANCE);
+        add(&job, 2, 0); /* beside it, in the same memory */
+        assert_close(seconds_of(&job), 2.0 / MEMORY_RATE, TOLERANCE);
+        job.transfers[1] = (struct transfer){.from = 4, .to = 3}; /* in the other one */
+        assert_close(seconds_of(&job), 1.0 / MEMORY_RATE, TOLERANCE);
+        job.platform.socket_link_bytes_per_second = SOCKET_RATE * 1e9;
+        job.platform.socket_link_seconds = 1e-6;
+        job.transfers[1] = (struct transfer){.from = 0, .to = 3};
+        assert_close(seconds_of(&job), 1e-6 + 1.0 / SOCKET_RATE, TOLERANCE);
+        job.transfers[1] = (struct transfer){.from = 0, .to = 6}; /* in another node */
+        assert_close(seconds_of(&job), 2 * 5e-6 + 1.0 / RAIL_RATE, TOLERANCE);
+        job.platform.host_memory_bytes_per_second = 0; /* never limits */
+        job.count = 1;
+        assert_true(seconds_of(&job) < 1e-8);
+        add(&job, MEMORY, 0); /* copies are as they were */
+        assert_close(seconds_of(&job), HOST_SECONDS + 1.0 / HOST_RATE, TOLERANCE);
 }
 
 /* ---- collectives ---- */
@@ -624,6 +652,7 @@ int main(void)
                 cmocka_unit_test(test_a_slow_memory_is_what_limits),
                 cmocka_unit_test(test_copies_and_messages_do_not_disturb_each_other),
                 cmocka_unit_test(test_messages_between_sockets_cross_the_link_between_them),
+                cmocka_unit_test(test_staged_messages_cross_no_link_of_a_gpu),
                 cmocka_unit_test(test_a_ring_takes_its_closed_form),
                 cmocka_unit_test(test_segments_hide_arithmetic_behind_messages),
                 cmocka_unit_test(test_small_buffers_go_by_recursive_doubling),

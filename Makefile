@@ -1,5 +1,6 @@
 # ranvier: make, make demo, make test, make lint, make bench, make install PREFIX=...
 # SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
+# CUDA=0 builds without the CUDA device, CUDA=1 insists on it; otherwise it is built where nvcc is found.
 
 CC      ?= gcc
 PREFIX  ?= /usr/local
@@ -37,6 +38,8 @@ paper    := $(wildcard tests/paper/*.c)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 ROOMS    := models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
+
+include runtime/device/cuda/cuda.mk
 
 PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
 BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)

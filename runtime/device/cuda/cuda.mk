@@ -1,0 +1,49 @@
+# The CUDA device, a plugin beside the programs: host code by the C compiler, kernels by nvcc. Built where nvcc is found,
+# but for sanitizer builds (CUDA reserves addresses that theirs are in; the emulated device is built with them instead).
+# CUDA=0: not built. CUDA=1: an error if it cannot be. CUDA_ARCHS="80 90": compute capabilities to build kernels for; GPUs
+# newer than the last one compile them when they are loaded.
+CUDA ?= $(if $(SAN),0,auto)
+ifeq ($(origin NVCC),undefined)
+NVCC := $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+endif
+PLUGINS :=
+
+ifeq ($(CUDA)$(NVCC),1)
+$(error CUDA=1, but there is no nvcc: install the CUDA toolkit, or say where it is with NVCC=/path/to/nvcc)
+endif
+ifneq ($(CUDA),0)
+ifneq ($(NVCC),)
+
+PLUGINS   := $(BUILD)/bin/device_cuda.so
+ifeq ($(origin CUDA_HOME),undefined)
+CUDA_HOME := $(abspath $(dir $(realpath $(shell command -v $(lastword $(NVCC)))))..)
+endif
+CUDA_LIB  := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib))
+# Ampere and Hopper. Older GPUs have no instructions for half of what attention does: what stands for them takes the
+# compiler minutes, so CUDA_ARCHS="70 80 90" asks for them.
+CUDA_KNOWN := $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch))
+CUDA_ARCHS ?= $(filter 80 90,$(CUDA_KNOWN))
+CUDA_CODE  := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCCFLAGS  ?=
+ALL_NVCCFLAGS = -std=c++17 -I. -O3 -lineinfo $(CUDA_CODE) -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC \
+                -MMD -MP $(NVCCFLAGS)
+
+cuda_kernels := $(wildcard runtime/device/cuda/*.cu)
+cuda_host    := $(wildcard runtime/device/cuda/*.c)
+cuda_objects := $(cuda_kernels:%=$(BUILD)/obj/%.o) $(call obj,$(cuda_host))
+
+$(BUILD)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(ALL_NVCCFLAGS) -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include -DCUDA_LEAST_CAPABILITY=$(firstword $(CUDA_ARCHS))
+
+# The runtime is linked in and cuBLASLt is found where the toolkit is; both look for the driver only when they are called,
+# so that the plugin can say itself that there is none.
+$(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o $(call lib,models)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
+		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
+
+endif
+endif

@@ -6,27 +6,49 @@
 
 #include <stdlib.h>
 
-void limits_apply(struct device *device, const struct options *o, const struct net *net)
+/* What this rank may have of its device's memory. Where ranks share a GPU, all must have opened it: what they
+ * take for themselves is gone. */
+static int64_t device_share(struct device *device, struct net *net)
 {
-        device->shared_limit_bytes /= net->local_ranks;
-        for (int space = 0; space < MEMORY_SPACES; space++)
-                device->limit_bytes[space] =
-                        o->memory[space] ? o->memory[space] : device->limit_bytes[space] / net->local_ranks;
+        int64_t free_bytes, total_bytes;
+        if (!device->ops->memory)
+                return device->limit_bytes[MEMORY_DEVICE] / net->local_ranks;
+        net->ops->barrier(net);
+        device->ops->memory(device, &free_bytes, &total_bytes);
+        net->ops->barrier(net); /* nobody takes of it before all have asked */
+        device->overhead_bytes = (total_bytes - free_bytes) / device->sharing + device->later_bytes;
+        const int64_t share = free_bytes / device->sharing - device->later_bytes;
+        return share > 1 ? share : 1; /* 0 would be: not known */
 }
 
-/* A rank's share of its machine's memory, on the machine that has the least for each. */
-static int64_t least_share(struct net *net)
+void limits_apply(struct device *device, const struct options *o, struct net *net)
 {
-        int64_t share = device_cpu_memory_bytes() / net->local_ranks;
-        int64_t *all = net->rank == 0 ? calloc((size_t)net->ranks, sizeof *all) : NULL;
+        const int64_t shares[] = {[MEMORY_DEVICE] = device_share(device, net),
+                                  [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST] / net->local_ranks};
+        device->shared_limit_bytes /= net->local_ranks;
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                const int64_t given = o->memory[space];
+                const bool beyond = given > shares[space] && !device->shared_limit_bytes;
+                device->limit_bytes[space] = given && !beyond ? given : shares[space];
+        }
+}
+
+/* What the rank that has least has of each. */
+static struct capacity least_capacity(const struct device *device, struct net *net)
+{
+        struct capacity least = {.bytes = {[MEMORY_DEVICE] = device->limit_bytes[MEMORY_DEVICE],
+                                           [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST],
+                                           [CAPACITY_SHARED] = device->shared_limit_bytes}};
+        struct capacity *all = net->rank == 0 ? calloc((size_t)net->ranks, sizeof *all) : NULL;
         if (net->rank == 0 && !all)
                 abort();
-        net->ops->gather(net, &share, sizeof share, all);
+        net->ops->gather(net, &least, sizeof least, all);
         for (int i = 0; all && i < net->ranks; i++)
-                share = all[i] < share ? all[i] : share;
+                for (int limit = 0; limit < CAPACITY_LIMITS; limit++)
+                        if (all[i].bytes[limit] < least.bytes[limit])
+                                least.bytes[limit] = all[i].bytes[limit];
         free(all);
-        net->ops->broadcast(net, &share, sizeof share, 0);
-        return share;
+        return least;
 }
 
 static double seconds_of(void *prices, const struct options *o)
@@ -41,25 +63,21 @@ static void print_refusal(const struct options *o, const struct capacity *capaci
         struct probe probe;
         struct estimate_prices prices = probe_prices(&probe);
         struct capacity_change changes[CAPACITY_CHANGES];
-        probe_run(&probe, host_link_bytes_per_second);
+        probe_run(&probe, options_device(o), host_link_bytes_per_second);
         int count = capacity_changes(o, capacity, seconds_of, &prices, changes);
         capacity_print(stderr, o, capacity, need, changes, count, seconds_of(&prices, o), probe_basis);
 }
 
-int limits_check(const struct options *o, double host_link_bytes_per_second, struct net *net,
+int limits_check(const struct options *o, const struct device *device, struct net *net,
                  struct rv_error_info *err)
 {
-        /* The CPU device's memory is its host's. */
-        int64_t share = least_share(net);
-        struct capacity capacity = {.bytes = {[CAPACITY_SHARED] = share}};
+        const struct capacity capacity = least_capacity(device, net);
         struct capacity_need need;
-        for (int space = 0; space < MEMORY_SPACES; space++)
-                capacity.bytes[space] = o->memory[space] ? o->memory[space] : share;
         int rc = 0;
         if (net->rank == 0) {
                 rc = capacity_check(o, &capacity, &need, err);
                 if (rc)
-                        print_refusal(o, &capacity, &need, host_link_bytes_per_second);
+                        print_refusal(o, &capacity, &need, device->host_link_bytes_per_second);
         }
         return net_agree(net, rc, err);
 }

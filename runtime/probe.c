@@ -4,31 +4,42 @@
 
 #include <math.h>
 
-enum { SIZE = 512, ROWS = 1024, WIDTH = 1024, REPEATS = 3 };
+/* Matrices of SMALL x SMALL; of LARGE x LARGE on a device that is through with a small product so soon that
+ * its launch is a good part of the time. */
+enum { SMALL = 512, LARGE = 4096, REPEATS = 3 };
+static const double soon_seconds = 1e-3;
 
 const char probe_basis[] = "rough, from a short probe of this machine";
 
-/* Device memory for either kernel: three matrices of SIZE x SIZE, or ROWS x WIDTH and a row. */
+/* Device memory for either kernel: three matrices, or one of four times their size and a row; and as much as
+ * that one on the host. */
 struct work_space {
         struct device *device;
+        int64_t size;
         void *a, *b, *c;
         void *host;
 };
 
+static int64_t large_bytes(const struct work_space *w)
+{
+        return 4 * w->size * w->size * (int64_t)sizeof(float);
+}
+
 static void multiply(const struct work_space *w)
 {
-        kernels_matmul(w->device, &(struct matmul){.m = SIZE, .n = SIZE, .k = SIZE, .transpose_b = true},
-                       w->a, w->b, w->c);
+        kernels_matmul(w->device,
+                       &(struct matmul){.m = w->size, .n = w->size, .k = w->size, .transpose_b = true}, w->a,
+                       w->b, w->c);
 }
 
 static void add_bias(const struct work_space *w)
 {
-        kernels_bias(w->device, w->a, w->b, ROWS, WIDTH);
+        kernels_bias(w->device, w->a, w->b, 2 * w->size, 2 * w->size);
 }
 
 static void copy(const struct work_space *w)
 {
-        w->device->ops->copy(w->device, DEVICE_HOST_TO_DEVICE, w->a, w->host, ROWS * WIDTH * 4);
+        w->device->ops->copy(w->device, DEVICE_HOST_TO_DEVICE, w->a, w->host, large_bytes(w));
 }
 
 /* The least seconds of a few, after one that is not counted. */
@@ -51,34 +62,44 @@ static void measure(struct probe *probe, struct work_space *w)
                 const struct kernel product = {.kind = KERNEL_MATMUL,
                                                .half = (unsigned char)half,
                                                .batch = 1,
-                                               .m = SIZE,
-                                               .n = SIZE,
-                                               .k = SIZE};
-                const struct kernel bias = {
-                        .kind = KERNEL_BIAS, .half = (unsigned char)half, .batch = 1, .m = ROWS, .n = WIDTH};
+                                               .m = w->size,
+                                               .n = w->size,
+                                               .k = w->size};
+                const struct kernel bias = {.kind = KERNEL_BIAS,
+                                            .half = (unsigned char)half,
+                                            .batch = 1,
+                                            .m = 2 * w->size,
+                                            .n = 2 * w->size};
                 w->device->half = half;
                 probe->flops_per_second[half] = kernel_flops(&product) / seconds_of(w, multiply);
                 probe->bytes_per_second[half] = kernel_bytes(&bias) / seconds_of(w, add_bias);
         }
-        probe->copied_per_second = ROWS * WIDTH * 4 / seconds_of(w, copy);
+        probe->copied_per_second = (double)large_bytes(w) / seconds_of(w, copy);
 }
 
-void probe_run(struct probe *probe, double host_link_bytes_per_second)
+static bool allocate(struct work_space *w, int64_t size)
 {
+        const struct device_ops *ops = w->device->ops;
+        w->size = size;
+        w->a = ops->alloc(w->device, MEMORY_DEVICE, MEMORY_WORKSPACE, large_bytes(w));
+        w->b = ops->alloc(w->device, MEMORY_DEVICE, MEMORY_WORKSPACE, large_bytes(w) / 4);
+        w->c = ops->alloc(w->device, MEMORY_DEVICE, MEMORY_WORKSPACE, large_bytes(w) / 4);
+        w->host = ops->alloc(w->device, MEMORY_HOST, MEMORY_WORKSPACE, large_bytes(w));
+        return w->a && w->b && w->c && w->host;
+}
+
+void probe_run(struct probe *probe, const char *device, double host_link_bytes_per_second)
+{
+        const struct device_request request = {
+                .threads = 1, .host_link_bytes_per_second = host_link_bytes_per_second, .local_ranks = 1};
         struct rv_error_info ignored;
-        struct work_space w = {.device = device_cpu_open(1, &ignored)};
+        struct work_space w = {.device = device_open(device, &request, &ignored)};
         *probe = (struct probe){{NAN, NAN, NAN}, {NAN, NAN, NAN}, NAN};
         if (!w.device)
                 return;
-        const struct device_ops *ops = w.device->ops;
-        w.device->host_link_bytes_per_second = host_link_bytes_per_second;
-        w.a = ops->alloc(w.device, MEMORY_DEVICE, MEMORY_WORKSPACE, ROWS * WIDTH * 4);
-        w.b = ops->alloc(w.device, MEMORY_DEVICE, MEMORY_WORKSPACE, SIZE * SIZE * 4);
-        w.c = ops->alloc(w.device, MEMORY_DEVICE, MEMORY_WORKSPACE, SIZE * SIZE * 4);
-        w.host = ops->alloc(w.device, MEMORY_HOST, MEMORY_WORKSPACE, ROWS * WIDTH * 4);
-        if (w.a && w.b && w.c && w.host)
+        if (allocate(&w, SMALL) && (seconds_of(&w, multiply) >= soon_seconds || allocate(&w, LARGE)))
                 measure(probe, &w);
-        ops->close(w.device);
+        w.device->ops->close(w.device);
 }
 
 static double price_kernel(void *context, const struct kernel *kernel)

@@ -11,9 +11,10 @@ struct probe {
         double copied_per_second;              /* between host and device, one direction, in bytes */
 };
 
-/* Runs one matrix product, one addition of a bias and one copy, a few times each: well under a second on a
- * CPU of today. All is NAN, and every price with it, if there is no device or no memory to do it with. */
-void probe_run(struct probe *, double host_link_bytes_per_second);
+/* Opens the device of that name once more and runs one matrix product, one addition of a bias and one copy, a
+ * few times each: well under a second on a CPU of today. All is NAN, and every price with it, if there is no
+ * such device or no memory to do it with. */
+void probe_run(struct probe *, const char *device, double host_link_bytes_per_second);
 
 /* Prices that read `probe`: a matrix product by its flops, other kernels by their bytes, messages and
  * all-reduces as copies (two times the bytes, less one part in `ranks`, as a ring moves them). */

@@ -15,7 +15,7 @@ _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32, as do the 
 enum { BYTES = 256 }; /* the vocabulary of a byte-level model */
 
 struct arguments {
-        const char *checkpoint, *prompt;
+        const char *checkpoint, *prompt, *device;
         int64_t tokens, top_k;
         double temperature;
         uint64_t seed;
@@ -31,7 +31,14 @@ static int parse_temperature(const char *text, double *temperature, struct rv_er
         return RV_OK;
 }
 
-enum { KEY_PROMPT = 'p', KEY_TOKENS = 'n', KEY_TEMPERATURE = 't', KEY_TOP_K = 'k', KEY_SEED = 's' };
+enum {
+        KEY_PROMPT = 'p',
+        KEY_TOKENS = 'n',
+        KEY_TEMPERATURE = 't',
+        KEY_TOP_K = 'k',
+        KEY_SEED = 's',
+        KEY_DEVICE = 'd'
+};
 
 static const struct argp_option options[] = {
         {"prompt", KEY_PROMPT, "TEXT", 0, "Text to go on from (default: a new line)", 0},
@@ -41,6 +48,7 @@ static const struct argp_option options[] = {
         {"top-k", KEY_TOP_K, "K", 0, "Choose among the K likeliest bytes only (default: all)", 0},
         {"seed", KEY_SEED, "S", 0,
          "Start of the random numbers; the same seed gives the same text (default 1)", 0},
+        {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 0},
         {0},
 };
 
@@ -55,6 +63,9 @@ static int parse_value(struct arguments *arguments, int key, const char *text, s
                 return parse_temperature(text, &arguments->temperature, err);
         case KEY_TOP_K:
                 return options_parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
+        case KEY_DEVICE:
+                arguments->device = text;
+                return RV_OK;
         default:
                 status = options_parse_int("--seed", text, 0, INT64_MAX, &seed, err);
                 arguments->seed = (uint64_t)seed;
@@ -73,6 +84,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         case KEY_TEMPERATURE:
         case KEY_TOP_K:
         case KEY_SEED:
+        case KEY_DEVICE:
                 return parse_value(arguments, key, text, options_error(state)) == RV_OK ? 0 : EINVAL;
         case ARGP_KEY_ARG:
                 if (arguments->checkpoint)
@@ -84,7 +96,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         }
 }
 
-/* The model on the CPU device, and what it reads: the last `filled` bytes of the text. */
+/* The model on a device, and what it reads: the last `filled` bytes of the text. */
 struct sampler {
         struct device *device;
         struct nn_stage *nn;
@@ -93,8 +105,8 @@ struct sampler {
 };
 
 /* `seq_len`: what the model was trained on; it knows no positions beyond. */
-static int sampler_open(struct sampler *sampler, const struct gpt *gpt, int seq_len, const float *weights,
-                        struct rv_error_info *err)
+static int sampler_open(struct sampler *sampler, const char *device, const struct gpt *gpt, int seq_len,
+                        const float *weights, struct rv_error_info *err)
 {
         struct stage whole = partition_stage(gpt, 1, 0);
         struct memory_plan plan = {
@@ -107,9 +119,10 @@ static int sampler_open(struct sampler *sampler, const struct gpt *gpt, int seq_
         if (!sampler->window)
                 return rv_fail(err, RV_ESYSTEM, "no memory for a window of %d tokens", sampler->T);
         int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-        sampler->device = device_cpu_open(cores > 0 ? cores : 1, err);
+        const struct device_request request = {.threads = cores > 0 ? cores : 1, .local_ranks = 1};
+        sampler->device = device_open(device, &request, err);
         if (!sampler->device)
-                return RV_ESYSTEM;
+                return err->code;
         sampler->nn = nn_open(sampler->device, gpt, &whole, &plan, false, err);
         if (!sampler->nn)
                 return RV_ESYSTEM;
@@ -139,8 +152,8 @@ static void sampler_push(struct sampler *sampler, int byte)
 static void sampler_logits(struct sampler *sampler, real *logits)
 {
         struct device *device = sampler->device;
-        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, sampler->nn->tokens, sampler->window,
-                          sampler->T * (int64_t)sizeof *sampler->window);
+        memcpy(sampler->nn->host_tokens, sampler->window, (size_t)sampler->T * sizeof *sampler->window);
+        nn_load(sampler->nn);
         device->ops->synchronize(device);
         nn_forward(sampler->nn, 0, -1, 0, 1.0, true);
         device->ops->synchronize(device);
@@ -264,7 +277,7 @@ static int sample(const struct arguments *arguments, struct rv_error_info *err)
         }
         status = checkpoint_read(arguments->checkpoint, &gpt, NULL, &weights, err);
         if (status == RV_OK)
-                status = sampler_open(&sampler, &gpt, training.seq_len, weights, err);
+                status = sampler_open(&sampler, arguments->device, &gpt, training.seq_len, weights, err);
         if (status == RV_OK)
                 status = write_text(&sampler, arguments, err);
 out:
@@ -285,7 +298,7 @@ int main(int argc, char **argv)
                        "  ranvier sample demo.safetensors --prompt 'It was ' --tokens 500",
         };
         struct arguments arguments = {
-                .prompt = "", .tokens = 256, .top_k = BYTES, .temperature = 0.8, .seed = 1};
+                .prompt = "", .device = "cpu", .tokens = 256, .top_k = BYTES, .temperature = 0.8, .seed = 1};
         struct rv_error_info err = {0};
         int status = options_parse(&argp, argc, argv, &arguments, false, &err);
         if (status == OPTIONS_DONE)

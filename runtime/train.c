@@ -202,7 +202,17 @@ static int train(struct run *run, struct rv_error_info *err)
 struct rank_memory {
         struct memory_bytes bytes;
         int64_t live_peak, host_peak;
+        int64_t used; /* of its device's memory, by all who use it, as the driver counts; -1: not known */
 };
+
+static int64_t used_bytes(struct device *device)
+{
+        int64_t free_bytes, total_bytes;
+        if (!device->ops->memory)
+                return -1;
+        device->ops->memory(device, &free_bytes, &total_bytes);
+        return total_bytes - free_bytes;
+}
 
 static struct rank_memory own_memory(const struct run *run)
 {
@@ -211,6 +221,7 @@ static struct rank_memory own_memory(const struct run *run)
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         memory.host_peak = usage.ru_maxrss * 1024;
+        memory.used = used_bytes(run->trainer.device);
         return memory;
 }
 
@@ -256,14 +267,30 @@ static struct batch_times *gather_times(struct run *run, int batches)
         return by_batch;
 }
 
-static json_t *extra_members(const struct run *run)
+/* What rank 0's device says of itself, and what every rank's has of its memory in use. */
+static json_t *device_json(const struct run *run, const struct rank_memory *memory)
+{
+        const struct device *device = run->trainer.device;
+        const struct device_description *d = &device->description;
+        json_t *used = json_array();
+        for (int i = 0; i < run->net->ranks; i++)
+                json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:I, s:o}", "kind", device->ops->name, "name",
+                         d->name, "driver", d->driver, "processors", d->processors, "clock_hertz",
+                         d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz, "graphs",
+                         device->ops->begin_group && !run->settings.no_graphs, "overhead_bytes",
+                         (json_int_t)device->overhead_bytes, "used_bytes", used);
+}
+
+static json_t *extra_members(const struct run *run, const struct rank_memory *memory)
 {
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
         bool validated = validates(run), mixed = s->plan.mixed;
-        return json_pack("{s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o}", "training", "data",
-                         s->data, "steps", (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed",
-                         (json_int_t)s->seed, "threads", s->threads, "loss_scale",
+        return json_pack("{s:o, s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o}", "device",
+                         device_json(run, memory), "training", "data", s->data, "steps",
+                         (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
+                         "threads", s->threads, "loss_scale",
                          mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
                          mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
                          s->host_link_bytes_per_second, "first_validation_loss",
@@ -286,7 +313,7 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
                 host = memory[i].host_peak > host ? memory[i].host_peak : host;
         }
         struct phases phases = phases_median(times, batches, ranks, seconds);
-        json_t *extra = extra_members(run);
+        json_t *extra = extra_members(run, memory);
         struct report report = {
                 .world = "real",
                 .command = run->command,
@@ -318,6 +345,19 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
         free(bytes);
         free(live);
         return rc;
+}
+
+/* Beside what the report says of memory by category. */
+static void print_device(const struct run *run, const struct rank_memory *memory)
+{
+        const struct device *device = run->trainer.device;
+        char bytes[REPORT_TEXT];
+        if (memory[0].used < 0)
+                return;
+        printf("\ndevice      %s, driver %s, CUDA graphs %s\n", device->description.name,
+               device->description.driver, run->settings.no_graphs ? "off" : "on");
+        printf("in use      %s of its memory, by all who use it, as the driver counts\n",
+               report_bytes(bytes, (double)memory[0].used));
 }
 
 static void print_losses(const struct run *run, int batches)
@@ -354,6 +394,7 @@ static void write_results(struct run *run, const struct batch_times *times, int 
                 file_writer_commit(&run->log, &log);
         if (batches > 0) {
                 write_report(run, times, batches, memory, &report);
+                print_device(run, memory);
                 print_losses(run, batches);
         }
         if (o->trace)
@@ -396,16 +437,25 @@ static void make_groups(const struct run *run)
         net_mpi_groups(run->net, shares ? replica : -1, plan.dp > 1 ? stage : -1);
 }
 
+static int check_memory(struct run *run, struct rv_error_info *err)
+{
+        struct device *device = run->trainer.device;
+        limits_apply(device, &run->settings.plan, run->net);
+        return limits_check(&run->settings.plan, device, run->net, err);
+}
+
 static int run_training(struct run *run, struct rv_error_info *err)
 {
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
-        if (rc == 0) /* alike on every rank */
-                rc = limits_check(&run->settings.plan, run->settings.host_link_bytes_per_second, run->net,
-                                  err);
         if (rc == 0)
-                rc = trainer_open(&run->trainer, &run->settings, run->net, err);
+                rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
+        rc = net_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = check_memory(run, err); /* alike on every rank */
+        if (rc == 0)
+                rc = trainer_open(&run->trainer, err);
         if (rc == 0)
                 rc = open_log(run, err);
         rc = net_agree(run->net, rc, err);

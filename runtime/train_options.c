@@ -26,6 +26,7 @@ enum key {
         KEY_VALIDATION_BATCHES,
         KEY_SEED,
         KEY_THREADS,
+        KEY_CUDA_GRAPHS,
         KEY_HOST_LINK,
         KEY_INJECT_OVERFLOW,
         KEY_TOKENS,
@@ -65,6 +66,11 @@ static const struct argp_option train_options[] = {
          3},
         {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank (default 1)", 3},
         {0, 0, 0, 0, "For experiments:", 4},
+        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
+         "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
+         "together; "
+         "off: each by itself",
+         4},
         {"host-link", KEY_HOST_LINK, "RATE", 0,
          "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the "
          "CPU "
@@ -135,6 +141,14 @@ static int parse_optimizer(struct optim *o, int key, const char *text, struct rv
         }
 }
 
+static int parse_graphs(struct train_settings *s, const char *text, struct rv_error_info *err)
+{
+        s->no_graphs = strcmp(text, "off") == 0;
+        if (s->no_graphs || strcmp(text, "on") == 0)
+                return 0;
+        return rv_fail(err, RV_EINPUT, "--cuda-graphs: '%.64s' is not known; there are on and off", text);
+}
+
 static int parse_setting(struct train_settings *s, int key, const char *text, struct rv_error_info *err)
 {
         int64_t number = 0;
@@ -159,6 +173,8 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 return rc;
         case KEY_THREADS:
                 return options_parse_count("--threads", text, 1, 4096, &s->threads, err);
+        case KEY_CUDA_GRAPHS:
+                return parse_graphs(s, text, err);
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
         case KEY_INJECT_OVERFLOW:

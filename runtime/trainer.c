@@ -1,7 +1,5 @@
 #include "runtime/trainer.h"
 
-#include "runtime/limits.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,12 +61,39 @@ static void open_ledger(struct trainer *t)
         t->train.engine.message_bytes = t->nn->layout.message;
 }
 
-int trainer_open(struct trainer *t, const struct train_settings *settings, struct net *net,
-                 struct rv_error_info *err)
+/* Other ranks wait for what this one has not sent yet: the whole job ends. */
+static void fail(void *context, const char *sentence)
 {
+        struct net *net = context;
+        fprintf(stderr, "ranvier train: rank %d: %s\n", net->rank, sentence);
+        net_mpi_abort(net, 1);
+}
+
+int trainer_open_device(struct trainer *t, const struct train_settings *settings, struct net *net,
+                        struct rv_error_info *err)
+{
+        const struct device_request request = {.threads = settings->threads,
+                                               .host_link_bytes_per_second =
+                                                       settings->host_link_bytes_per_second,
+                                               .local_rank = net->local_rank,
+                                               .local_ranks = net->local_ranks,
+                                               .no_graphs = settings->no_graphs};
+        *t = (struct trainer){.settings = settings,
+                              .net = net,
+                              .plan = options_plan(&settings->plan, false),
+                              .optim = settings->optim};
+        t->device = device_open(options_device(&settings->plan), &request, err);
+        if (!t->device)
+                return err->code;
+        t->device->fail = fail;
+        t->device->fail_context = net;
+        return 0;
+}
+
+int trainer_open(struct trainer *t, struct rv_error_info *err)
+{
+        const struct train_settings *settings = t->settings;
         const struct options *o = &settings->plan;
-        *t = (struct trainer){
-                .settings = settings, .net = net, .plan = options_plan(o, false), .optim = settings->optim};
         t->share = o->batch_size / o->dp;
         loss_scaler_init(&t->scaler, options_format(o));
         trace_init(&t->trace);
@@ -78,15 +103,6 @@ int trainer_open(struct trainer *t, const struct train_settings *settings, struc
                            settings->validation_fraction, err);
         if (rc)
                 return rc;
-        const struct device_request request = {.threads = settings->threads,
-                                               .host_link_bytes_per_second =
-                                                       settings->host_link_bytes_per_second,
-                                               .local_rank = net->local_rank,
-                                               .local_ranks = net->local_ranks};
-        t->device = device_open(options_device(o), &request, err);
-        if (!t->device)
-                return err->code;
-        limits_apply(t->device, &settings->plan, net);
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;

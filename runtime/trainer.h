@@ -17,6 +17,7 @@ struct train_settings {
         int validation_batches; /* a validation's loss is their mean */
         uint64_t seed;
         int threads;                       /* BLAS threads of a device */
+        bool no_graphs;                    /* cuda: launch every kernel by itself */
         double host_link_bytes_per_second; /* copies take as long as over it; 0: as long as they take */
         int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
         int inject_rank;                   /* into this rank's gradients */
@@ -47,8 +48,11 @@ struct trainer {
         bool *skipped;             /* [steps]: for an overflow; the same on every rank */
 };
 
-/* Opens everything for this rank and initialises the weights. trainer_close in any case. */
-int trainer_open(struct trainer *, const struct train_settings *, struct net *, struct rv_error_info *err);
+/* Opens this rank's device; if it fails later, the job ends with its sentence. Then, within the limits that
+ * the device has been given, everything else, and initialises the weights. trainer_close in any case. */
+int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
+                        struct rv_error_info *err);
+int trainer_open(struct trainer *, struct rv_error_info *err);
 void trainer_close(struct trainer *);
 
 /* Sets every rank's clock to zero at the same moment. Collective; before the first step. */

@@ -116,6 +116,11 @@ bench-axonn: all
 	tests/bench/axonn.py
 bench-half: $(BUILD)/tests/half
 	$<
+# Both need a GPU; PARTS="..." does some of it.
+bench-gpu: all $(BUILD)/tests/gpu
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/gpu.py $(PARTS)
+test-gpu: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/gpu/test.sh $(PARTS)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
@@ -131,4 +136,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-axonn bench-half install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean

@@ -4,12 +4,15 @@ import os
 import subprocess
 
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
+DEVICE = os.environ.get("RANVIER_TEST_DEVICE")  # what `train` computes on, where a script does not say
 
 
 def run(arguments, ranks=0, folder=None, timeout=300, **variables):
     """ranvier ARGUMENTS, under mpirun if ranks > 0, with environment `variables`; returns (exit status, stdout,
     stderr)."""
     command = [os.path.join(BIN, "ranvier")] + [str(a) for a in arguments]
+    if DEVICE and arguments and arguments[0] == "train" and "--device" not in arguments:
+        command += ["--device", DEVICE]
     if ranks:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + command
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **variables)

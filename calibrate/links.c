@@ -208,14 +208,15 @@ int links_messages(struct net *net, struct bench *bench, int repetitions, struct
 static void allreduce(struct net *net, void *buffer, const struct family_reduction *reduction,
                       struct samples *samples)
 {
-        const bool half = reduction->half != HALF_NONE;
+        static const enum net_type types[HALF_FORMATS] = {
+                [HALF_NONE] = NET_FLOAT, [HALF_FP16] = NET_HALF, [HALF_BF16] = NET_BF16};
         float small[2] = {0};
         /* Ends the wake of the one before, and brings the ranks closer together than a barrier does. */
         net->ops->iallreduce(net, small, 2, NET_FLOAT, NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         double start = device_seconds();
-        net->ops->iallreduce(net, buffer, reduction->bytes / (half ? 2 : 4), half ? NET_HALF : NET_FLOAT,
-                             NET_WORLD, TOKEN_REDUCE);
+        net->ops->iallreduce(net, buffer, reduction->bytes / (reduction->half ? 2 : 4),
+                             types[reduction->half], NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
                 samples_add_line(samples, profile_allreduce_line(reduction->half), reduction->bytes,

@@ -48,13 +48,13 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_rows(const
 
 /* --- dk and dv ----------------------------------------------------------------------------------------- */
 
-/* Of one step: p^T and ds^T (16 strips keys, queries), then left fragments of the products with dy and q. */
+/* Of one step: k q^T and v dy^T (16 strips keys, queries), which become p^T and ds^T. */
 template <int HS> struct keys_step {
         static constexpr int strips = attention_sizes<HS>::strips, queries = attention_sizes<HS>::queries;
         float p[strips][queries / 8][4], ds[strips][queries / 8][4];
 };
 
-/* p = k q^T and ds = v dy^T, of the warp's rows of keys and values at `k` and `v`. */
+/* p += k q^T and ds += v dy^T, of the warp's rows of keys and values at `k` and `v`. */
 template <bool bf16, int HS>
 static __device__ __forceinline__ void keys_products(struct keys_step<HS> *step, const unsigned char *k,
                                                      const unsigned char *v, const unsigned char *q,
@@ -137,8 +137,8 @@ static __device__ __forceinline__ float keys_statistic(const struct attention *a
         return from[head * a->T + query + i] * (is_lse ? -ATTENTION_LOG2E : 1);
 }
 
-/* A block computes dk and dv of `rows` keys of one head. With 64-element heads its 55 KiB of shared memory
- * let two blocks run where a multiprocessor has 128 KiB or more. */
+/* A block computes dk and dv of `rows` keys of one head. With 64-element heads its 54.5 KiB of shared
+ * memory let two blocks run where a multiprocessor has 112 KiB or more. */
 template <bool bf16, int HS>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         attention_backward_keys(const struct attention a)

@@ -26,6 +26,7 @@ $(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call 
 -include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)
 
 # The emulation's own tests: kernels that are right and kernels that are not.
-TESTS += test_emulated
-$(BUILD)/tests/test_emulated: $(EMULATED)/tests/unit/test_emulated.cu.o $(emulated_itself)
+# test_ptx: ptx.cuh's equivalents of tensor cores, for GPUs that have none.
+TESTS += test_emulated test_ptx
+$(BUILD)/tests/test_emulated $(BUILD)/tests/test_ptx: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.cu.o $(emulated_itself)
 	$(emulated_link) $^ -lcmocka -lboost_context -lm -ldl

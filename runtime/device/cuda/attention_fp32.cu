@@ -1,6 +1,6 @@
 /* Attention in fp32, for tests of equivalence: the algorithms of attention.cu and attention_backward.cu on
- * tiles of 16 queries by 16 keys, without tensor cores. A block has a thread for each pair of query and key; a
- * thread then sums a row of the output at every 16th column. Half a warp holds a row. */
+ * tiles of 16 queries by 16 keys, without tensor cores. A block has a thread for each pair of query and key;
+ * a thread then sums a row of the output at every 16th column. Half a warp holds a row. */
 #include "runtime/device/cuda/attention.cuh"
 
 enum { TILE = 16, TILE_THREADS = TILE * TILE, TILE_COLUMNS = ATTENTION_MAX_HEAD / TILE };

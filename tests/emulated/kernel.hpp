@@ -197,6 +197,10 @@ template <typename T> static inline void __stcs(T *pointer, T value)
 {
         *pointer = value;
 }
+template <typename T> static inline void __stwb(T *pointer, T value)
+{
+        *pointer = value;
+}
 template <typename T> static inline T atomicAdd(T *pointer, T value)
 {
         const T before = *pointer;

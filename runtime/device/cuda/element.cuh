@@ -64,8 +64,8 @@ template <typename T> static __device__ __forceinline__ float quotient(float a, 
 
 /* W elements as they are stored. */
 template <typename T, int W> struct pack {
-        static_assert(sizeof(T) * W % 16 == 0, "whole vectors");
-        uint4 vector[sizeof(T) * W / 16];
+        static_assert(W % per_vector<T> == 0, "whole vectors");
+        uint4 vector[W / per_vector<T>];
 };
 template <typename T> struct pack<T, 1> {
         T element;
@@ -79,27 +79,35 @@ template <int W, typename T> static __device__ __forceinline__ pack<T, W> load(c
                 p.element = *from;
         } else {
 #pragma unroll
-                for (int i = 0; i < (int)(sizeof p / 16); i++)
+                for (int i = 0; i < W / per_vector<T>; i++)
                         p.vector[i] = ((const uint4 *)from)[i];
         }
         return p;
 }
 
+/* The intrinsic, the default kind of store, keeps the 16 bytes together, which an assignment does not always.
+ */
 template <int W, typename T> static __device__ __forceinline__ void store(T *to, const pack<T, W> &p)
 {
         if constexpr (W == 1) {
                 *to = p.element;
         } else {
 #pragma unroll
-                for (int i = 0; i < (int)(sizeof p / 16); i++)
-                        ((uint4 *)to)[i] = p.vector[i];
+                for (int i = 0; i < W / per_vector<T>; i++)
+                        __stwb((uint4 *)to + i, p.vector[i]);
         }
 }
 
 template <typename T, int W> static __device__ __forceinline__ pack<T, W> zeros(void)
 {
         pack<T, W> p;
-        memset(&p, 0, sizeof p);
+        if constexpr (W == 1) {
+                p.element = from_float<T>(0);
+        } else {
+#pragma unroll
+                for (int i = 0; i < W / per_vector<T>; i++)
+                        p.vector[i] = make_uint4(0, 0, 0, 0);
+        }
         return p;
 }
 
@@ -130,21 +138,40 @@ template <typename T> static __device__ __forceinline__ uint32_t word_of(float l
         return word;
 }
 
+/* The per_vector<T> elements of one vector. */
+template <typename T> static __device__ __forceinline__ void unpack_vector(float x[], const uint4 &v)
+{
+        if constexpr (sizeof(T) == sizeof(float)) {
+                x[0] = __uint_as_float(v.x);
+                x[1] = __uint_as_float(v.y);
+                x[2] = __uint_as_float(v.z);
+                x[3] = __uint_as_float(v.w);
+        } else {
+                const float2 a = floats_of(T(), v.x), b = floats_of(T(), v.y), c = floats_of(T(), v.z),
+                             d = floats_of(T(), v.w);
+                x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
+                x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
+        }
+}
+
+template <typename T> static __device__ __forceinline__ uint4 packed_vector(const float x[])
+{
+        if constexpr (sizeof(T) == sizeof(float))
+                return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                                  __float_as_uint(x[3]));
+        else
+                return make_uint4(word_of<T>(x[0], x[1]), word_of<T>(x[2], x[3]), word_of<T>(x[4], x[5]),
+                                  word_of<T>(x[6], x[7]));
+}
+
 template <typename T, int W> static __device__ __forceinline__ void unpack(float x[W], const pack<T, W> &p)
 {
         if constexpr (W == 1) {
                 x[0] = to_float(p.element);
-        } else if constexpr (sizeof(T) == sizeof(float)) {
-                memcpy(x, &p, sizeof p);
         } else {
-                uint32_t word[W / 2];
-                memcpy(word, &p, sizeof p);
 #pragma unroll
-                for (int i = 0; i < W / 2; i++) {
-                        const float2 two = floats_of(T(), word[i]);
-                        x[2 * i] = two.x;
-                        x[2 * i + 1] = two.y;
-                }
+                for (int i = 0; i < W / per_vector<T>; i++)
+                        unpack_vector<T>(x + i * per_vector<T>, p.vector[i]);
         }
 }
 
@@ -153,14 +180,10 @@ template <typename T, int W> static __device__ __forceinline__ pack<T, W> packed
         pack<T, W> p;
         if constexpr (W == 1) {
                 p.element = from_float<T>(x[0]);
-        } else if constexpr (sizeof(T) == sizeof(float)) {
-                memcpy(&p, x, sizeof p);
         } else {
-                uint32_t word[W / 2];
 #pragma unroll
-                for (int i = 0; i < W / 2; i++)
-                        word[i] = word_of<T>(x[2 * i], x[2 * i + 1]);
-                memcpy(&p, word, sizeof p);
+                for (int i = 0; i < W / per_vector<T>; i++)
+                        p.vector[i] = packed_vector<T>(x + i * per_vector<T>);
         }
         return p;
 }

@@ -177,23 +177,9 @@ static __global__ void __launch_bounds__(WARP *WARPS)
         __shared__ float shared[WARPS][W][WARP];
         const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
         float sum[W] = {0};
-        const int64_t stride = (int64_t)gridDim.y * WARPS;
-        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < m && column < n;
-             row += ROWS * stride) {
-                pack<T, W> rows[ROWS];
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-                        rows[r] = row + r * stride < m ? load<W>(dy + (row + r * stride) * n + column)
-                                                       : zeros<T, W>();
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                        float x[W];
-                        unpack<T, W>(x, rows[r]);
-#pragma unroll
-                        for (int i = 0; i < W; i++)
-                                sum[i] += x[i];
-                }
-        }
+        if (column < n)
+                add_strided_rows<T, W>(sum, dy + column, (int64_t)blockIdx.y * WARPS + threadIdx.y, m,
+                                       (int64_t)gridDim.y * WARPS, n);
 #pragma unroll
         for (int i = 0; i < W; i++)
                 shared[threadIdx.y][i][threadIdx.x] = sum[i];

@@ -7,39 +7,43 @@
  * over dx. */
 #include "runtime/device/cuda/reduce.cuh"
 
+#include <limits.h>
+
 enum { ROWS = 4, WARPS = 8, MOST_BLOCKS_Y = 65535 };
 
 /* x (N, C) = wte[tokens] + wpe[n mod T]. A warp has 32 neighbouring vectors of ROWS rows at once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
         embedding_rows(T *__restrict__ x, const int32_t *__restrict__ tokens, const T *__restrict__ wte,
-                       const T *__restrict__ wpe, int64_t N, int64_t C, int64_t positions)
+                       const T *__restrict__ wpe, int N, int64_t C, int positions)
 {
         const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
         if (column >= C)
                 return;
-        const int64_t stride = (int64_t)gridDim.y * WARPS;
+        const int stride = (int)gridDim.y * WARPS;
         for (int64_t n = (int64_t)blockIdx.y * WARPS + threadIdx.y; n < N; n += ROWS * stride) {
-                pack<T, W> token[ROWS], position[ROWS];
+                int64_t row[ROWS]; /* past the last one: the last one again */
+                int32_t token[ROWS];
+                pack<T, W> a[ROWS], b[ROWS];
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                        const int64_t row = n + r * stride;
-                        if (row >= N)
-                                continue;
-                        token[r] = load<W>(wte + tokens[row] * C + column);
-                        position[r] = load<W>(wpe + row % positions * C + column);
+                        row[r] = n + (int64_t)r * stride < N ? n + (int64_t)r * stride : N - 1;
+                        token[r] = tokens[row[r]];
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                        if (n + r * stride >= N)
-                                continue;
-                        float a[W], b[W];
-                        unpack<T, W>(a, token[r]);
-                        unpack<T, W>(b, position[r]);
+                        a[r] = load<W>(wte + token[r] * C + column);
+                        b[r] = load<W>(wpe + (int)row[r] % positions * C + column);
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                        float sum[W], position[W];
+                        unpack<T, W>(sum, a[r]);
+                        unpack<T, W>(position, b[r]);
 #pragma unroll
                         for (int j = 0; j < W; j++)
-                                a[j] += b[j];
-                        store_floats<W>(x + (n + r * stride) * C + column, a);
+                                sum[j] += position[j];
+                        store_floats<W>(x + row[r] * C + column, sum);
                 }
         }
 }
@@ -51,8 +55,8 @@ static cudaError_t launch_embedding(cudaStream_t stream, const struct kernel *ke
         const dim3 grid((unsigned)ceil_div(kernel->n, WARP * W),
                         (unsigned)least(ceil_div(kernel->m, ROWS * WARPS), MOST_BLOCKS_Y));
         CUDA_LAUNCH((embedding_rows<T, W>), grid, dim3(WARP, WARPS), 0, stream, (T *)args->p[0],
-                    (const int32_t *)args->p[1], (const T *)args->p[2], (const T *)args->p[3], kernel->m,
-                    kernel->n, args->ld[0]);
+                    (const int32_t *)args->p[1], (const T *)args->p[2], (const T *)args->p[3], (int)kernel->m,
+                    kernel->n, (int)args->ld[0]);
         return cudaGetLastError();
 }
 
@@ -61,6 +65,8 @@ static cudaError_t embedding(cudaStream_t stream, const struct kernel *kernel, c
 {
         if (kernel->m == 0 || kernel->n == 0)
                 return cudaSuccess;
+        if (kernel->m > INT_MAX / 2)
+                return cudaErrorInvalidValue;
         return whole_vectors<T>(kernel->n, args->p[0], args->p[2], args->p[3])
                        ? launch_embedding<T, per_vector<T>>(stream, kernel, args)
                        : launch_embedding<T, 1>(stream, kernel, args);
@@ -157,14 +163,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
                 return;
         float sum[W];
         load_floats<W>(sum, (const T *)dwpe + t * C + column);
-#pragma unroll 4
-        for (int64_t n = t; n < N; n += positions) {
-                float x[W];
-                load_floats<W>(x, dx + n * C + column);
-#pragma unroll
-                for (int j = 0; j < W; j++)
-                        sum[j] += x[j];
-        }
+        add_strided_rows<T, W>(sum, dx + column, t, N, positions, C);
         store_floats<W>(dwpe + t * C + column, sum);
 }
 

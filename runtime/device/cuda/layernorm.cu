@@ -220,6 +220,7 @@ static __device__ __forceinline__ struct row_sums group_sums(struct row_sums min
                 shared[first + (int)threadIdx.x / WARP] = make_float2(mine.g, mine.gh);
         __syncthreads();
         struct row_sums sums = {0, 0};
+#pragma unroll 4
         for (int i = 0; i < warps; i++) {
                 sums.g += shared[first + i].x;
                 sums.gh += shared[first + i].y;
@@ -243,6 +244,7 @@ static __device__ __forceinline__ void store_partial(float *to, const float mine
 #pragma unroll
         for (int j = 0; j < W; j++) {
                 float sum = 0;
+#pragma unroll 1
                 for (int group = 0; group < (int)blockDim.y; group++)
                         sum += shared[group * row + j * threads + (int)threadIdx.x];
                 to[j] = sum;

@@ -52,6 +52,30 @@ static __device__ __forceinline__ float row_max(float x, float *shared)
         return warp_max(shared[lane < blockDim.x / WARP ? lane : 0]);
 }
 
+/* sum += rows first, first + stride, ... of x (rows, C), of which this thread has W columns: x points to them
+ * in row 0. STRIDED_ROWS loads are under way at once. */
+enum { STRIDED_ROWS = 4 };
+template <typename T, int W>
+static __device__ __forceinline__ void add_strided_rows(float sum[W], const T *__restrict__ x, int64_t first,
+                                                        int64_t rows, int64_t stride, int64_t C)
+{
+        for (int64_t row = first; row < rows; row += STRIDED_ROWS * stride) {
+                pack<T, W> some[STRIDED_ROWS];
+#pragma unroll
+                for (int r = 0; r < STRIDED_ROWS; r++)
+                        some[r] =
+                                row + r * stride < rows ? load<W>(x + (row + r * stride) * C) : zeros<T, W>();
+#pragma unroll
+                for (int r = 0; r < STRIDED_ROWS; r++) {
+                        float y[W];
+                        unpack<T, W>(y, some[r]);
+#pragma unroll
+                        for (int j = 0; j < W; j++)
+                                sum[j] += y[j];
+                }
+        }
+}
+
 /* The second half of column sums: first (C), and second (C) unless it is NULL, += the sum over `count` rows
  * of partials (count, columns), columns being C or 2 C. blockDim (32, 32): a block has 32 columns, each
  * thread adds every 32nd row. */

@@ -36,6 +36,7 @@ PARTS = ("rate", "gpt", "pytorch", "kernels", "offload", "prediction")
 DATASHEET = (("H200", 989e12), ("H100 PCIe", 756e12), ("H100", 989e12), ("A100", 312e12), ("A40", 150e12), ("L40S", 362e12),
              ("L4", 121e12), ("GeForce RTX 4090", 165e12))
 PADDED = 50304
+TINY = {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 16}
 GRAPHS_OFF = ("gpt2-124m", "gpt2-1.5b")  # where graphs are compared: the most and the least to gain
 
 
@@ -44,7 +45,7 @@ class Shape:
 
     def __init__(self, name, micro, batch, seq_len=1024):
         self.name, self.micro, self.batch, self.seq_len = name, micro, batch, seq_len
-        self.config = json.load(open(os.path.join(ROOT, "models", "presets", name + ".json")))
+        self.config = TINY if name == "two-layers" else json.load(open(os.path.join(ROOT, "models", "presets", name + ".json")))
         if self.config["vocab_size"] == 50257:
             self.config["vocab_size"] = PADDED
 
@@ -77,7 +78,7 @@ class Bench:
             del os.environ["RANVIER_DEVICE_CUDA"]
         self.tool = os.path.join(ranvier.BIN, "..", "tests", "gpu")
         self.shapes = [Shape(*shape).write(self.folder) for shape in (
-            [("tiny", 1, 2, 64)] if a.tiny else
+            [("two-layers", 1, 2, 16)] if a.tiny else
             [("gpt2-124m", 16, 64), ("gpt2-350m", 16, 64), ("gpt2-774m", 8, 32), ("gpt2-1.5b", 8, 32)])]
         self.results = {}
 
@@ -252,7 +253,8 @@ def gib(count):
 def part_offload(bench):
     shape = bench.shapes[-2] if len(bench.shapes) > 1 else bench.shapes[0]
     rows = bench.results["offload"] = {}
-    for name, more in (("off", ()), ("on", ("--offload", "--clip", 0))):
+    bucket = ("--bucket-params", 3000) if bench.tiny else ()
+    for name, more in (("off", bucket), ("on", ("--offload", "--clip", 0, *bucket))):
         watch = Watch()
         report = bench.train(shape, *more, steps=5)
         states = sum(report["memory"]["by_category"].get(key, 0)
@@ -287,7 +289,8 @@ def part_prediction(bench):
         shape = shape.batched(micro, batch)
         found = bench.train(shape)["batch_seconds"]["median"]
         report = os.path.join(bench.folder, "predicted.json")
-        status, _, err = ranvier.run(["simulate", shape.path, "--precision", "bf16", "--fusion", "on", *shape.plan(), "--gpus", 1, "--profile", profile, "--platform", "local", "--report", report])
+        status, _, err = ranvier.run(["simulate", shape.path, "--precision", "bf16", "--fusion", "on", *shape.plan(), "--gpus", 1,
+                                      "--profile", profile, "--platform", "local", "--report", report])
         if status:
             sys.exit(f"simulate {shape.name} failed:\n{err}")
         predicted = json.load(open(report))["batch_seconds"]["median"]

@@ -16,6 +16,7 @@ BEGIN {
         may["runtime/device"] = "models runtime/device"
         may["runtime/device/cuda"] = "models runtime/device runtime/device/cuda"
         may["runtime/net"] = "models runtime/net"
+        may["runtime/net/nccl"] = "models runtime/net runtime/device/cuda"
         may["runtime/data"] = "models runtime/data"
         may["runtime/checkpoint"] = "models runtime/checkpoint"
         may["runtime/nn"] = "models runtime/device runtime/data runtime/nn"

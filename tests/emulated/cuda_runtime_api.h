@@ -93,9 +93,14 @@ struct cudaPointerAttributes {
         void *devicePointer, *hostPointer;
 };
 
+struct cudaUUID {
+        char bytes[16];
+};
+
 /* What every version from 11.8 to 13 has of it. */
 struct cudaDeviceProp {
         char name[256];
+        struct cudaUUID uuid;
         size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
         int warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, major, minor, multiProcessorCount;
         int integrated, asyncEngineCount, memoryBusWidth, l2CacheSize, ECCEnabled;

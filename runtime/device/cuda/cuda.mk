@@ -45,5 +45,21 @@ $(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o 
 	$(CC) -shared -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
 		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
 
+# All-reduces by NCCL, a plugin of its own: built where NCCL is found. NCCL=0: not built.
+NCCL ?= auto
+nccl_header  := $(firstword $(wildcard $(addsuffix /nccl.h,$(CUDA_HOME)/include /usr/include /usr/local/include)))
+nccl_library := $(firstword $(wildcard $(addsuffix /libnccl.so,$(CUDA_LIB) /usr/lib/*-linux-gnu /usr/lib64 /usr/local/lib)))
+ifneq ($(NCCL),0)
+ifneq ($(and $(nccl_header),$(nccl_library)),)
+PLUGINS += $(BUILD)/bin/net_nccl.so
+$(BUILD)/obj/runtime/net/nccl/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include \
+	$(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(nccl_header))))
+$(BUILD)/bin/net_nccl.so: $(call obj,runtime/net/nccl/nccl.c runtime/device/cuda/lane.c) $(call lib,models)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
+		$(nccl_library) -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread
+endif
+endif
+
 endif
 endif

@@ -1,0 +1,264 @@
+/* The plugin: a net whose all-reduces of gradients are NCCL's. Everything else is left to the net that it
+ * takes them from.
+ *
+ * All-reduces run on a stream of their own, in the order in which they are posted, which is the same on all
+ * ranks of a group. The core posts one when its gradients are there and uses them when it is told of the end,
+ * so the stream waits for no other and no other waits for it; its events are polled. */
+#include "runtime/net/nccl.h"
+
+#include "runtime/device/cuda/lane.h"
+
+#include <assert.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUMMED_GROUPS = 2 }; /* NET_EMBEDDING and NET_DATA */
+
+struct net_nccl {
+        struct net_ops ops; /* first: a net's ops lead here */
+        const struct net_ops *rest;
+        void (*fail)(struct net *, const char *sentence);
+        ncclComm_t comms[SUMMED_GROUPS]; /* NULL: this rank is in no such group, or alone in it */
+        cudaStream_t stream;
+        struct cuda_events events;
+        struct cuda_queue pending; /* all-reduces that nobody was told of yet */
+};
+
+/* What every rank knows of every other. */
+struct seat {
+        int usable; /* its GPU answers */
+        char uuid[16];
+        int colours[SUMMED_GROUPS];
+};
+
+static struct net_nccl *nccl_of(struct net *net)
+{
+        return (struct net_nccl *)net->ops;
+}
+
+/* ---- failures ---- */
+
+static void check_cuda(struct net *net, const struct net_nccl *nccl, cudaError_t status, const char *what)
+{
+        struct rv_error_info failure;
+        if (status == cudaSuccess)
+                return;
+        rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed, or work before it: %s", what,
+                cudaGetErrorString(status));
+        nccl->fail(net, failure.sentence);
+}
+
+static void check_nccl(struct net *net, const struct net_nccl *nccl, ncclResult_t status, const char *what)
+{
+        struct rv_error_info failure;
+        if (status == ncclSuccess)
+                return;
+        rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed: %s", what,
+                ncclGetErrorString(status));
+        nccl->fail(net, failure.sentence);
+}
+
+/* ---- the net's functions ---- */
+
+static ncclDataType_t nccl_type(enum net_type type)
+{
+        switch (type) {
+        case NET_HALF:
+                return ncclFloat16;
+        case NET_BF16:
+                return ncclBfloat16;
+        case NET_DOUBLE:
+                return ncclFloat64;
+        default:
+                assert(type == NET_FLOAT);
+                return ncclFloat32;
+        }
+}
+
+static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
+                            enum net_group group, int token)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        struct cuda_pending pending = {.token = token};
+        if (group == NET_WORLD) { /* scalars, which are in host memory */
+                nccl->rest->iallreduce(net, buffer, elements, type, group, token);
+                return;
+        }
+        if (nccl->comms[group])
+                check_nccl(net, nccl,
+                           ncclAllReduce(buffer, buffer, (size_t)elements, nccl_type(type), ncclSum,
+                                         nccl->comms[group], nccl->stream),
+                           "ncclAllReduce");
+        check_cuda(net, nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
+        check_cuda(net, nccl, cudaEventRecord(pending.event, nccl->stream), "its event");
+        cuda_queue_push(&nccl->pending, &pending);
+}
+
+/* An all-reduce whose other end has failed would never end: NCCL notes why. */
+static void check_comms(struct net *net, const struct net_nccl *nccl)
+{
+        for (int i = 0; i < SUMMED_GROUPS; i++) {
+                ncclResult_t status = ncclSuccess;
+                if (!nccl->comms[i])
+                        continue;
+                check_nccl(net, nccl, ncclCommGetAsyncError(nccl->comms[i], &status),
+                           "ncclCommGetAsyncError");
+                if (status != ncclInProgress)
+                        check_nccl(net, nccl, status, "an all-reduce under way");
+        }
+}
+
+static int nccl_test(struct net *net, struct net_done *done)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        const struct cuda_pending *oldest = cuda_queue_oldest(&nccl->pending);
+        if (oldest) {
+                const cudaError_t status = cudaEventQuery(oldest->event);
+                if (status == cudaSuccess) {
+                        *done = (struct net_done){.token = oldest->token, .micro_batch = -1};
+                        cuda_events_give(&nccl->events, oldest->event);
+                        cuda_queue_pop(&nccl->pending);
+                        return 1;
+                }
+                if (status != cudaErrorNotReady)
+                        check_cuda(net, nccl, status, "one under way");
+                check_comms(net, nccl);
+        }
+        return nccl->rest->test(net, done);
+}
+
+static void nccl_close(struct net *net)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        assert(nccl->pending.count == 0);
+        for (int i = 0; i < SUMMED_GROUPS; i++)
+                if (nccl->comms[i])
+                        ncclCommDestroy(nccl->comms[i]);
+        cuda_events_free(&nccl->events);
+        cuda_queue_free(&nccl->pending);
+        cudaStreamDestroy(nccl->stream);
+        net->ops = nccl->rest;
+        free(nccl);
+        net->ops->close(net);
+}
+
+/* ---- taking over ---- */
+
+/* What each rank has, on all of them. */
+static void exchange(struct net *net, const void *mine, size_t bytes, void *all)
+{
+        net->ops->gather(net, mine, (int64_t)bytes, all);
+        net->ops->broadcast(net, all, (int64_t)bytes * net->ranks, 0);
+}
+
+static struct seat own_seat(const struct net_nccl_request *request)
+{
+        struct seat seat = {
+                .colours = {[NET_EMBEDDING] = request->embedding_colour, [NET_DATA] = request->data_colour}};
+        struct cudaDeviceProp properties;
+        seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
+                      cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;
+        if (seat.usable)
+                memcpy(seat.uuid, properties.uuid.bytes, sizeof seat.uuid);
+        return seat;
+}
+
+/* The same on every rank, since all look at the same seats. */
+static int check_seats(const struct seat *seats, int ranks, struct rv_error_info *why)
+{
+        for (int i = 0; i < ranks; i++) {
+                if (!seats[i].usable)
+                        return rv_fail(why, RV_ENOTBUILT, "NCCL: the GPU of rank %d does not say which it is",
+                                       i);
+                for (int j = 0; j < i; j++)
+                        if (memcmp(seats[i].uuid, seats[j].uuid, sizeof seats[i].uuid) == 0)
+                                return rv_fail(why, RV_ENOTBUILT,
+                                               "NCCL needs a GPU for each rank, ranks %d and %d share one", j,
+                                               i);
+        }
+        return 0;
+}
+
+/* This rank's group of one sort: how many it has, which of them this one is, and the first. */
+struct circle {
+        int size, index, first;
+};
+
+static struct circle circle_of(const struct seat *seats, const struct net *net, int group)
+{
+        const int colour = seats[net->rank].colours[group];
+        struct circle circle = {.first = -1};
+        for (int i = 0; colour >= 0 && i < net->ranks; i++) {
+                if (seats[i].colours[group] != colour)
+                        continue;
+                if (circle.first < 0)
+                        circle.first = i;
+                circle.index += i < net->rank;
+                circle.size++;
+        }
+        return circle;
+}
+
+/* The first rank of each group makes its group's id, and all ranks see all ids. Groups of one sort do not
+ * meet, and every rank joins that of its replicas first, so that no two wait for each other. */
+static void join(struct net *net, struct net_nccl *nccl, const struct seat *seats)
+{
+        typedef ncclUniqueId ids[SUMMED_GROUPS];
+        static const int order[SUMMED_GROUPS] = {NET_DATA, NET_EMBEDDING};
+        ids mine = {0}, *all = calloc((size_t)net->ranks, sizeof *all);
+        if (!all)
+                nccl->fail(net, "no host memory for the ids of NCCL's groups");
+        for (int group = 0; group < SUMMED_GROUPS; group++) {
+                const struct circle circle = circle_of(seats, net, group);
+                if (circle.size > 1 && circle.index == 0)
+                        check_nccl(net, nccl, ncclGetUniqueId(&mine[group]), "ncclGetUniqueId");
+        }
+        exchange(net, mine, sizeof mine, all);
+        for (int i = 0; i < SUMMED_GROUPS; i++) {
+                const int group = order[i];
+                const struct circle circle = circle_of(seats, net, group);
+                if (circle.size > 1)
+                        check_nccl(net, nccl,
+                                   ncclCommInitRank(&nccl->comms[group], circle.size,
+                                                    all[circle.first][group], circle.index),
+                                   "ncclCommInitRank");
+        }
+        free(all);
+}
+
+static void take_over(struct net *net, const struct net_nccl_request *request, const struct seat *seats)
+{
+        struct net_nccl *nccl = calloc(1, sizeof *nccl);
+        if (!nccl) {
+                request->fail(net, "no host memory for NCCL");
+                return;
+        }
+        nccl->fail = request->fail;
+        nccl->rest = net->ops;
+        nccl->ops = *net->ops;
+        nccl->ops.iallreduce = nccl_iallreduce;
+        nccl->ops.test = nccl_test;
+        nccl->ops.close = nccl_close;
+        nccl->events.flags = cudaEventDisableTiming;
+        join(net, nccl, seats);
+        check_cuda(net, nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking), "its stream");
+        net->ops = &nccl->ops;
+        net->sums_device_memory = true;
+}
+
+net_nccl_plugin_fn net_nccl_take_over;
+
+void net_nccl_take_over(struct net *net, const struct net_nccl_request *request, struct rv_error_info *why)
+{
+        struct seat mine = own_seat(request), *seats = calloc((size_t)net->ranks, sizeof *seats);
+        if (!seats) {
+                request->fail(net, "no host memory for the seats of NCCL");
+                return;
+        }
+        exchange(net, &mine, sizeof mine, seats);
+        if (check_seats(seats, net->ranks, why) == 0)
+                take_over(net, request, seats);
+        free(seats);
+}

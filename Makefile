@@ -27,7 +27,7 @@ engine   := $(wildcard runtime/engine/*.c)
 device   := $(wildcard runtime/device/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
-real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/probe.c runtime/train_options.c \
+real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/routes.c runtime/probe.c runtime/train_options.c \
             runtime/together.c
 sim      := $(filter-out sim/main.c,$(wildcard sim/*.c))
 profile  := calibrate/profile.c

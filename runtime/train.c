@@ -2,6 +2,7 @@
 #include "models/file.h"
 #include "runtime/engine/report.h"
 #include "runtime/limits.h"
+#include "runtime/routes.h"
 #include "runtime/together.h"
 #include "runtime/train_options.h"
 
@@ -437,6 +438,12 @@ static void make_groups(const struct run *run)
         net_mpi_groups(run->net, shares ? replica : -1, plan.dp > 1 ? stage : -1);
 }
 
+static void end_job(struct net *net, const char *sentence)
+{
+        fprintf(stderr, "ranvier train: rank %d: %s\n", net->rank, sentence);
+        net_mpi_abort(net, 1);
+}
+
 static int check_memory(struct run *run, struct rv_error_info *err)
 {
         struct device *device = run->trainer.device;
@@ -452,8 +459,10 @@ static int run_training(struct run *run, struct rv_error_info *err)
         if (rc == 0)
                 rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
         rc = net_agree(run->net, rc, err);
+        if (rc == 0) /* these two are alike on every rank */
+                rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, end_job, err);
         if (rc == 0)
-                rc = check_memory(run, err); /* alike on every rank */
+                rc = check_memory(run, err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, err);
         if (rc == 0)

@@ -296,10 +296,6 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = options_resolve(&s->plan, net->ranks, err);
-        const bool cpu = strcmp(options_device(&s->plan), "cpu") == 0; /* its memory is the host's */
-        if (rc == 0)
-                rc = options_choose_routes(&s->plan, cpu || net->sends_device_memory,
-                                           cpu || net->sums_device_memory, err);
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

@@ -94,6 +94,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
 {
         const struct train_settings *settings = t->settings;
         const struct options *o = &settings->plan;
+        t->plan = options_plan(o, false); /* routes were open when the device was opened */
         t->share = o->batch_size / o->dp;
         loss_scaler_init(&t->scaler, options_format(o));
         trace_init(&t->trace);

@@ -630,7 +630,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .offload = o->offload,
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
-                .stage_allreduce = o->allreduce == ROUTE_STAGED,
+                .stage_allreduce = o->allreduce == ROUTE_STAGED && (o->dp > 1 || tied),
                 .message_bytes = tokens * o->gpt.n_embd * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
                 .embedding_parameters = tied ? (int64_t)o->gpt.vocab_size * o->gpt.n_embd : 0,

@@ -292,6 +292,8 @@ static void split(struct net_mpi *mpi, enum net_group group, int colour)
 void net_mpi_groups(struct net *net, int embedding_colour, int data_colour)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
+        net->embedding_colour = embedding_colour;
+        net->data_colour = data_colour;
         split(mpi, NET_EMBEDDING, embedding_colour);
         split(mpi, NET_DATA, data_colour);
 }

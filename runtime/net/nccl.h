@@ -7,8 +7,7 @@
 
 /* What this rank brings. */
 struct net_nccl_request {
-        int gpu;                           /* its GPU, as this process counts them */
-        int embedding_colour, data_colour; /* its groups, as net_mpi_groups takes them */
+        int gpu; /* its GPU, as this process counts them */
         /* Ends the whole job with a sentence: an all-reduce that has begun cannot be taken back. Does not
          * return. */
         void (*fail)(struct net *, const char *sentence);
@@ -17,8 +16,8 @@ struct net_nccl_request {
 /* Lets NCCL sum what is posted on NET_EMBEDDING and NET_DATA, which from then on is in device memory: then
  * net->sums_device_memory is true, and net->ops are others. It can if it is built and loads on every rank,
  * and if each rank has a GPU of its own; else nothing changes, and `why` says what is missing. Either way the
- * same on every rank. A failure of NCCL's ends the job. Collective; after device_open, before the net's first
- * all-reduce; the net must be closed before the device is. */
+ * same on every rank. A failure of NCCL's ends the job. Collective; after net_mpi_groups and device_open,
+ * before the net's first all-reduce. */
 void net_nccl_attach(struct net *, const struct net_nccl_request *request, struct rv_error_info *why);
 
 /* What the plugin exports, under this name: the same, once it is loaded everywhere. */

@@ -48,9 +48,10 @@ struct net {
         int rank, ranks;
         int local_rank; /* among those that share this node's memory, of which there are */
         int local_ranks;
-        int most_micro_batch;     /* the largest number that a message can carry */
-        bool sends_device_memory; /* messages may lie in a GPU's memory, */
-        bool sums_device_memory;  /* and so may what is summed over NET_EMBEDDING and NET_DATA */
+        int most_micro_batch;              /* the largest number that a message can carry */
+        int embedding_colour, data_colour; /* this rank's groups, as net_mpi_groups was given them */
+        bool sends_device_memory;          /* messages may lie in a GPU's memory, */
+        bool sums_device_memory;           /* and so may what is summed over NET_EMBEDDING and NET_DATA */
 };
 
 /* Whether any rank has failed: then every rank gets the error of the first that did (its code is returned,

@@ -30,3 +30,9 @@ $(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call 
 TESTS += test_emulated test_ptx
 $(BUILD)/tests/test_emulated $(BUILD)/tests/test_ptx: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.cu.o $(emulated_itself)
 	$(emulated_link) $^ -lcmocka -lboost_context -lm -ldl
+
+# The host's half of all-reduces by NCCL, against functions of CUDA and NCCL that take note of their calls.
+TESTS += test_nccl
+$(BUILD)/tests/test_nccl: $(addprefix $(EMULATED)/,tests/unit/test_nccl.o runtime/net/nccl/nccl.o runtime/device/cuda/lane.o) \
+                $(call lib,models)
+	$(TEST_LINK)

@@ -442,7 +442,7 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
         const int rc = count_gpus(&gpus, err);
         if (rc)
                 return rc;
-        cuda->gpu = request->local_rank % gpus;
+        cuda->gpu = cuda->base.gpu = request->local_rank % gpus;
         snprintf(cuda->name, sizeof cuda->name, "cuda device %d", cuda->gpu);
         for (int rank = cuda->gpu; rank == cuda->gpu || rank < request->local_ranks; rank += gpus)
                 cuda->base.sharing++;

@@ -153,10 +153,10 @@ static void exchange(struct net *net, const void *mine, size_t bytes, void *all)
         net->ops->broadcast(net, all, (int64_t)bytes * net->ranks, 0);
 }
 
-static struct seat own_seat(const struct net_nccl_request *request)
+static struct seat own_seat(const struct net *net, const struct net_nccl_request *request)
 {
         struct seat seat = {
-                .colours = {[NET_EMBEDDING] = request->embedding_colour, [NET_DATA] = request->data_colour}};
+                .colours = {[NET_EMBEDDING] = net->embedding_colour, [NET_DATA] = net->data_colour}};
         struct cudaDeviceProp properties;
         seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
                       cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;
@@ -252,7 +252,7 @@ net_nccl_plugin_fn net_nccl_take_over;
 
 void net_nccl_take_over(struct net *net, const struct net_nccl_request *request, struct rv_error_info *why)
 {
-        struct seat mine = own_seat(request), *seats = calloc((size_t)net->ranks, sizeof *seats);
+        struct seat mine = own_seat(net, request), *seats = calloc((size_t)net->ranks, sizeof *seats);
         if (!seats) {
                 request->fail(net, "no host memory for the seats of NCCL");
                 return;

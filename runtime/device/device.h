@@ -78,7 +78,7 @@ struct device {
                                       workspace) beside what alloc counts and limit_bytes allow */
         int64_t later_bytes; /* of overhead_bytes: not taken yet when the device is open, but as it runs */
         int sharing; /* ranks of this machine that share the device's memory, this one too; 0: not known */
-        int gpu; /* cuda: which of the GPUs that this process sees */
+        int gpu;     /* cuda: which of the GPUs that this process sees */
         /* A device that fails later than a call could say (a kernel's bad access) ends here; NULL: the
          * sentence goes to stderr and the process ends with status 1. Does not return. */
         void (*fail)(void *context, const char *sentence);

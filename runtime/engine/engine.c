@@ -110,7 +110,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                 engine->busy_seconds += now - start;
                 engine->pipeline_end = now;
         }
-        if (done->kind == OP_ALLREDUCE)
+        if (done->of == OP_ALLREDUCE) /* staged, until it is copied in */
                 engine->allreduce_end = now;
         if (!engine->trace)
                 return;

@@ -80,6 +80,8 @@ static double operation_seconds(void *context, int rank, const struct op *op)
                 return w->copy[stage];
         case OP_FETCH:
         case OP_WRITE_BACK:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
                 return copy_price(&w->cluster, op->bytes);
         case OP_ALLREDUCE:
                 return allreduce_price(&w->cluster, op->bytes, op->group == GROUP_EMBEDDING ? 2 : o->dp);
@@ -281,6 +283,35 @@ static void two_stages_are_within_a_few_percent_whatever_the_optimizer_does(void
         assert_true(mean < 1.005);
 }
 
+/* The same with messages and all-reduces through host memory, whose copies wait for each other and for those
+ * of an offloaded optimizer, which the estimate leaves out: single plans take up to 1.4 times as long. */
+static void two_staged_stages_are_never_overestimated_and_right_on_the_mean(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        double mean = 0;
+        for (int plan = 0; plan < PLANS; plan++) {
+                struct world w = random_world(&seed, 2, one_of(&seed, 0, 1));
+                struct options *o = &w.options;
+                o->gpt.n_layer = 2 * one_of(&seed, 1, 4);
+                o->gpt.n_positions = o->seq_len = 2;
+                random_optimizer(&seed, o);
+                o->messages = o->allreduce = ROUTE_STAGED;
+                price_world(&w);
+                struct stage first = partition_stage(&o->gpt, 2, 0);
+                struct estimate_prices prices = prices_of(&w.cluster);
+                struct estimate found = estimate_batch(o, &prices),
+                                paper = run_world(&w, partition_parameters(&o->gpt, &first));
+                double ratio = paper.batch_seconds / found.batch_seconds;
+                if (ratio < 1 - 1e-6 || ratio > 1.4)
+                        fail_msg("plan %d (seed %d; dp %d, tied %d, mixed %d, offload %d, clip %g): on paper "
+                                 "%.4f of the estimate",
+                                 plan, SEED, o->dp, o->gpt.tied, o->mixed, o->offload, o->clip, ratio);
+                mean += ratio / PLANS;
+        }
+        assert_true(mean < 1.01);
+}
+
 static double unknown_copy(void *context, int64_t bytes)
 {
         (void)context;
@@ -374,6 +405,7 @@ int main(void)
                 cmocka_unit_test(one_stage_is_exact_in_every_phase),
                 cmocka_unit_test(many_updates_are_a_little_longer_in_steps),
                 cmocka_unit_test(two_stages_are_within_a_few_percent_whatever_the_optimizer_does),
+                cmocka_unit_test(two_staged_stages_are_never_overestimated_and_right_on_the_mean),
                 cmocka_unit_test(a_price_that_is_not_known_is_not_forgotten),
                 cmocka_unit_test(the_pipeline_is_never_overestimated_and_underestimated_within_bounds),
         };

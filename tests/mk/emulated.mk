@@ -36,3 +36,9 @@ TESTS += test_nccl
 $(BUILD)/tests/test_nccl: $(addprefix $(EMULATED)/,tests/unit/test_nccl.o runtime/net/nccl/nccl.o runtime/device/cuda/lane.o) \
                 $(call lib,models)
 	$(TEST_LINK)
+
+# The CUDA device's host side, linked with the emulated CUDA.
+TESTS += test_cuda_host
+$(BUILD)/tests/test_cuda_host: $(EMULATED)/tests/unit/test_cuda_host.o $(emulated_cuda) $(emulated_host) $(emulated_itself) \
+                $(call lib,device models)
+	$(emulated_link) $^ -lcmocka -lboost_context -ljansson -lm -ldl

@@ -155,7 +155,7 @@ static void every_lane_s_tokens_come_in_order_and_nothing_waits(void **state)
         for (int i = 0; i < EACH; i++) {
                 ops->copy(device, DEVICE_HOST_TO_DEVICE, memory, host, 64);
                 ops->copy(device, DEVICE_DEVICE_TO_HOST, host + 32, memory + 32, 64);
-                kernels_squared_norm(device, (double *)(memory + 60), memory + 40, 8, false);
+                kernels_squared_norm(device, (void *)(memory + 60), memory + 40, 8, false);
                 for (int lane = 0; lane < DEVICE_LANES; lane++)
                         ops->record(device, (enum device_lane)lane, DEVICE_LANES * i + lane);
         }
@@ -202,7 +202,7 @@ static void the_recorder_hears_of_kernels_in_order_and_before_a_later_token(void
         device->recorder_context = recording;
         device->ops->begin_group(device);
         for (int i = 0; i < 300; i++)
-                kernels_squared_norm(device, (double *)memory, memory + 2, i + 1, false);
+                kernels_squared_norm(device, (void *)memory, memory + 2, i + 1, false);
         device->ops->end_group(device);
         assert_int_equal(emulated_counts()->graph_captures, 0); /* each was launched by itself */
         device->ops->record(device, DEVICE_COMPUTE, 5);

@@ -351,6 +351,11 @@ static void staged_routes_reach_the_core_and_the_memory(void **state)
 static void routes_are_chosen_by_what_the_network_reaches(void **state)
 {
         (void)state;
+        struct command wrong;
+        struct rv_error_info refused = {0};
+        assert_int_equal(run(GOOD "--allreduce sideways", 1, &wrong, &refused), RV_EINPUT);
+        assert_string_equal(refused.sentence,
+                            "--allreduce: 'sideways' is not known; there are auto, direct and staged");
         for (int sends = 0; sends <= 1; sends++)
                 for (int sums = 0; sums <= 1; sums++) {
                         struct command command;

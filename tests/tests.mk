@@ -6,7 +6,7 @@ include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 
 # Runs every test, prints each one's count and, last, "N passed, N failed".
-run-tests: $(BINARIES) $(TEST_BINARIES)
+run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES)
 	@RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
 
 # Every interleaving, also those that take minutes.

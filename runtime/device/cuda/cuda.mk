@@ -33,9 +33,10 @@ cuda_kernels := $(wildcard runtime/device/cuda/*.cu)
 cuda_host    := $(wildcard runtime/device/cuda/*.c)
 cuda_objects := $(cuda_kernels:%=$(BUILD)/obj/%.o) $(call obj,$(cuda_host))
 
+# The assembler's report of registers, shared memory and spills stays beside the object: tests/cuda/resources.sh.
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) $(ALL_NVCCFLAGS) -MF $(@:.o=.d) -c -o $@ $<
+	$(NVCC) $(ALL_NVCCFLAGS) -Xptxas -v -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 $(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include -DCUDA_LEAST_CAPABILITY=$(firstword $(CUDA_ARCHS))
 
 # The runtime is linked in and cuBLASLt is found where the toolkit is; both look for the driver only when they are called,

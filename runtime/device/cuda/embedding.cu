@@ -1,10 +1,9 @@
 /* Token and position embeddings, forward and backward.
  *
  * Backward adds the rows of dx that have the same token in the order of their positions, without atomic
- * additions: positions are sorted by token, and a block adds each token's rows. The sort counts, for every
- * position, those that come before it: N^2 comparisons of integers, 128 in a warp's load, which for the
- * tokens of a micro-batch (8192: about 5 microseconds of an H200 by instruction count) is less than one pass
- * over dx. */
+ * additions: positions are sorted by token, and a warp adds each token's rows. The sort counts, for every
+ * position, those that come before it: N^2 comparisons of integers, cheap beside dx for the tokens of a
+ * micro-batch (README.md). */
 #include "runtime/device/cuda/reduce.cuh"
 
 #include <limits.h>
@@ -90,17 +89,29 @@ static __global__ void __launch_bounds__(SORT_THREADS)
 {
         const int lane = (int)threadIdx.x % WARP;
         const int first = ((int)blockIdx.x * (SORT_THREADS / WARP) + (int)threadIdx.x / WARP) * POSITIONS;
+        if (first >= N)
+                return;
         int32_t mine[POSITIONS];
         int before[POSITIONS] = {0};
 #pragma unroll
-        for (int p = 0; p < POSITIONS; p++)
+        for (int p = 0; p < POSITIONS; p++) {
                 mine[p] = first + p < N ? tokens[first + p] : 0;
+                for (int q = 0; q < p && lane == 0; q++)
+                        before[p] += mine[q] == mine[p];
+        }
 #pragma unroll 4
-        for (int i = lane; i < N; i += WARP) {
+        for (int i = lane; i < first; i += WARP) {
                 const int32_t token = tokens[i];
 #pragma unroll
                 for (int p = 0; p < POSITIONS; p++)
-                        before[p] += token < mine[p] || (token == mine[p] && i < first + p);
+                        before[p] += token <= mine[p];
+        }
+#pragma unroll 4
+        for (int i = first + lane; i < N; i += WARP) {
+                const int32_t token = tokens[i];
+#pragma unroll
+                for (int p = 0; p < POSITIONS; p++)
+                        before[p] += token < mine[p];
         }
 #pragma unroll
         for (int p = 0; p < POSITIONS; p++) {

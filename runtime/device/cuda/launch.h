@@ -2,8 +2,8 @@
  * `stream`, with operands packed as runtime/device/kernels.h says, and does not wait. Products are cuBLASLt's
  * (matmul.h).
  *
- * Every kernel adds its sums in an order that depends on shapes alone, so that the same input gives the same
- * bits: no atomic addition of floating-point numbers. */
+ * Every kernel adds its sums in an order that depends on shapes and the GPU alone (how many multiprocessors
+ * it has), so that the same input gives the same bits: no atomic addition of floating-point numbers. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_H
 #define RANVIER_RUNTIME_DEVICE_CUDA_LAUNCH_H
 

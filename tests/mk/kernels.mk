@@ -1,0 +1,1 @@
+SCRIPT_TESTS += tests/cuda/resources.sh

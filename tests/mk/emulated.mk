@@ -42,3 +42,7 @@ TESTS += test_cuda_host
 $(BUILD)/tests/test_cuda_host: $(EMULATED)/tests/unit/test_cuda_host.o $(emulated_cuda) $(emulated_host) $(emulated_itself) \
                 $(call lib,device models)
 	$(emulated_link) $^ -lcmocka -lboost_context -ljansson -lm -ldl
+
+# Refusals, limits, failures and graphs of `train --device cuda`.
+SCRIPT_TESTS += tests/cli/device.py
+run-tests: $(EMULATED_PLUGIN)

@@ -15,7 +15,7 @@ EMULATED = os.path.join(os.path.dirname(os.path.abspath(ranvier.BIN)), "emulated
 TRAIN = ("train tiny --data text.txt --batch-size 4 --micro-batch-size 2 --seq-len 16 --steps 3 "
          "--validation-fraction 0 --device cuda").split()
 MIB = 1 << 20
-OWN = 64 * MIB + 128 * MIB  # what the device takes, and leaves for later
+OWN = 64 * MIB + 256 * MIB  # what the device takes, and leaves for later
 ENDS = 60
 
 
@@ -65,7 +65,7 @@ def check_memory(tap, folder):
     tap.ok(status == 0, "a plan within it trains", said)
     status, _, said, _ = needs(enough, 0, "--device-memory 512KiB")
     tap.ok(status == 2 and "has 512.00 KiB" in said[0], "--device-memory makes it smaller", said)
-    shared = 64 + 2 * (128 + 1)
+    shared = 64 + 2 * (256 + 1)
     status, _, said, _ = needs(shared, 0)
     tap.ok(status == 0, "what fits a GPU for one rank", said)
     status, _, said, _ = needs(shared, 2)

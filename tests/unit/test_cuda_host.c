@@ -361,12 +361,14 @@ static void the_least_recently_used_group_is_forgotten(void **state)
 
 /* ---- products ---- */
 
-/* y = x w^T + b + r of m x n and the same on the host; y begins `shift` elements from an aligned address. */
-static void check_residual(struct device *device, int64_t m, int64_t n, int64_t k, int shift)
+/* y = x w^T + b + r of m x n and the same on the host; y and b begin so many elements from an aligned
+ * address. */
+static void check_residual(struct device *device, int64_t m, int64_t n, int64_t k, int y_shift, int b_shift)
 {
         float *x = floats(device, MEMORY_HOST, m * k), *w = floats(device, MEMORY_HOST, n * k),
-              *b = floats(device, MEMORY_HOST, n), *r = floats(device, MEMORY_HOST, m * n),
-              *y = floats(device, MEMORY_HOST, m * n + shift) + shift;
+              *b = floats(device, MEMORY_HOST, n + b_shift) + b_shift,
+              *r = floats(device, MEMORY_HOST, m * n),
+              *y = floats(device, MEMORY_HOST, m * n + y_shift) + y_shift;
         for (int64_t i = 0; i < m * k; i++)
                 x[i] = (float)(i % 7) - 3;
         for (int64_t i = 0; i < n * k; i++)
@@ -393,22 +395,26 @@ static void a_shape_is_planned_once_and_odd_ones_are_two_kernels(void **state)
         const int64_t refusals = emulated_counts()->product_refusals;
         size_t unfused;
         struct launches before = launches();
-        check_residual(device, 8, 16, 8, 0);
+        check_residual(device, 8, 16, 8, 0, 0);
         assert_launches(&before, 0, 0, 1); /* the bias and the residual go with the product */
-        check_residual(device, 8, 16, 8, 0);
+        check_residual(device, 8, 16, 8, 0, 0);
         assert_launches(&before, 0, 0, 1);
         assert_int_equal(cuda_matmul_plans(matmul, &unfused), 1);
-        check_residual(device, 5, 7, 3, 0); /* cuBLASLt is not asked: n is odd */
-        check_residual(device, 5, 7, 3, 0);
+        check_residual(device, 5, 7, 3, 0, 0); /* cuBLASLt is not asked: n is odd */
+        check_residual(device, 5, 7, 3, 0, 0);
         assert_launches(&before, 0, 0, 4);
         assert_int_equal(cuda_matmul_plans(matmul, &unfused), 2);
         assert_int_equal(unfused, 0);
-        check_residual(device, 8, 16, 8, 1); /* it is asked, and has nothing for these addresses */
-        check_residual(device, 8, 16, 8, 1);
+        check_residual(device, 8, 16, 8, 1, 0); /* it is asked, and has nothing for these addresses */
+        check_residual(device, 8, 16, 8, 1, 0);
         assert_launches(&before, 0, 0, 4);
         assert_int_equal(cuda_matmul_plans(matmul, &unfused), 4);
         assert_int_equal(unfused, 1);
         assert_int_equal(emulated_counts()->product_refusals - refusals, 1);
+        check_residual(device, 8, 16, 8, 0, 4); /* fused, but not with the first plan */
+        assert_launches(&before, 0, 0, 1);
+        assert_int_equal(cuda_matmul_plans(matmul, &unfused), 5);
+        assert_int_equal(unfused, 1);
         device->ops->close(device);
 }
 

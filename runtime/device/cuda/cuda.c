@@ -14,7 +14,7 @@
 
 enum {
         EVENTS = 256,           /* of each pool, at first */
-        LATER_BYTES = 128 << 20 /* device memory that a rank leaves for what is loaded after the device was
+        LATER_BYTES = 256 << 20 /* device memory that a rank leaves for what is loaded after the device was
                                    opened: kernels, graphs */
 };
 

@@ -20,8 +20,9 @@ struct shape {
         int64_t kind, half, transpose_a, transpose_b;
         int64_t rows, columns, k, batch;
         int64_t lda, ldb, ldd, stride_a, stride_b, stride_d; /* elements */
-        int64_t align_a, align_b, align_d;                   /* bytes: the largest power of two that all
-                                                                addresses are multiples of, at most 256 */
+        int64_t align_a, align_b, align_d, align_bias,
+                align_aux; /* bytes: the largest power of two that all
+                              addresses are multiples of, at most 256 */
         int64_t accumulate;
 };
 
@@ -464,6 +465,8 @@ static const char *fused(struct cuda_matmul *matmul, cudaStream_t stream, const 
                 .align_a = alignment((uintptr_t)product.a),
                 .align_b = alignment((uintptr_t)product.b),
                 .align_d = alignment((uintptr_t)product.d | (uintptr_t)product.c),
+                .align_bias = alignment((uintptr_t)product.bias),
+                .align_aux = alignment((uintptr_t)product.aux),
                 .accumulate = kernel->kind == KERNEL_MATMUL_BIAS_RESIDUAL,
         };
         struct plan *plan;

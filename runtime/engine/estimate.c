@@ -11,7 +11,8 @@ struct stage_estimate {
         double round_trip;   /* from the begin of a forward here to the end of its backward here */
         double pipeline_end; /* nothing is left to compute for a micro-batch */
         int chunks;          /* all-reduces of gradients */
-        double chunk;        /* seconds of each but the last */
+        double chunk;        /* seconds of each but the one with what is left, */
+        double short_chunk;  /* and of that */
         double chunks_begin, chunks_end, gradients_end; /* the last: also of a shared embedding */
         double norm_end;
 };
@@ -216,6 +217,7 @@ static void add_allreduces(struct estimation *e)
                 s->chunks = (int)((s->parameters + size - 1) / size);
                 int64_t last = s->parameters - (s->chunks - 1) * size;
                 s->chunk = s->chunks > 1 ? price_sum(e, size, plan->dp, false) : 0;
+                s->short_chunk = price_sum(e, last, plan->dp, false);
                 s->chunks_end += (s->chunks - 1) * s->chunk + price_sum(e, last, plan->dp, true);
                 s->gradients_end = s->chunks_end;
         }
@@ -253,15 +255,52 @@ static double scalars_known(struct estimation *e, double no_overflow)
         return known + price_allreduce(e, 2 * (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
 }
 
-/* When the gradients of parameters up to `end` in the core's order are final. A shared embedding comes last
- * in that order, and its gradients are final after its exchange. */
-static double gradients_ready(const struct estimation *e, const struct stage_estimate *s, bool shares,
-                              int64_t end)
+/* The updates of a stage, in memory and in the core's order. */
+struct update_order {
+        const struct stage_estimate *stage;
+        int64_t size, updates, first;       /* parameters of each but the one with what is left; the nth in */
+        int64_t chunk_size, first_chunk;    /* order is the nth after `first`, around the end; chunks alike */
+        int64_t shared_begin, shared_count; /* the shared embedding */
+};
+
+static struct update_order order_updates(const struct estimation *e, int index)
 {
-        if (shares && end > s->parameters - e->plan.embedding_parameters)
-                return s->gradients_end;
-        int64_t chunk = (end - 1) / (e->plan.bucket_parameters * e->plan.allreduce_buckets);
-        return chunk + 1 < s->chunks ? s->chunks_begin + (double)(chunk + 1) * s->chunk : s->chunks_end;
+        const struct stage_estimate *s = &e->stages[index];
+        const struct plan *plan = &e->plan;
+        const bool shares = plan->tied && (index == 0 || index == plan->pp - 1);
+        struct update_order order = {.stage = s,
+                                     .size = core_update_parameters(plan, s->parameters),
+                                     .first = core_first_update(plan, index == 0, s->parameters),
+                                     .chunk_size = plan->bucket_parameters * plan->allreduce_buckets,
+                                     .shared_count = shares ? plan->embedding_parameters : 0};
+        order.updates = (s->parameters + order.size - 1) / order.size;
+        order.first_chunk = order.first * order.size / order.chunk_size;
+        order.shared_begin = index == 0 ? 0 : s->parameters - order.shared_count;
+        return order;
+}
+
+/* When the chunk that a parameter is in has been summed. */
+static double chunk_ready(const struct update_order *order, int64_t parameter)
+{
+        const struct stage_estimate *s = order->stage;
+        if (s->chunks < 2)
+                return s->chunks_end;
+        int64_t nth = (parameter / order->chunk_size - order->first_chunk + s->chunks) % s->chunks;
+        bool short_one = nth >= s->chunks - 1 - order->first_chunk;
+        if (nth == s->chunks - 1)
+                return s->chunks_end;
+        return s->chunks_begin + (double)(nth + !short_one) * s->chunk + (short_one ? s->short_chunk : 0);
+}
+
+/* When the gradients of the nth update in order are final: of a shared embedding after its exchange. */
+static double gradients_ready(const struct update_order *order, int64_t nth)
+{
+        int64_t begin = (nth + order->first) % order->updates * order->size, end = begin + order->size;
+        if (end > order->stage->parameters)
+                end = order->stage->parameters;
+        if (begin < order->shared_begin + order->shared_count && end > order->shared_begin)
+                return order->stage->gradients_end;
+        return later(chunk_ready(order, begin), chunk_ready(order, end - 1));
 }
 
 /* One update of `count` parameters, and a copy of what it works on. */
@@ -285,20 +324,20 @@ static double updates_end(const struct estimation *e, int index, double permitte
         enum { MOST_STEPS = 4096 };
         const struct stage_estimate *s = &e->stages[index];
         const struct plan *plan = &e->plan;
-        bool shares = plan->tied && (index == 0 || index == plan->pp - 1);
-        int64_t size = core_update_parameters(plan, s->parameters);
-        int64_t updates = (s->parameters + size - 1) / size, step = (updates + MOST_STEPS - 1) / MOST_STEPS;
-        const struct update_prices each = price_update(e, size),
-                                   last = price_update(e, s->parameters - (updates - 1) * size);
+        const struct update_order order = order_updates(e, index);
+        const int64_t step = (order.updates + MOST_STEPS - 1) / MOST_STEPS;
+        const int64_t short_one = order.updates - 1 - order.first; /* in order, the one with what is left */
+        const struct update_prices each = price_update(e, order.size),
+                                   left = price_update(e, s->parameters - (order.updates - 1) * order.size);
         double computed = s->norm_end, fetched = s->pipeline_end;
         double written[PLAN_UPDATE_BUFFERS] = {0}, last_written = 0;
-        for (int64_t i = 0; i * step < updates; i++) {
-                bool ends = (i + 1) * step >= updates;
-                int64_t end = ends ? s->parameters : (i + 1) * step * size;
-                double whole = (double)(ends ? updates - 1 - i * step : step);
-                double update = whole * each.update + (ends ? last.update : 0);
-                double copy = whole * each.copy + (ends ? last.copy : 0);
-                double ready = plan->clip ? permitted : later(permitted, gradients_ready(e, s, shares, end));
+        for (int64_t i = 0; i * step < order.updates; i++) {
+                int64_t begin = i * step, end = begin + step < order.updates ? begin + step : order.updates;
+                bool has_short = begin <= short_one && short_one < end;
+                double whole = (double)(end - begin - has_short);
+                double update = whole * each.update + (has_short ? left.update : 0);
+                double copy = whole * each.copy + (has_short ? left.copy : 0);
+                double ready = plan->clip ? permitted : later(permitted, gradients_ready(&order, end - 1));
                 if (plan->offload) {
                         fetched = later(fetched, written[i % PLAN_UPDATE_BUFFERS]) + copy;
                         ready = later(ready, fetched);

@@ -35,6 +35,12 @@ int core_pipeline_limit(const struct plan *plan);
  * than a bucket, offloaded, a third of the stage. */
 int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
 
+/* Which of a stage's updates comes first; the others follow in order, and after the last come those before
+ * it. 0 but on a first stage that shares the embedding, which comes first in memory and whose gradients are
+ * known last: so that it does not hold up the others, the order begins behind it. Fetches and chunks do
+ * alike. */
+int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters);
+
 size_t core_bytes(const struct plan *plan, int stage, int64_t parameters);
 
 /* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets;

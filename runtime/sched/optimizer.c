@@ -47,8 +47,15 @@ static bool shares_embedding(const struct core *core)
         return core->plan.tied && core->plan.pp > 1 && (core->first || core->last);
 }
 
-/* On the first stage the shared embedding comes first in memory, and its gradients are known last. So that it
- * does not hold up the others, the order begins behind it: updates, fetches and chunks alike wrap around. */
+int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters)
+{
+        if (!first_stage || !plan->tied || plan->pp == 1)
+                return 0;
+        int64_t size = core_update_parameters(plan, parameters);
+        return parts(plan->embedding_parameters, size) % parts(parameters, size);
+}
+
+/* See core_first_update. */
 static int in_order(int nth, int first, int count)
 {
         return (nth + first) % count;
@@ -57,11 +64,10 @@ static int in_order(int nth, int first, int count)
 static void set_order(struct core *core)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (!core->first || !shares_embedding(core))
-                return;
-        int64_t size = core_update_parameters(&core->plan, core->parameters);
-        o->first_update = parts(core->plan.embedding_parameters, size) % o->updates;
-        o->first_chunk = (int)(o->first_update * size / chunk_parameters(&core->plan));
+        const struct plan *plan = &core->plan;
+        int64_t size = core_update_parameters(plan, core->parameters);
+        o->first_update = core_first_update(plan, core->first, core->parameters);
+        o->first_chunk = (int)(o->first_update * size / chunk_parameters(plan));
 }
 
 void optimizer_start(struct core *core)

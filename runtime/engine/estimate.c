@@ -252,7 +252,8 @@ static double scalars_known(struct estimation *e, double no_overflow)
                                            : s->chunks_begin;
                 known = later(known, s->norm_end);
         }
-        return known + price_allreduce(e, 2 * (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
+        return later(known, no_overflow) +
+               price_allreduce(e, 2 * (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
 }
 
 /* The updates of a stage, in memory and in the core's order. */

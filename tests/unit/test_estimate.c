@@ -253,14 +253,12 @@ static void many_updates_are_a_little_longer_in_steps(void **state)
 }
 
 /* Two stages of the same number of parameters (a position's embedding is as large as the final LayerNorm's
- * weight or bias), because the paper world knows only one. What follows the
- * pipeline is exact but in a few plans, where a rank has two operations to choose from. */
+ * weight or bias), because the paper world knows only one. What follows the pipeline is exact. */
 static void two_stages_are_within_a_few_percent_whatever_the_optimizer_does(void **state)
 {
         (void)state;
         uint64_t seed = SEED;
         double mean = 0;
-        int exact = 0;
         for (int plan = 0; plan < PLANS; plan++) {
                 struct world w = random_world(&seed, 2, one_of(&seed, 0, 1));
                 struct options *o = &w.options;
@@ -278,14 +276,14 @@ static void two_stages_are_within_a_few_percent_whatever_the_optimizer_does(void
                         fail_msg("plan %d (seed %d; dp %d, tied %d, mixed %d, offload %d, clip %g): on paper "
                                  "%.4f of the estimate",
                                  plan, SEED, o->dp, o->gpt.tied, o->mixed, o->offload, o->clip, ratio);
+                check_close(found.batch_seconds - found.pipeline_seconds,
+                            paper.batch_seconds - paper.pipeline_seconds, "what follows the pipeline", &w,
+                            plan);
                 check_close(found.pipeline_seconds + found.allreduce_seconds + found.optimizer_seconds,
                             found.batch_seconds, "sum of phases", &w, plan);
                 mean += ratio / PLANS;
-                exact += fabs(paper.batch_seconds - paper.pipeline_seconds -
-                              (found.batch_seconds - found.pipeline_seconds)) <= 1e-9 * found.batch_seconds;
         }
         assert_true(mean < 1.005);
-        assert_in_range(exact, PLANS * 95 / 100, PLANS);
 }
 
 /* The same with messages and all-reduces through host memory, whose copies wait for each other and for those

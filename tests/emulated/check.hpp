@@ -7,12 +7,39 @@
 namespace emulated
 {
 
+/* Memory that the kernel may read and write, as far as it is known at once: threads' stacks, shared memory of
+ * both kinds, the blocks that were accessed last. */
+struct range {
+        const unsigned char *start;
+        size_t bytes;
+};
+enum {
+        STACKS,
+        DYNAMIC_SHARED,
+        STATIC_SHARED,
+        RECENT,
+        WRITABLE = RECENT + 4,
+        MODULE = WRITABLE,
+        ARGUMENTS,
+        RANGES
+};
+extern range ranges[RANGES];
+extern bool kernel_runs; /* on a fiber */
+
 /* Ends the kernel that runs if it may not read, or write, these bytes. Does nothing outside a kernel. */
 void check_access(const void *pointer, size_t bytes, bool write);
 
-bool in_kernel(void); /* on a fiber of a kernel that runs */
-/* Threads' stacks, the block's shared memory; to read: the kernel's arguments and constants. */
-bool is_kernels_own(const void *pointer, size_t bytes, bool write);
+static inline void check_quickly(const void *pointer, size_t bytes, bool write)
+{
+        const unsigned char *p = static_cast<const unsigned char *>(pointer);
+        if (!kernel_runs)
+                return;
+        for (int i = 0; i < (write ? (int)WRITABLE : (int)RANGES); i++)
+                if (p >= ranges[i].start && p + bytes <= ranges[i].start + ranges[i].bytes)
+                        return;
+        check_access(pointer, bytes, write);
+}
+
 /* Memory of one allocation, of the device or cudaHostAlloc's. */
 bool is_allocated(const void *pointer, size_t bytes);
 

@@ -86,6 +86,8 @@ static struct {
 } now;
 
 indices *current_indices;
+range ranges[RANGES];
+bool kernel_runs;
 
 static char report[1024];
 static cudaError_t failure; /* of the kernel that runs */
@@ -115,7 +117,9 @@ static void resume(fiber *to)
         void *fake_stack = nullptr;
         now.on = to;
         switching_to(&fake_stack, to->stack, STACK_BYTES);
+        kernel_runs = true;
         const context::transfer_t back = context::jump_fcontext(to->context, nullptr);
+        kernel_runs = false;
         switched(fake_stack, nullptr, nullptr);
         to->context = back.fctx;
 }
@@ -146,7 +150,7 @@ static void finish_copies(thread *t, int groups_left)
                         continue;
                 }
                 if (copy.from)
-                        check_access(copy.from, 16, false);
+                        check_quickly(copy.from, 16, false);
                 if (copy.from)
                         memcpy(copy.to, copy.from, 16);
                 else
@@ -198,6 +202,7 @@ static fiber *new_fiber(size_t index)
                 fprintf(stderr, "emulated CUDA: no memory for the stack of a thread\n");
                 abort();
         }
+        ranges[STACKS] = {now.stacks, now.stacks_bytes};
         fiber *f = new fiber();
         f->stack = now.stacks + index * each + page;
         return f;
@@ -379,6 +384,10 @@ static void poison_shared(void)
         const size_t padded = (now.of->shared_bytes + 15) / 16 * 16;
         now.dynamic = now.shared - padded;
         memset(now.dynamic - 16, 0xff, padded + 16);
+        ranges[DYNAMIC_SHARED] = {now.dynamic, now.of->shared_bytes};
+        ranges[STATIC_SHARED] = {now.static_shared, now.static_shared_bytes};
+        ranges[MODULE] = {now.module, now.module_bytes};
+        ranges[ARGUMENTS] = {(const unsigned char *)now.of->arguments.get(), now.of->arguments_bytes};
 }
 
 /* The bytes before the dynamic shared memory, and after it up to its alignment, hold what was put there. */
@@ -411,19 +420,6 @@ bool is_shared(const void *pointer, size_t bytes)
         const unsigned char *p = (const unsigned char *)pointer;
         return within(p, bytes, now.dynamic, now.of->shared_bytes) ||
                within(p, bytes, now.static_shared, now.static_shared_bytes);
-}
-
-bool is_kernels_own(const void *pointer, size_t bytes, bool write)
-{
-        const unsigned char *p = (const unsigned char *)pointer;
-        return within(p, bytes, now.stacks, now.stacks_bytes) || is_shared(p, bytes) ||
-               (!write && (within(p, bytes, now.of->arguments.get(), now.of->arguments_bytes) ||
-                           within(p, bytes, now.module, now.module_bytes)));
-}
-
-bool in_kernel(void)
-{
-        return now.running != nullptr;
 }
 
 /* ---- failing ---- */

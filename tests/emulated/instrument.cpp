@@ -8,11 +8,11 @@ extern "C" {
 #define ACCESS(bytes)                                                                                        \
         void __asan_load##bytes##_noabort(const void *pointer)                                               \
         {                                                                                                    \
-                emulated::check_access(pointer, bytes, false);                                               \
+                emulated::check_quickly(pointer, bytes, false);                                              \
         }                                                                                                    \
         void __asan_store##bytes##_noabort(void *pointer)                                                    \
         {                                                                                                    \
-                emulated::check_access(pointer, bytes, true);                                                \
+                emulated::check_quickly(pointer, bytes, true);                                               \
         }
 ACCESS(1)
 ACCESS(2)
@@ -23,12 +23,12 @@ ACCESS(16)
 
 void __asan_loadN_noabort(const void *pointer, size_t bytes)
 {
-        emulated::check_access(pointer, bytes, false);
+        emulated::check_quickly(pointer, bytes, false);
 }
 
 void __asan_storeN_noabort(void *pointer, size_t bytes)
 {
-        emulated::check_access(pointer, bytes, true);
+        emulated::check_quickly(pointer, bytes, true);
 }
 
 void __asan_handle_no_return(void)

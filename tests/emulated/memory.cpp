@@ -14,14 +14,24 @@
 namespace emulated
 {
 
+enum { HUGE_PAGE = 2 << 20 };
+
 struct block {
         size_t bytes, mapped_bytes;
         bool device;
+        void *region; /* with the unmapped pages around it */
+        size_t region_bytes;
 };
 static std::map<const unsigned char *, block> blocks; /* by their start */
 static size_t device_bytes;
 static bool opened;
 static struct sigaction previous_action;
+
+static void forget_recent(void)
+{
+        for (int i = RECENT; i < WRITABLE; i++)
+                ranges[i] = {nullptr, 0};
+}
 
 static size_t whole_pages(size_t bytes)
 {
@@ -47,22 +57,8 @@ enum memory memory_of(const void *pointer)
 
 bool is_allocated(const void *pointer, size_t bytes)
 {
-        static const unsigned char *start,
-                *end; /* of the block that was found last: most accesses are there */
-        static size_t changes;
-        extern size_t block_changes;
-        const unsigned char *p = (const unsigned char *)pointer;
-        if (changes == block_changes && p >= start && p + bytes <= end)
-                return true;
-        const auto *found = block_with(pointer, bytes);
-        if (!found)
-                return false;
-        start = found->first;
-        end = found->first + found->second.bytes;
-        changes = block_changes;
-        return true;
+        return block_with(pointer, bytes) != nullptr;
 }
-size_t block_changes = 1;
 
 static void protect(int protection)
 {
@@ -90,7 +86,7 @@ static void say_what_was_touched(int signal, siginfo_t *info, void *)
                 static const char sentence[] = "emulated CUDA: host code touched device memory\n";
                 if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0)
                         _exit(1);
-        } else if (in_kernel()) {
+        } else if (kernel_runs) {
                 static const char sentence[] = "emulated CUDA: a kernel touched memory that does not exist\n";
                 if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0)
                         _exit(1);
@@ -127,17 +123,20 @@ static cudaError_t allocate(void **pointer, size_t bytes, bool device)
         const size_t mapped = whole_pages(bytes), page = whole_pages(1);
         if (device && (mapped < bytes || mapped > device_total() - device_bytes))
                 return cudaErrorMemoryAllocation;
-        unsigned char *region = (unsigned char *)mmap(nullptr, mapped + 2 * page, PROT_NONE,
-                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        /* Huge pages, because the protection of thousands of small ones takes long to change. */
+        const size_t huge = mapped < HUGE_PAGE ? page : (size_t)HUGE_PAGE, around = mapped + page + huge;
+        unsigned char *region =
+                (unsigned char *)mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (region == MAP_FAILED)
                 return cudaErrorMemoryAllocation;
-        unsigned char *start = region + page;
+        unsigned char *start = (unsigned char *)(((uintptr_t)region + huge) / huge * huge);
         mprotect(start, mapped, PROT_READ | PROT_WRITE);
+        madvise(start, mapped, MADV_HUGEPAGE);
         memset(start, 0xff, mapped);
         if (device && !opened)
                 mprotect(start, mapped, PROT_NONE);
-        blocks[start] = {bytes, mapped, device};
-        block_changes++;
+        blocks[start] = {bytes, mapped, device, region, around};
+        forget_recent();
         if (device)
                 device_bytes += mapped;
         watch_accesses();
@@ -153,10 +152,10 @@ static cudaError_t release(void *pointer, bool device)
         if (found == blocks.end() || found->second.device != device)
                 return cudaErrorInvalidValue;
         run_all(); /* as a real one waits */
-        const size_t mapped = found->second.mapped_bytes, page = whole_pages(1);
-        munmap((unsigned char *)pointer - page, mapped + 2 * page);
+        const size_t mapped = found->second.mapped_bytes;
+        munmap(found->second.region, found->second.region_bytes);
         blocks.erase(found);
-        block_changes++;
+        forget_recent();
         if (device)
                 device_bytes -= mapped;
         return cudaSuccess;
@@ -164,11 +163,16 @@ static cudaError_t release(void *pointer, bool device)
 
 void check_access(const void *pointer, size_t bytes, bool write)
 {
-        if (!in_kernel() || is_allocated(pointer, bytes) || is_kernels_own(pointer, bytes, write))
+        static int oldest;
+        if (!kernel_runs)
                 return;
-        fail(cudaErrorIllegalAddress,
-             "%s of %zu bytes at %p, which is no memory of the device nor cudaHostAlloc's",
-             write ? "a write" : "a read", bytes, pointer);
+        const auto *found = block_with(pointer, bytes);
+        if (!found)
+                fail(cudaErrorIllegalAddress,
+                     "%s of %zu bytes at %p, which is no memory of the device nor cudaHostAlloc's",
+                     write ? "a write" : "a read", bytes, pointer);
+        oldest = (oldest + 1) % (WRITABLE - RECENT);
+        ranges[RECENT + oldest] = {found->first, found->second.bytes};
 }
 
 /* A whole range in memory that one side of a copy may be in. */

@@ -46,3 +46,8 @@ $(BUILD)/tests/test_cuda_host: $(EMULATED)/tests/unit/test_cuda_host.o $(emulate
 # Refusals, limits, failures and graphs of `train --device cuda`.
 SCRIPT_TESTS += tests/cli/device.py
 run-tests: $(EMULATED_PLUGIN)
+
+# Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.
+TESTS += test_conformance
+$(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c) $(call lib,device models) | $(EMULATED_PLUGIN)
+	$(TEST_LINK) $(DEVICE_LIBS)

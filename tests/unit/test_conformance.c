@@ -1,0 +1,1515 @@
+/* The conformance of a device: every kernel on random data against the CPU device, whose kernels test_kernels
+ * compares with double arithmetic, and what device.h promises of memory, lanes, tokens and groups. The device
+ * is "cuda", or what RANVIER_TEST_DEVICE names; its plugin the emulated one beside this program, unless
+ * RANVIER_DEVICE_CUDA names another.
+ *
+ * Bounds count roundings as test_kernels does: u is one of fp32, h one of what tensors are stored as. Both
+ * devices may be off by a bound, so twice that is allowed. Each kernel runs three times, the last two as a
+ * group: the same bits each time, and not a byte changed beside the outputs, which begin as NaN. */
+#include "models/half.h"
+#include "runtime/device/kernels.h"
+#include "tests/unit/numbers.h"
+
+#include <libgen.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ARENA_BYTES = 32 << 20, GUARD_BYTES = 256, MOST_OPERANDS = 8 };
+static const double u = FLT_EPSILON / 2.0;
+static uint64_t seed = 20241121;
+#define NOT_COMPARED (-1.0)
+#define FLUSHED      exp(-87)
+
+struct side {
+        struct device *device;
+        unsigned char *arena, *image; /* device memory; what was copied from it last */
+};
+
+/* The device under test and the CPU. */
+struct pair {
+        struct side tested, cpu;
+        unsigned char *image; /* what both arenas begin with */
+        enum half half;
+        double h, tiny; /* relative and absolute error of one stored element */
+        uint64_t random;
+};
+
+enum type { TENSOR, REAL, DOUBLE, TOKENS };
+
+struct operand {
+        enum type type;
+        int64_t count, at; /* elements; byte of the arena */
+        double *values;    /* at first */
+        double *bound;     /* NULL: must not be written. Else what may lie between an element and the exact
+                              result, before it is stored */
+};
+
+struct test_case {
+        char name[128];
+        struct operand operands[MOST_OPERANDS];
+        int count;
+        void (*launch)(struct device *, void *p[MOST_OPERANDS], const struct test_case *);
+        int64_t n[6]; /* shapes, as each test has them */
+        bool flag;
+        double scalar;
+        const void *context;
+};
+
+/* ---- opening ---- */
+
+static struct device *open_tested(struct rv_error_info *err)
+{
+        const char *name = getenv("RANVIER_TEST_DEVICE");
+        const struct device_request request = {.threads = 1, .local_ranks = 1};
+        return device_open(name ? name : "cuda", &request, err);
+}
+
+static int open_side(struct side *side, struct device *device, enum half half)
+{
+        side->device = device;
+        device->half = half;
+        const int64_t bytes[MEMORY_SPACES] = {
+                [MEMORY_DEVICE] = ARENA_BYTES, [MEMORY_HOST] = MEMORY_ALIGNMENT};
+        struct rv_error_info err = {0};
+        if (device->ops->reserve && device->ops->reserve(device, bytes, &err)) {
+                print_error("%s\n", err.sentence);
+                return -1;
+        }
+        side->arena = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, ARENA_BYTES);
+        side->image = malloc(ARENA_BYTES);
+        return side->arena && side->image ? 0 : -1;
+}
+
+static int open_pair(void **state, enum half half)
+{
+        static const char *const formats[] = {"fp32", "fp16", "bf16"};
+        struct rv_error_info err = {0};
+        struct pair *pair = calloc(1, sizeof *pair);
+        struct device *tested = open_tested(&err), *cpu = device_cpu_open(1, &err);
+        if (!pair || !tested || !cpu || open_side(&pair->tested, tested, half) ||
+            open_side(&pair->cpu, cpu, half)) {
+                print_error("%s\n", err.sentence);
+                return -1;
+        }
+        print_message("%s, %s, seed %llu\n", tested->description.name, formats[half],
+                      (unsigned long long)seed);
+        pair->image = malloc(ARENA_BYTES);
+        pair->half = half;
+        pair->h = half == HALF_FP16 ? 0x1p-11 : half == HALF_BF16 ? 0x1p-8 : u;
+        pair->tiny = half == HALF_FP16 ? 0x1p-25 : half == HALF_BF16 ? 0x1p-126 : 0x1p-126;
+        pair->random = seed;
+        *state = pair;
+        return pair->image ? 0 : -1;
+}
+
+static int open_fp32(void **state)
+{
+        return open_pair(state, HALF_NONE);
+}
+
+static int open_fp16(void **state)
+{
+        return open_pair(state, HALF_FP16);
+}
+
+static int open_bf16(void **state)
+{
+        return open_pair(state, HALF_BF16);
+}
+
+static int close_pair(void **state)
+{
+        struct pair *pair = *state;
+        pair->tested.device->ops->close(pair->tested.device);
+        pair->cpu.device->ops->close(pair->cpu.device);
+        free(pair->tested.image);
+        free(pair->cpu.image);
+        free(pair->image);
+        free(pair);
+        return 0;
+}
+
+/* ---- elements ---- */
+
+static int64_t element_bytes(const struct pair *pair, enum type type)
+{
+        return type == DOUBLE ? 8 : type == TENSOR && pair->half ? 2 : 4;
+}
+
+static void write_element(const struct pair *pair, enum type type, unsigned char *at, double value)
+{
+        const float real_value = (float)value;
+        const int32_t token = type == TOKENS ? (int32_t)value : 0;
+        const uint16_t bits =
+                pair->half == HALF_BF16 ? bf16_from_float(real_value) : half_from_float(real_value);
+        if (type == DOUBLE)
+                memcpy(at, &value, sizeof value);
+        else if (type == TOKENS)
+                memcpy(at, &token, sizeof token);
+        else if (type == TENSOR && pair->half)
+                memcpy(at, &bits, sizeof bits);
+        else
+                memcpy(at, &real_value, sizeof real_value);
+}
+
+static double read_element(const struct pair *pair, enum type type, const unsigned char *at)
+{
+        double value;
+        float real_value;
+        int32_t token;
+        uint16_t bits;
+        switch (type) {
+        case DOUBLE:
+                memcpy(&value, at, sizeof value);
+                return value;
+        case TOKENS:
+                memcpy(&token, at, sizeof token);
+                return token;
+        default:
+                if (type == TENSOR && pair->half) {
+                        memcpy(&bits, at, sizeof bits);
+                        return (double)(pair->half == HALF_BF16 ? bf16_to_float(bits) : half_to_float(bits));
+                }
+                memcpy(&real_value, at, sizeof real_value);
+                return (double)real_value;
+        }
+}
+
+/* ---- operands ---- */
+
+static double *new_doubles(int64_t count)
+{
+        double *x = calloc((size_t)(count > 0 ? count : 1), sizeof *x);
+        assert_non_null(x);
+        return x;
+}
+
+/* One more operand of `count` elements, each rounded to what it is stored as. */
+static double *add(const struct pair *pair, struct test_case *c, enum type type, int64_t count,
+                   double *values)
+{
+        assert_true(c->count < MOST_OPERANDS);
+        for (int64_t i = 0; i < count; i++) {
+                unsigned char element[8];
+                write_element(pair, type, element, values[i]);
+                values[i] = read_element(pair, type, element);
+        }
+        c->operands[c->count++] = (struct operand){.type = type, .count = count, .values = values};
+        return values;
+}
+
+static double *add_random(struct pair *pair, struct test_case *c, enum type type, int64_t count, double size)
+{
+        double *values = new_doubles(count);
+        for (int64_t i = 0; i < count; i++)
+                values[i] = size * random_number(&pair->random);
+        return add(pair, c, type, count, values);
+}
+
+static double *add_tokens(struct pair *pair, struct test_case *c, int64_t count, int64_t end)
+{
+        double *values = new_doubles(count);
+        for (int64_t i = 0; i < count; i++)
+                values[i] = (double)random_below(&pair->random, end);
+        return add(pair, c, TOKENS, count, values);
+}
+
+/* Outputs begin as NaN; tokens cannot. Returns the bounds, to fill. */
+static double *add_output(const struct pair *pair, struct test_case *c, enum type type, int64_t count)
+{
+        double *values = new_doubles(count);
+        for (int64_t i = 0; i < count; i++)
+                values[i] = NAN;
+        add(pair, c, type, count, values);
+        return c->operands[c->count - 1].bound = new_doubles(count);
+}
+
+/* The operand added last is written too. */
+static double *written(struct test_case *c)
+{
+        struct operand *last = &c->operands[c->count - 1];
+        return last->bound = new_doubles(last->count);
+}
+
+/* ---- running ---- */
+
+/* Where operands lie: between guards, and some not at a multiple of anything but their elements, as
+ * parameters in a flat buffer. */
+static void place(struct pair *pair, struct test_case *c)
+{
+        int64_t at = GUARD_BYTES;
+        memset(pair->image, 0xa5, GUARD_BYTES);
+        for (int i = 0; i < c->count; i++) {
+                struct operand *o = &c->operands[i];
+                const int64_t element = element_bytes(pair, o->type), end = o->count * element;
+                const int64_t aside =
+                        random_below(&pair->random, 3) ? 0 : random_below(&pair->random, 16) * element;
+                o->at = at + aside;
+                const int64_t next = (o->at + end + 2 * GUARD_BYTES) / GUARD_BYTES * GUARD_BYTES;
+                assert_true(next <= ARENA_BYTES);
+                memset(pair->image + at, 0xa5, (size_t)(next - at));
+                for (int64_t k = 0; k < o->count; k++)
+                        write_element(pair, o->type, pair->image + o->at + k * element, o->values[k]);
+                at = next;
+        }
+        c->n[5] = at; /* bytes of all */
+}
+
+static void run(const struct pair *pair, struct side *side, const struct test_case *c, bool group)
+{
+        struct device *device = side->device;
+        void *p[MOST_OPERANDS];
+        for (int i = 0; i < c->count; i++)
+                p[i] = side->arena + c->operands[i].at;
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, side->arena, pair->image, c->n[5]);
+        device->ops->synchronize(device);
+        if (group && device->ops->begin_group)
+                device->ops->begin_group(device);
+        c->launch(device, p, c);
+        if (group && device->ops->end_group)
+                device->ops->end_group(device);
+        device->ops->synchronize(device);
+        device->ops->copy(device, DEVICE_DEVICE_TO_HOST, side->image, side->arena, c->n[5]);
+        device->ops->synchronize(device);
+}
+
+static const struct operand *operand_at(const struct pair *pair, const struct test_case *c, int64_t byte)
+{
+        for (int i = 0; i < c->count; i++) {
+                const struct operand *o = &c->operands[i];
+                if (byte >= o->at && byte < o->at + o->count * element_bytes(pair, o->type))
+                        return o;
+        }
+        return NULL;
+}
+
+static void check_nothing_else_is_written(const struct pair *pair, const struct test_case *c)
+{
+        for (int64_t byte = 0; byte < c->n[5]; byte++) {
+                if (pair->tested.image[byte] == pair->image[byte])
+                        continue;
+                const struct operand *o = operand_at(pair, c, byte);
+                if (o && o->bound)
+                        continue;
+                print_error("%s: byte %lld, %s, was written\n", c->name, (long long)byte,
+                            o ? "of an input" : "between operands");
+                fail();
+        }
+}
+
+static void check_outputs(const struct pair *pair, const struct test_case *c)
+{
+        for (int i = 0; i < c->count; i++) {
+                const struct operand *o = &c->operands[i];
+                const int64_t element = element_bytes(pair, o->type);
+                const double h = o->type == TENSOR ? pair->h : o->type == REAL ? u : DBL_EPSILON;
+                const double tiny = o->type == TENSOR ? pair->tiny : 0x1p-126;
+                for (int64_t k = 0; o->bound && k < o->count; k++) {
+                        const double found =
+                                read_element(pair, o->type, pair->tested.image + o->at + k * element);
+                        const double expected =
+                                read_element(pair, o->type, pair->cpu.image + o->at + k * element);
+                        const double bound = 2 * (o->bound[k] + h * (fabs(expected) + o->bound[k]) + tiny);
+                        if (o->bound[k] == NOT_COMPARED || fabs(found - expected) <= bound)
+                                continue;
+                        print_error("%s: operand %d, element %lld is %.9g, not %.9g: %.3g apart, at most "
+                                    "%.3g allowed\n",
+                                    c->name, i, (long long)k, found, expected, fabs(found - expected), bound);
+                        fail();
+                }
+        }
+}
+
+/* Runs the case on both devices, compares, frees it. */
+static void conforms(struct pair *pair, struct test_case *c)
+{
+        unsigned char *first = pair->cpu.image; /* until the CPU runs */
+        place(pair, c);
+        run(pair, &pair->tested, c, false);
+        memcpy(first, pair->tested.image, (size_t)c->n[5]);
+        for (int again = 0; again < 2; again++) {
+                run(pair, &pair->tested, c, true);
+                if (memcmp(first, pair->tested.image, (size_t)c->n[5]) != 0) {
+                        print_error("%s: other bits when it ran again, in a group\n", c->name);
+                        fail();
+                }
+        }
+        run(pair, &pair->cpu, c, false);
+        check_nothing_else_is_written(pair, c);
+        check_outputs(pair, c);
+        for (int i = 0; i < c->count; i++) {
+                free(c->operands[i].values);
+                free(c->operands[i].bound);
+        }
+}
+
+#define NAME(c, ...) snprintf((c)->name, sizeof(c)->name, __VA_ARGS__)
+#define LL(x)        ((long long)(x))
+
+struct shape {
+        int64_t m, n;
+};
+static const struct shape shapes[] = {{1, 1},     {1, 7},   {7, 1},    {3, 17},   {5, 16},   {33, 8},
+                                      {4, 33},    {8, 64},  {13, 97},  {31, 101}, {6, 256},  {2, 513},
+                                      {131, 513}, {3, 768}, {257, 40}, {5, 1600}, {2, 4099}, {1, 16392}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* ---- products ---- */
+
+static void launch_matmul(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_matmul(device, c->context, p[0], p[1], p[2]);
+}
+
+/* One product of the batch: its elements' bounds. */
+static void bound_product(const struct matmul *mm, const double *a, const double *b, const double *before,
+                          double *bound)
+{
+        for (int64_t i = 0; i < mm->m; i++)
+                for (int64_t j = 0; j < mm->n; j++) {
+                        double size = mm->accumulate ? fabs(before[i * mm->ldc + j]) : 0;
+                        for (int64_t k = 0; k < mm->k; k++)
+                                size += fabs((mm->transpose_a ? a[k * mm->lda + i] : a[i * mm->lda + k]) *
+                                             (mm->transpose_b ? b[j * mm->ldb + k] : b[k * mm->ldb + j]));
+                        bound[i * mm->ldc + j] = (double)(mm->k + 4) * u * size;
+                }
+}
+
+static void check_matmul(struct pair *pair, int variant, const int64_t size[3], int64_t outer, int64_t inner)
+{
+        const int64_t gap = outer * inner > 1 ? 1 + variant % 3 : 0;
+        struct matmul mm = {.m = size[0],
+                            .n = size[1],
+                            .k = size[2],
+                            .transpose_a = variant & 1,
+                            .transpose_b = variant & 2,
+                            .accumulate = variant & 4,
+                            .outer = outer,
+                            .inner = inner};
+        mm.lda = (mm.transpose_a ? mm.m : mm.k) + gap;
+        mm.ldb = (mm.transpose_b ? mm.k : mm.n) + gap;
+        mm.ldc = mm.n + gap;
+        const int64_t a_each = (mm.transpose_a ? mm.k : mm.m) * mm.lda,
+                      b_each = (mm.transpose_b ? mm.n : mm.k) * mm.ldb, c_each = mm.m * mm.ldc;
+        for (int i = 0; i < 2; i++) {
+                mm.stride_a[i] = i == 0 ? inner * a_each : a_each;
+                mm.stride_b[i] = i == 0 ? b_each : outer * b_each; /* the outer one varies faster here */
+                mm.stride_c[i] = i == 0 ? inner * c_each : c_each;
+        }
+        const int64_t batch = outer * inner;
+        struct test_case c = {.launch = launch_matmul, .context = &mm};
+        NAME(&c, "matmul m %lld n %lld k %lld, variant %d, batch %lld x %lld", LL(mm.m), LL(mm.n), LL(mm.k),
+             variant, LL(outer), LL(inner));
+        const double *a = add_random(pair, &c, TENSOR, batch * a_each, 1);
+        const double *b = add_random(pair, &c, TENSOR, batch * b_each, 1);
+        const double *before = add_random(pair, &c, TENSOR, batch * c_each, 1);
+        double *bound = written(&c);
+        for (int64_t i = 0; i < batch; i++)
+                bound_product(&mm, a + i * a_each, b + i / inner * b_each + i % inner * outer * b_each,
+                              before + i * c_each, bound + i * c_each);
+        if (!mm.accumulate)
+                for (int64_t i = 0; i < batch * c_each; i++)
+                        if (i % c_each % mm.ldc < mm.n)
+                                c.operands[2].values[i] = NAN;
+        conforms(pair, &c);
+}
+
+static void products_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},    {1, 5, 3},    {7, 1, 2},    {3, 4, 1},
+                                           {13, 11, 17}, {32, 8, 33},  {64, 96, 32}, {65, 24, 127},
+                                           {2, 770, 3},  {1, 3, 1600}, {200, 64, 64}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int variant = 0; variant < 8; variant++) {
+                        check_matmul(*state, variant, sizes[s], 1, 1);
+                        check_matmul(*state, variant, sizes[s], 2, 3);
+                        check_matmul(*state, variant, sizes[s], 1, 4);
+                }
+}
+
+static double gelu_argument(double x)
+{
+        return 2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+}
+
+/* What GELU itself adds to the error of its argument: see test_kernels; exponentials of what is stored in
+ * half may be approximate. */
+static double gelu_bound(const struct pair *pair, double x)
+{
+        const double v = fabs(gelu_argument(x)), slow = x < 0 ? v : v * exp(-v);
+        return (pair->half ? 4 : 1) * (5 * slow + 8) * u * fabs(x) / (x < 0 ? 1 + exp(v) : 1) + 1e-33;
+}
+
+static void launch_fused(struct device *device, void *p[], const struct test_case *c)
+{
+        const int64_t m = c->n[0], n = c->n[1], k = c->n[2];
+        switch (c->n[3]) {
+        case KERNEL_MATMUL_BIAS:
+                kernels_matmul_bias(device, p[0], p[1], p[2], p[3], m, n, k);
+                break;
+        case KERNEL_MATMUL_BIAS_GELU:
+                kernels_matmul_bias_gelu(device, p[0], p[4], p[1], p[2], p[3], m, n, k);
+                break;
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+                kernels_matmul_bias_residual(device, p[0], p[1], p[2], p[3], p[4], m, n, k);
+                break;
+        default:
+                kernels_matmul_gelu_backward(device, p[0], p[1], p[2], p[3], m, n, k);
+        }
+}
+
+/* x w^T (w (n,k)) or x w (w (k,n)): the sum, and the sum of the sizes of its terms. */
+static double product_sum(const double *x, const double *w, const struct test_case *c, int64_t i,
+                          bool transposed, double *size)
+{
+        const int64_t n = c->n[1], k = c->n[2], row = i / n, column = i % n;
+        double sum = 0;
+        *size = 0;
+        for (int64_t l = 0; l < k; l++) {
+                const double term = x[row * k + l] * (transposed ? w[column * k + l] : w[l * n + column]);
+                sum += term;
+                *size += fabs(term);
+        }
+        return sum;
+}
+
+/* A device may store the product before it adds the rest, which is one rounding more. */
+static void check_fused(struct pair *pair, enum kernel_kind kind, int64_t m, int64_t n, int64_t k)
+{
+        struct test_case c = {.launch = launch_fused, .n = {m, n, k, kind}};
+        NAME(&c, "%s m %lld n %lld k %lld", kernel_name(kind), LL(m), LL(n), LL(k));
+        const bool backward = kind == KERNEL_MATMUL_GELU_BACKWARD;
+        double *bound = add_output(pair, &c, TENSOR, m * n), *h_bound = NULL, size;
+        const double *x = add_random(pair, &c, TENSOR, m * k, 1);
+        const double *w = add_random(pair, &c, TENSOR, n * k, 1);
+        const double *b = add_random(pair, &c, TENSOR, backward ? m * n : n, backward ? 4 : 1), *r = NULL;
+        if (kind == KERNEL_MATMUL_BIAS_GELU)
+                h_bound = add_output(pair, &c, TENSOR, m * n);
+        if (kind == KERNEL_MATMUL_BIAS_RESIDUAL)
+                r = add_random(pair, &c, TENSOR, m * n, 1);
+        for (int64_t i = 0; i < m * n; i++) {
+                const double sum = product_sum(x, w, &c, i, !backward, &size);
+                const double once = pair->half ? pair->h * fabs(sum) : 0;
+                if (backward) {
+                        bound[i] = 1.2 * ((double)(k + 4) * u * size + once) + 60 * u * fabs(sum);
+                        continue;
+                }
+                size += fabs(b[i % n]) + (r ? fabs(r[i]) : 0);
+                bound[i] = (double)(k + 6) * u * size + once;
+                if (h_bound) {
+                        const double h = sum + b[i % n];
+                        h_bound[i] = bound[i];
+                        bound[i] = 1.2 * (bound[i] + pair->h * fabs(h)) + gelu_bound(pair, h);
+                }
+        }
+        conforms(pair, &c);
+}
+
+static void fused_products_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},    {1, 8, 3},   {7, 1, 2},     {3, 4, 1},
+                                           {13, 11, 17}, {32, 8, 33}, {64, 96, 32},  {5, 64, 16},
+                                           {2, 768, 3},  {9, 24, 65}, {100, 128, 96}};
+        static const enum kernel_kind kinds[] = {KERNEL_MATMUL_BIAS, KERNEL_MATMUL_BIAS_GELU,
+                                                 KERNEL_MATMUL_BIAS_RESIDUAL, KERNEL_MATMUL_GELU_BACKWARD};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int kind = 0; kind < 4; kind++)
+                        for (int again = 0; again < 2; again++) /* aligned in other ways */
+                                check_fused(*state, kinds[kind], sizes[s][0], sizes[s][1], sizes[s][2]);
+}
+
+/* ---- embedding ---- */
+
+static void launch_embedding(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_embedding(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], c->n[2]);
+}
+
+static void launch_embedding_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_embedding_backward(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], c->n[2]);
+}
+
+static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V)
+{
+        struct test_case c = {.launch = launch_embedding, .n = {B, T, C}};
+        NAME(&c, "embedding B %lld T %lld C %lld V %lld", LL(B), LL(T), LL(C), LL(V));
+        add_output(pair, &c, TENSOR, B * T * C); /* one sum, rounded as it is stored */
+        add_tokens(pair, &c, B * T, V);
+        add_random(pair, &c, TENSOR, V * C, 1);
+        add_random(pair, &c, TENSOR, T * C, 1);
+        conforms(pair, &c);
+
+        struct test_case d = {.launch = launch_embedding_backward, .n = {B, T, C}};
+        NAME(&d, "embedding_backward B %lld T %lld C %lld V %lld", LL(B), LL(T), LL(C), LL(V));
+        const double *dwte = add_random(pair, &d, TENSOR, V * C, 1);
+        double *wte_size = written(&d), *wte_terms = new_doubles(V);
+        const double *dwpe = add_random(pair, &d, TENSOR, T * C, 1);
+        double *wpe_size = written(&d);
+        const double *dx = add_random(pair, &d, TENSOR, B * T * C, 1);
+        const double *tokens = add_tokens(pair, &d, B * T, V);
+        for (int64_t i = 0; i < V * C; i++)
+                wte_size[i] = fabs(dwte[i]);
+        for (int64_t i = 0; i < T * C; i++)
+                wpe_size[i] = fabs(dwpe[i]);
+        for (int64_t i = 0; i < B * T * C; i++) {
+                const int64_t token = (int64_t)tokens[i / C];
+                wte_terms[token] += i % C == 0;
+                wte_size[token * C + i % C] += fabs(dx[i]);
+                wpe_size[i % (T * C)] += fabs(dx[i]);
+        }
+        for (int64_t i = 0; i < V * C; i++) /* each term may be stored */
+                wte_size[i] *= wte_terms[i / C] * pair->h;
+        for (int64_t i = 0; i < T * C; i++)
+                wpe_size[i] *= (double)B * pair->h;
+        free(wte_terms);
+        conforms(pair, &d);
+}
+
+static void embeddings_conform(void **state)
+{
+        static const int64_t sizes[][4] = {{1, 1, 1, 1},    {2, 5, 7, 6},     {3, 1, 16, 2},
+                                           {2, 9, 33, 3},   {1, 3, 513, 5},   {2, 70, 64, 300},
+                                           {4, 200, 24, 1}, {1, 33, 1600, 40}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int again = 0; again < 3; again++)
+                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3]);
+}
+
+/* ---- LayerNorm ---- */
+
+struct row {
+        double mean, rstd, most;
+};
+static struct row row_of(const double *x, int64_t C)
+{
+        double mean = 0, variance = 0, most = 0;
+        for (int64_t c = 0; c < C; c++) {
+                mean += x[c] / (double)C;
+                most = fmax(most, fabs(x[c]));
+        }
+        for (int64_t c = 0; c < C; c++)
+                variance += (x[c] - mean) * (x[c] - mean) / (double)C;
+        return (struct row){mean, 1 / sqrt(variance + 1e-5), most};
+}
+
+static void launch_layernorm(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_layernorm(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1]);
+}
+
+static void check_layernorm(struct pair *pair, int64_t N, int64_t C)
+{
+        struct test_case c = {.launch = launch_layernorm, .n = {N, C}};
+        NAME(&c, "layernorm N %lld C %lld", LL(N), LL(C));
+        double *y = add_output(pair, &c, TENSOR, N * C), *stats = add_output(pair, &c, REAL, 2 * N);
+        const double *x = add_random(pair, &c, TENSOR, N * C, 2), *w = add_random(pair, &c, TENSOR, C, 1),
+                     *b = add_random(pair, &c, TENSOR, C, 1);
+        for (int64_t n = 0; n < N; n++) {
+                const struct row r = row_of(x + n * C, C);
+                const double terms = (double)(2 * C + 8) * u;
+                stats[n] = (double)(C + 1) * u * r.most;
+                stats[N + n] = terms * r.rstd * (1 + r.rstd * r.most);
+                for (int64_t i = n * C; i < (n + 1) * C; i++) {
+                        const double h = fabs(x[i] - r.mean) * r.rstd;
+                        y[i] = terms * (fabs(w[i % C]) * (h + 1) * (1 + r.rstd * r.most) + fabs(b[i % C]));
+                }
+        }
+        conforms(pair, &c);
+}
+
+static void launch_layernorm_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_layernorm_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], p[6], c->n[0], c->n[1],
+                                   c->flag);
+}
+
+/* Bounds of one row's dx, and what it adds to the sizes of dw and db. */
+static void bound_layernorm_row(const double *dy, const double *x, const double *w, const double *before,
+                                int64_t C, double mean, double rstd, double *dx, double *dw, double *db)
+{
+        double g_size = 0, gh_size = 0;
+        for (int64_t i = 0; i < C; i++) {
+                const double g = fabs(dy[i] * w[i]), h = fabs((x[i] - mean) * rstd);
+                g_size += g / (double)C;
+                gh_size += g * h / (double)C;
+                dw[i] += fabs(dy[i]) * (h + fabs(mean) * rstd);
+                db[i] += fabs(dy[i]);
+        }
+        for (int64_t i = 0; i < C; i++) {
+                const double g = fabs(dy[i] * w[i]), h = fabs((x[i] - mean) * rstd) + fabs(mean) * rstd;
+                const double size = rstd * (g + g_size + (h + 1) * gh_size + h * g_size);
+                dx[i] = (double)(C + 8) * u * (size + (before ? fabs(before[i]) : 0));
+        }
+}
+
+static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bool accumulate)
+{
+        struct test_case c = {.launch = launch_layernorm_backward, .n = {N, C}, .flag = accumulate};
+        NAME(&c, "layernorm_backward N %lld C %lld%s", LL(N), LL(C), accumulate ? ", added" : "");
+        double *before = NULL, *dx;
+        if (accumulate) {
+                before = add_random(pair, &c, TENSOR, N * C, 1);
+                dx = written(&c);
+        } else {
+                dx = add_output(pair, &c, TENSOR, N * C);
+        }
+        const double *dw0 = add_random(pair, &c, TENSOR, C, 1);
+        double *dw = written(&c);
+        const double *db0 = add_random(pair, &c, TENSOR, C, 1);
+        double *db = written(&c);
+        const double *dy = add_random(pair, &c, TENSOR, N * C, 1),
+                     *x = add_random(pair, &c, TENSOR, N * C, 2);
+        double *stats = new_doubles(2 * N);
+        for (int64_t n = 0; n < N; n++) {
+                const struct row r = row_of(x + n * C, C);
+                stats[n] = r.mean;
+                stats[N + n] = r.rstd;
+        }
+        add(pair, &c, REAL, 2 * N, stats);
+        const double *w = add_random(pair, &c, TENSOR, C, 1);
+        for (int64_t i = 0; i < C; i++) {
+                dw[i] = fabs(dw0[i]);
+                db[i] = fabs(db0[i]);
+        }
+        for (int64_t n = 0; n < N; n++)
+                bound_layernorm_row(dy + n * C, x + n * C, w, before ? before + n * C : NULL, C, stats[n],
+                                    stats[N + n], dx + n * C, dw, db);
+        for (int64_t i = 0; i < C; i++) {
+                dw[i] *= (double)(N + 4) * u;
+                db[i] *= (double)(N + 1) * u;
+        }
+        conforms(pair, &c);
+}
+
+static void layernorms_conform(void **state)
+{
+        for (int s = 0; s < SHAPES; s++)
+                for (int again = 0; again < 2; again++) {
+                        check_layernorm(*state, shapes[s].m, shapes[s].n);
+                        check_layernorm_backward(*state, shapes[s].m, shapes[s].n, again);
+                }
+}
+
+/* ---- elementwise ---- */
+
+enum elementwise { BIAS, BIAS_GELU, BIAS_RESIDUAL, BIAS_BACKWARD, GELU_BACKWARD, ELEMENTWISE_KINDS };
+
+static void launch_elementwise(struct device *device, void *p[], const struct test_case *c)
+{
+        const int64_t m = c->n[0], n = c->n[1];
+        switch ((enum elementwise)c->n[2]) {
+        case BIAS:
+                kernels_bias(device, p[0], p[1], m, n);
+                break;
+        case BIAS_GELU:
+                kernels_bias_gelu(device, p[2], p[0], p[1], m, n);
+                break;
+        case BIAS_RESIDUAL:
+                kernels_bias_residual(device, p[0], p[1], p[2], m, n);
+                break;
+        case BIAS_BACKWARD:
+                kernels_bias_backward(device, p[1], p[0], m, n);
+                break;
+        default:
+                kernels_gelu_backward(device, p[0], p[1], m, n);
+        }
+}
+
+/* Small and large arguments of GELU, and ones far out where the logistic is 0 or 1. */
+static double *add_gelu_inputs(struct pair *pair, struct test_case *c, int64_t count)
+{
+        static const double special[] = {0, 30, -30, 1e4, -1e4, 1e-7, -5, 5};
+        double *values = new_doubles(count);
+        for (int64_t i = 0; i < count; i++)
+                values[i] = i % 11 == 3 ? special[i / 11 % 8] : 4 * random_number(&pair->random);
+        return add(pair, c, TENSOR, count, values);
+}
+
+static void check_biased(struct pair *pair, enum elementwise kind, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, kind}};
+        NAME(&c, "%s m %lld n %lld",
+             kind == BIAS        ? "bias"
+             : kind == BIAS_GELU ? "bias_gelu"
+                                 : "bias_residual",
+             LL(m), LL(n));
+        const double *y = add_gelu_inputs(pair, &c, m * n);
+        double *bound = written(&c), *g = NULL;
+        const double *b = add_random(pair, &c, TENSOR, n, 1), *x = NULL;
+        if (kind == BIAS_GELU)
+                g = add_output(pair, &c, TENSOR, m * n);
+        if (kind == BIAS_RESIDUAL)
+                x = add_random(pair, &c, TENSOR, m * n, 1);
+        for (int64_t i = 0; i < m * n; i++) {
+                const double h = y[i] + b[i % n];
+                bound[i] = 3 * u * (fabs(y[i]) + fabs(b[i % n]) + (x ? fabs(x[i]) : 0));
+                if (g)
+                        g[i] = 1.2 * (u + (pair->half ? pair->h : 0)) * fabs(h) + gelu_bound(pair, h);
+        }
+        conforms(pair, &c);
+}
+
+static void check_bias_backward(struct pair *pair, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, BIAS_BACKWARD}};
+        NAME(&c, "bias_backward m %lld n %lld", LL(m), LL(n));
+        const double *dy = add_random(pair, &c, TENSOR, m * n, 1),
+                     *before = add_random(pair, &c, TENSOR, n, 1);
+        double *bound = written(&c);
+        for (int64_t j = 0; j < n; j++) {
+                double size = fabs(before[j]);
+                for (int64_t i = 0; i < m; i++)
+                        size += fabs(dy[i * n + j]);
+                bound[j] = (double)(m + 1) * u * size;
+        }
+        conforms(pair, &c);
+}
+
+static void check_gelu_backward(struct pair *pair, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, GELU_BACKWARD}};
+        NAME(&c, "gelu_backward m %lld n %lld", LL(m), LL(n));
+        const double *dg = add_random(pair, &c, TENSOR, m * n, 1);
+        double *bound = written(&c);
+        add_gelu_inputs(pair, &c, m * n);
+        for (int64_t i = 0; i < m * n; i++)
+                bound[i] = (pair->half ? 160 : 40) * u * fabs(dg[i]);
+        conforms(pair, &c);
+}
+
+static void elementwise_kernels_conform(void **state)
+{
+        for (int s = 0; s < SHAPES; s++)
+                for (int again = 0; again < 2; again++) {
+                        check_biased(*state, BIAS, shapes[s].m, shapes[s].n);
+                        check_biased(*state, BIAS_GELU, shapes[s].m, shapes[s].n);
+                        check_biased(*state, BIAS_RESIDUAL, shapes[s].m, shapes[s].n);
+                        check_bias_backward(*state, shapes[s].m, shapes[s].n);
+                        check_gelu_backward(*state, shapes[s].m, shapes[s].n);
+                }
+}
+
+/* ---- softmax, cross-entropy ---- */
+
+static void launch_softmax(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_softmax(device, p[0], c->n[0], c->n[1], c->scalar);
+}
+
+static void launch_softmax_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_softmax_backward(device, p[0], p[1], c->n[0], c->n[1], c->scalar);
+}
+
+/* p of one row; returns the largest size of an exponent. */
+static double softmax_row(const double *s, int64_t count, double scale, double *p)
+{
+        double most = -INFINITY, sum = 0, size = 0;
+        for (int64_t j = 0; j < count; j++) {
+                most = fmax(most, scale * s[j]);
+                size = fmax(size, fabs(scale * s[j]));
+        }
+        for (int64_t j = 0; j < count; j++)
+                sum += p[j] = exp(scale * s[j] - most);
+        for (int64_t j = 0; j < count; j++)
+                p[j] /= sum;
+        return size;
+}
+
+static void check_softmax(struct pair *pair, int64_t batch, int64_t T, double size)
+{
+        struct test_case c = {.launch = launch_softmax, .n = {batch, T}, .scalar = 0.37};
+        NAME(&c, "softmax batch %lld T %lld, scores to %g", LL(batch), LL(T), size);
+        double *s = add_random(pair, &c, TENSOR, batch * T * T, size), *bound = written(&c);
+        for (int64_t row = 0; row < batch * T; row++) {
+                const int64_t t = row % T;
+                double *p = bound + row * T;
+                const double exponent = softmax_row(s + row * T, t + 1, c.scalar, p);
+                for (int64_t j = 0; j < T; j++)
+                        p[j] = j <= t ? (16 * exponent + (double)t + 16) * u * p[j] + FLUSHED : 0;
+                for (int64_t j = t + 1; j < T; j++)
+                        s[row * T + j] = NAN;
+        }
+        conforms(pair, &c);
+}
+
+static void check_softmax_backward(struct pair *pair, int64_t batch, int64_t T)
+{
+        struct test_case c = {.launch = launch_softmax_backward, .n = {batch, T}, .scalar = 0.37};
+        NAME(&c, "softmax_backward batch %lld T %lld", LL(batch), LL(T));
+        double *dp = add_random(pair, &c, TENSOR, batch * T * T, 1), *bound = written(&c);
+        double *p = add_random(pair, &c, TENSOR, batch * T * T, 1);
+        for (int64_t row = 0; row < batch * T; row++) {
+                const int64_t t = row % T;
+                double size = 0;
+                for (int64_t j = row * T; j <= row * T + t; j++)
+                        size += fabs(dp[j] * p[j]);
+                for (int64_t j = row * T; j <= row * T + t; j++)
+                        bound[j] = (double)(t + 6) * u * c.scalar * fabs(p[j]) * (fabs(dp[j]) + size);
+                for (int64_t j = row * T + t + 1; j < (row + 1) * T; j++) {
+                        p[j] = 0;
+                        dp[j] = NAN;
+                }
+        }
+        conforms(pair, &c);
+}
+
+static void softmaxes_conform(void **state)
+{
+        static const int64_t sizes[] = {1, 2, 7, 16, 17, 31, 64, 67, 200, 513, 1100};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                check_softmax(*state, sizes[i] < 500 ? 3 : 1, sizes[i], 5);
+                check_softmax(*state, 2, sizes[i], 1e4);
+                check_softmax_backward(*state, sizes[i] < 500 ? 3 : 1, sizes[i]);
+                check_softmax_backward(*state, 1, sizes[i]);
+        }
+}
+
+static void launch_cross_entropy(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_cross_entropy(device, p[0], p[1], p[2], c->n[0], c->n[1], c->scalar, c->flag);
+}
+
+static void check_cross_entropy(struct pair *pair, int64_t N, int64_t V, double size, bool loss_only)
+{
+        struct test_case c = {
+                .launch = launch_cross_entropy, .n = {N, V}, .scalar = 0.125, .flag = loss_only};
+        NAME(&c, "cross_entropy%s N %lld V %lld, logits to %g", loss_only ? "_loss" : "", LL(N), LL(V), size);
+        const double relative = (4 * size + (double)V + 16) * u;
+        add_random(pair, &c, DOUBLE, 1, 3);
+        double *loss_bound = written(&c);
+        *loss_bound = (double)N * relative * 2;
+        const double *x = add_random(pair, &c, TENSOR, N * V, size);
+        double *bound = loss_only ? NULL : written(&c);
+        add_tokens(pair, &c, N, V);
+        for (int64_t n = 0; n < N && !loss_only; n++) {
+                softmax_row(x + n * V, V, 1, bound + n * V);
+                for (int64_t v = 0; v < V; v++)
+                        bound[n * V + v] = c.scalar * ((relative + u) * bound[n * V + v] + u) + FLUSHED;
+        }
+        conforms(pair, &c);
+}
+
+static void cross_entropies_conform(void **state)
+{
+        for (int s = 0; s < SHAPES; s++)
+                for (int loss_only = 0; loss_only < 2; loss_only++) {
+                        check_cross_entropy(*state, shapes[s].m, shapes[s].n, 5, loss_only);
+                        check_cross_entropy(*state, shapes[s].m, shapes[s].n, 1e4, loss_only);
+                }
+        check_cross_entropy(*state, 3, 50257, 5, false);
+        check_cross_entropy(*state, 2, 50304, 5, true);
+}
+
+/* ---- attention ---- */
+
+struct heads {
+        int64_t B, T, H, hs;
+        double scale;
+};
+
+static void launch_attention(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_attention(device, p[0], p[1], p[2], c->n[0], c->n[1], c->n[2], c->n[3], c->scalar);
+}
+
+static void launch_attention_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_attention_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], c->n[0], c->n[1], c->n[2],
+                                   c->n[3], c->scalar);
+}
+
+/* Where row t of part (q, k, v) of a head is in qkv, and in y. */
+static int64_t in_qkv(const struct heads *a, int64_t head, int64_t t, int part)
+{
+        return ((head / a->H * a->T + t) * 3 + part) * a->H * a->hs + head % a->H * a->hs;
+}
+static int64_t in_y(const struct heads *a, int64_t head, int64_t t)
+{
+        return (head / a->H * a->T + t) * a->H * a->hs + head % a->H * a->hs;
+}
+
+static double dot(const double *x, const double *y, int64_t count, double *size)
+{
+        double sum = 0;
+        *size = 0;
+        for (int64_t i = 0; i < count; i++) {
+                sum += x[i] * y[i];
+                *size += fabs(x[i] * y[i]);
+        }
+        return sum;
+}
+
+/* Scores of row t, and their errors: hs products, the scale, the exponential's argument. Returns the
+ * logarithm of the sum of the exponentials. */
+static double attention_scores(const struct heads *a, const double *qkv, int64_t head, int64_t t, double *s,
+                               double *error)
+{
+        double most = -INFINITY, sum = 0, size;
+        for (int64_t j = 0; j <= t; j++) {
+                s[j] = a->scale * dot(qkv + in_qkv(a, head, t, 0), qkv + in_qkv(a, head, j, 1), a->hs, &size);
+                error[j] = ((double)(a->hs + 8) * a->scale * size + 8) * u;
+                most = fmax(most, s[j]);
+        }
+        for (int64_t j = 0; j <= t; j++)
+                sum += exp(s[j] - most);
+        return most + log(fmax(sum, 1)); /* the largest term is 1 */
+}
+
+/* The exact y and lse, and, unless NULL, the bounds of both: the probabilities may be rounded before their
+ * product with v. */
+static void attend(const struct pair *pair, const struct heads *a, const double *qkv, double *y, double *lse,
+                   double *y_bound, double *lse_bound)
+{
+        double *s = new_doubles(a->T), *error = new_doubles(a->T);
+        for (int64_t head = 0; head < a->B * a->H; head++)
+                for (int64_t t = 0; t < a->T; t++) {
+                        const int64_t at = in_y(a, head, t);
+                        const double log_sum = attention_scores(a, qkv, head, t, s, error);
+                        double worst = 0;
+                        for (int64_t j = 0; j <= t; j++)
+                                worst = fmax(worst, error[j]);
+                        const double relative =
+                                2 * worst + (double)(2 * t + 32) * u + (pair->half ? pair->h : 0);
+                        lse[head * a->T + t] = log_sum;
+                        if (lse_bound)
+                                lse_bound[head * a->T + t] =
+                                        worst + (double)(t + 16) * u + 4 * u * fabs(log_sum);
+                        for (int64_t i = 0; i < a->hs; i++) {
+                                double sum = 0, size = 0;
+                                for (int64_t j = 0; j <= t; j++) {
+                                        const double term =
+                                                exp(s[j] - log_sum) * qkv[in_qkv(a, head, j, 2) + i];
+                                        sum += term;
+                                        size += fabs(term);
+                                }
+                                y[at + i] = sum;
+                                if (y_bound)
+                                        y_bound[at + i] = relative * size;
+                        }
+                }
+        free(s);
+        free(error);
+}
+
+static void name_attention(struct test_case *c, const char *what, const struct heads *a)
+{
+        NAME(c, "%s B %lld T %lld H %lld hs %lld", what, LL(a->B), LL(a->T), LL(a->H), LL(a->hs));
+        c->n[0] = a->B;
+        c->n[1] = a->T;
+        c->n[2] = a->H;
+        c->n[3] = a->hs;
+        c->scalar = a->scale;
+}
+
+static void check_attention(struct pair *pair, const struct heads *a, double size)
+{
+        const int64_t elements = a->B * a->T * a->H * a->hs, rows = a->B * a->H * a->T;
+        struct test_case c = {.launch = launch_attention};
+        name_attention(&c, "attention", a);
+        double *y_bound = add_output(pair, &c, TENSOR, elements),
+               *lse_bound = add_output(pair, &c, REAL, rows);
+        const double *qkv = add_random(pair, &c, TENSOR, 3 * elements, size);
+        double *y = new_doubles(elements), *lse = new_doubles(rows);
+        attend(pair, a, qkv, y, lse, y_bound, lse_bound);
+        free(y);
+        free(lse);
+        conforms(pair, &c);
+}
+
+/* Adds to the bounds of dqkv what row t brings. With ds = p (dp - rows): errors of p (its exponent's), of dp
+ * and rows (sums over a head), and the rounding of p and ds before their products. */
+static void bound_attention_row(const struct pair *pair, const struct heads *a, int64_t head, int64_t t,
+                                const double *const in[4], double *s, double *error, double *bound)
+{
+        const double *qkv = in[0], *dy = in[1] + in_y(a, head, t), *y = in[2] + in_y(a, head, t);
+        const double lse = in[3][head * a->T + t], h = pair->half ? pair->h : 0,
+                     terms = (double)(a->T + 8) * u;
+        double row_size, size;
+        const double row = dot(dy, y, a->hs, &row_size);
+        (void)attention_scores(a, qkv, head, t, s, error);
+        for (int64_t j = 0; j <= t; j++) {
+                const double p = exp(s[j] - lse), relative = error[j] + 4 * u * fabs(lse) + 8 * u;
+                const double *k = qkv + in_qkv(a, head, j, 1), *q = qkv + in_qkv(a, head, t, 0);
+                const double dp = dot(dy, qkv + in_qkv(a, head, j, 2), a->hs, &size), ds = p * fabs(dp - row);
+                const double ds_error = (relative + h + terms) * ds +
+                                        (1 + h) * p * ((double)(a->hs + 4) * u * (size + row_size)) +
+                                        pair->tiny;
+                double *to[3];
+                for (int part = 0; part < 3; part++)
+                        to[part] = bound + in_qkv(a, head, part == 0 ? t : j, part);
+                for (int64_t i = 0; i < a->hs; i++) {
+                        to[0][i] += a->scale * ds_error * fabs(k[i]);
+                        to[1][i] += a->scale * ds_error * fabs(q[i]);
+                        to[2][i] += ((relative + h + terms) * p + pair->tiny) * fabs(dy[i]);
+                }
+        }
+}
+
+static void check_attention_backward(struct pair *pair, const struct heads *a, double size)
+{
+        const int64_t elements = a->B * a->T * a->H * a->hs, rows = a->B * a->H * a->T;
+        struct test_case c = {.launch = launch_attention_backward};
+        name_attention(&c, "attention_backward", a);
+        double *bound = add_output(pair, &c, TENSOR, 3 * elements),
+               *rows_bound = add_output(pair, &c, REAL, rows);
+        double *y = new_doubles(elements), *lse = new_doubles(rows), *qkv = new_doubles(3 * elements);
+        for (int64_t i = 0; i < 3 * elements; i++) {
+                unsigned char element[8];
+                write_element(pair, TENSOR, element, size * random_number(&pair->random));
+                qkv[i] = read_element(pair, TENSOR, element);
+        }
+        attend(pair, a, qkv, y, lse, NULL, NULL);
+        const double *dy = add_random(pair, &c, TENSOR, elements, 1);
+        add(pair, &c, TENSOR, elements, y);
+        add(pair, &c, REAL, rows, lse);
+        add(pair, &c, TENSOR, 3 * elements, qkv);
+        for (int64_t i = 0; i < rows; i++)
+                rows_bound[i] = NOT_COMPARED; /* a device's own */
+        double *s = new_doubles(a->T), *error = new_doubles(a->T);
+        for (int64_t head = 0; head < a->B * a->H; head++)
+                for (int64_t t = 0; t < a->T; t++)
+                        bound_attention_row(pair, a, head, t, (const double *const[]){qkv, dy, y, lse}, s,
+                                            error, bound);
+        free(s);
+        free(error);
+        conforms(pair, &c);
+}
+
+static const struct {
+        int64_t B, T, H, hs;
+} attentions[] = {{1, 1, 1, 1},    {1, 2, 1, 8},     {2, 7, 3, 16},   {1, 16, 2, 64},
+                  {1, 17, 1, 3},   {2, 33, 2, 20},   {1, 64, 2, 64},  {1, 65, 3, 32},
+                  {2, 100, 1, 40}, {1, 127, 1, 128}, {1, 128, 1, 64}, {1, 129, 2, 65},
+                  {1, 200, 2, 64}, {1, 150, 1, 80},  {1, 70, 1, 96},  {1, 300, 1, 64}};
+enum { ATTENTIONS = sizeof attentions / sizeof *attentions };
+
+static void attention_conforms(void **state)
+{
+        for (int i = 0; i < ATTENTIONS; i++)
+                for (int again = 0; again < 2; again++) { /* aligned in other ways; larger scores */
+                        const struct heads a = {attentions[i].B, attentions[i].T, attentions[i].H,
+                                                attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
+                        check_attention(*state, &a, again ? 5 : 1);
+                }
+}
+
+static void attention_backward_conforms(void **state)
+{
+        for (int i = 0; i < ATTENTIONS; i++)
+                for (int again = 0; again < 2; again++) {
+                        const struct heads a = {attentions[i].B, attentions[i].T, attentions[i].H,
+                                                attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
+                        check_attention_backward(*state, &a, again ? 3 : 1);
+                }
+}
+
+/* ---- norm, optimizer ---- */
+
+static void launch_squared_norm(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_squared_norm(device, p[0], p[1], c->n[0], c->flag);
+}
+
+static void squared_norms_conform(void **state)
+{
+        struct pair *pair = *state;
+        for (int64_t n = 1; n < 300000; n = 3 * n + 2)
+                for (int accumulate = 0; accumulate < 2; accumulate++) {
+                        struct test_case c = {.launch = launch_squared_norm, .n = {n}, .flag = accumulate};
+                        NAME(&c, "squared_norm n %lld%s", LL(n), accumulate ? ", added" : "");
+                        double *bound;
+                        if (accumulate) {
+                                add_random(pair, &c, DOUBLE, 1, 5);
+                                bound = written(&c);
+                        } else {
+                                bound = add_output(pair, &c, DOUBLE, 1);
+                        }
+                        const double *x = add_random(pair, &c, TENSOR, n, 1);
+                        for (int64_t i = 0; i < n; i++)
+                                *bound += (double)(n + 1) * DBL_EPSILON * (x[i] * x[i] + 5);
+                        conforms(pair, &c);
+                }
+}
+
+enum { FLAT = 70000 };
+static const struct adamw_range ranges[] = {{37, 1}, {150, 0}, {20000, 1}, {20001, 0}, {FLAT, 1}};
+
+static void launch_adamw(struct device *device, void *p[], const struct test_case *c)
+{
+        const struct adamw a = {.lr = 0.01,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .step = c->n[2]};
+        kernels_adamw(device, p[0], p[1], p[2], p[3], device->half ? p[4] : NULL, ranges,
+                      device->half ? NULL : p[4], c->n[0], c->n[1], &a);
+}
+
+static void check_adamw(struct pair *pair, int64_t offset, int64_t n, int64_t step)
+{
+        struct test_case c = {.launch = launch_adamw, .n = {offset, n, step}};
+        NAME(&c, "adamw offset %lld n %lld step %lld", LL(offset), LL(n), LL(step));
+        const double *p = add_random(pair, &c, REAL, n, 1);
+        double *p_bound = written(&c);
+        const double *g = add_random(pair, &c, REAL, n, 1);
+        if (!pair->half)
+                written(&c); /* becomes zero */
+        const double *m = add_random(pair, &c, REAL, n, 1);
+        double *m_bound = written(&c), *v = add_random(pair, &c, REAL, n, 1), *v_bound = written(&c),
+               *w_bound = NULL;
+        if (pair->half)
+                w_bound = add_output(pair, &c, TENSOR, n);
+        else
+                add_random(pair, &c, DOUBLE, 1, 1);
+        const double factor = pair->half ? 1 : c.operands[4].values[0];
+        const double m_rate = 1 - pow(0.9, (double)step), v_rate = 1 - pow(0.95, (double)step);
+        for (int64_t i = 0; i < n; i++) {
+                v[i] = fabs(v[i]);
+                const double gradient = factor * g[i], first = fabs(m[i]) + fabs(gradient);
+                const double second = 0.95 * v[i] + 0.05 * gradient * gradient;
+                m_bound[i] = 4 * u * first;
+                v_bound[i] = 5 * u * second;
+                p_bound[i] =
+                        3 * u * fabs(p[i]) + 16 * u * 0.01 / m_rate * first / (sqrt(second / v_rate) + 1e-8);
+                if (w_bound)
+                        w_bound[i] = p_bound[i];
+        }
+        conforms(pair, &c);
+}
+
+static void adamw_conforms(void **state)
+{
+        static const int64_t pieces[][2] = {{0, 1},    {0, 36},   {36, 2},    {5, 200},   {149, 1},
+                                            {0, FLAT}, {151, 31}, {1, 65537}, {19990, 40}};
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+                for (int64_t step = 1; step < 2000; step = 30 * step)
+                        check_adamw(*state, pieces[i][0], pieces[i][1], step);
+}
+
+static void launch_half(struct device *device, void *p[], const struct test_case *c)
+{
+        if (c->n[1] == KERNEL_OVERFLOW)
+                kernels_overflow(device, p[0], p[1], c->n[0], c->scalar);
+        else if (c->n[1] == KERNEL_UNSCALE)
+                kernels_unscale(device, p[0], p[1], p[2], c->n[0]);
+        else
+                kernels_clear(device, p[0], c->n[0]);
+}
+
+static void check_overflow(struct pair *pair, int64_t n, double what)
+{
+        struct test_case c = {.launch = launch_half, .n = {n, KERNEL_OVERFLOW}, .scalar = 1000};
+        NAME(&c, "overflow n %lld with %g", LL(n), what);
+        add_output(pair, &c, DOUBLE, 1);
+        double *g = add_random(pair, &c, TENSOR, n, 999);
+        g[random_below(&pair->random, n)] = what;
+        conforms(pair, &c);
+}
+
+static void half_gradients_conform(void **state)
+{
+        struct pair *pair = *state;
+        static const double found[] = {1, 1000, -1000, 1008, -1008, INFINITY, -INFINITY, NAN};
+        for (int64_t n = 1; n < 200000; n = 3 * n + 2) {
+                for (int i = 0; i < 8; i++)
+                        check_overflow(pair, n, found[i]);
+                struct test_case unscale = {.launch = launch_half, .n = {n, KERNEL_UNSCALE}};
+                NAME(&unscale, "unscale n %lld", LL(n));
+                add_output(pair, &unscale, REAL, n);
+                add_random(pair, &unscale, TENSOR, n, 100);
+                written(&unscale);
+                add_random(pair, &unscale, DOUBLE, 1, 1);
+                conforms(pair, &unscale);
+                struct test_case clear = {.launch = launch_half, .n = {n, KERNEL_CLEAR}};
+                NAME(&clear, "clear n %lld", LL(n));
+                add_output(pair, &clear, TENSOR, n);
+                conforms(pair, &clear);
+        }
+}
+
+/* ---- what device.h promises ---- */
+
+static struct device *open_alone(void)
+{
+        struct rv_error_info err = {0};
+        struct device *device = open_tested(&err);
+        if (!device)
+                print_error("%s\n", err.sentence);
+        assert_non_null(device);
+        return device;
+}
+
+static int wait_for_token(struct device *device)
+{
+        int token;
+        while ((token = device->ops->poll(device)) < 0)
+                sched_yield();
+        return token;
+}
+
+static void memory_is_zeroed_aligned_and_counted(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        struct memory_bytes expected = {0};
+        unsigned char found[5000];
+        uint64_t random = seed;
+        const int64_t bytes[MEMORY_SPACES] = {2000000, 2000000};
+        struct rv_error_info err = {0};
+        if (device->ops->reserve)
+                assert_int_equal(device->ops->reserve(device, bytes, &err), RV_OK);
+        for (int i = 0; i < 300; i++) {
+                const enum memory_space space = (enum memory_space)random_below(&random, MEMORY_SPACES);
+                const enum memory_category category =
+                        (enum memory_category)random_below(&random, MEMORY_CATEGORIES);
+                const int64_t size = 1 + random_below(&random, 4999);
+                unsigned char *memory = device->ops->alloc(device, space, category, size);
+                assert_non_null(memory);
+                assert_int_equal((uintptr_t)memory % MEMORY_ALIGNMENT, 0);
+                if (space == MEMORY_HOST) {
+                        memcpy(found, memory, (size_t)size);
+                        memset(memory, 255, (size_t)size);
+                } else {
+                        device->ops->copy(device, DEVICE_DEVICE_TO_HOST, found, memory, size);
+                        device->ops->synchronize(device);
+                }
+                for (int64_t byte = 0; byte < size; byte++)
+                        assert_int_equal(found[byte], 0);
+                expected.in[space][category] += memory_aligned(size);
+        }
+        assert_memory_equal(&device->bytes, &expected, sizeof expected);
+        assert_null(device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, (int64_t)1 << 50));
+        assert_null(device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, INT64_MAX));
+        assert_memory_equal(&device->bytes, &expected, sizeof expected);
+        device->ops->close(device);
+}
+
+static void what_was_reserved_is_there_and_no_more(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        struct rv_error_info err = {0};
+        const int64_t bytes[MEMORY_SPACES] = {[MEMORY_DEVICE] = 64 * 100, [MEMORY_HOST] = 64 * 10};
+        const int64_t too_much[MEMORY_SPACES] = {[MEMORY_DEVICE] = (int64_t)1 << 50};
+        if (device->ops->reserve) {
+                assert_int_not_equal(device->ops->reserve(device, too_much, &err), RV_OK);
+                assert_true(strlen(err.sentence) > 20);
+                assert_int_equal(device->ops->reserve(device, bytes, &err), RV_OK);
+                for (int i = 0; i < 100; i++)
+                        assert_non_null(
+                                device->ops->alloc(device, MEMORY_DEVICE, MEMORY_GRADIENTS, 1 + i % 64));
+                assert_null(device->ops->alloc(device, MEMORY_DEVICE, MEMORY_GRADIENTS, 1));
+                assert_non_null(device->ops->alloc(device, MEMORY_HOST, MEMORY_GRADIENTS, 640));
+                assert_null(device->ops->alloc(device, MEMORY_HOST, MEMORY_GRADIENTS, 1));
+        }
+        device->ops->close(device);
+}
+
+static void tokens_come_once_and_a_lane_s_in_order(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        enum { ROUNDS = 3, COUNT = 1500 };
+        for (int round = 0; round < ROUNDS; round++) {
+                int last[DEVICE_LANES] = {-1, -1, -1};
+                bool seen[COUNT] = {false};
+                for (int token = 0; token < COUNT; token++)
+                        device->ops->record(device, (enum device_lane)(token % DEVICE_LANES), token);
+                for (int i = 0; i < COUNT; i++) {
+                        const int token = wait_for_token(device);
+                        assert_in_range(token, 0, COUNT - 1);
+                        assert_false(seen[token]);
+                        seen[token] = true;
+                        assert_true(token > last[token % DEVICE_LANES]);
+                        last[token % DEVICE_LANES] = token;
+                }
+                assert_int_equal(device->ops->poll(device), -1);
+        }
+        device->ops->close(device);
+}
+
+/* Buffers go round: up to the device, through a kernel, down again, each step queued when the one before it
+ * was reached, many at a time and in any order. */
+static void lanes_work_side_by_side(void **state)
+{
+        (void)state;
+        enum { BUFFERS = 12, ELEMENTS = 777, TURNS = 15 };
+        struct device *device = open_alone();
+        const int64_t each = memory_aligned(ELEMENTS * (int64_t)sizeof(float));
+        const int64_t bytes[MEMORY_SPACES] = {BUFFERS * each + each, BUFFERS * each + each};
+        struct rv_error_info err = {0};
+        float *up[BUFFERS], *down[BUFFERS], *bias, *one;
+        int turns[BUFFERS] = {0}, steps[BUFFERS] = {0}, left = BUFFERS;
+        if (device->ops->reserve)
+                assert_int_equal(device->ops->reserve(device, bytes, &err), RV_OK);
+        bias = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, each);
+        one = device->ops->alloc(device, MEMORY_HOST, MEMORY_WEIGHTS, each);
+        for (int i = 0; i < ELEMENTS; i++)
+                one[i] = 1;
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, bias, one, each);
+        device->ops->synchronize(device);
+        for (int b = 0; b < BUFFERS; b++) {
+                up[b] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_ACTIVATIONS, each);
+                down[b] = device->ops->alloc(device, MEMORY_HOST, MEMORY_ACTIVATIONS, each);
+                for (int i = 0; i < ELEMENTS; i++)
+                        down[b][i] = (float)(b * 1000 + i);
+                device->ops->copy(device, DEVICE_HOST_TO_DEVICE, up[b], down[b], each);
+                device->ops->record(device, DEVICE_HOST_TO_DEVICE, b);
+        }
+        while (left > 0) {
+                const int b = wait_for_token(device);
+                if (steps[b] == 0) {
+                        kernels_bias(device, up[b], bias, 1, ELEMENTS);
+                        device->ops->record(device, DEVICE_COMPUTE, b);
+                } else if (steps[b] == 1) {
+                        device->ops->copy(device, DEVICE_DEVICE_TO_HOST, down[b], up[b], each);
+                        device->ops->record(device, DEVICE_DEVICE_TO_HOST, b);
+                } else if (++turns[b] == TURNS) {
+                        left--;
+                } else {
+                        for (int i = 0; i < ELEMENTS; i++)
+                                down[b][i] += 10;
+                        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, up[b], down[b], each);
+                        device->ops->record(device, DEVICE_HOST_TO_DEVICE, b);
+                }
+                steps[b] = (steps[b] + 1) % 3;
+        }
+        for (int b = 0; b < BUFFERS; b++)
+                for (int i = 0; i < ELEMENTS; i++)
+                        assert_true(down[b][i] == (float)(b * 1000 + i + TURNS + 10 * (TURNS - 1)));
+        device->ops->close(device);
+}
+
+struct recorded {
+        int count;
+        int64_t m[100];
+        double last_end;
+};
+
+static void note(void *context, const struct kernel *kernel, double seconds, double end)
+{
+        struct recorded *recorded = context;
+        assert_true(seconds >= 0);
+        assert_true(end >= recorded->last_end - 1e-3); /* events tell times to half a millisecond */
+        recorded->last_end = end;
+        if (recorded->count < 100)
+                recorded->m[recorded->count] = kernel->m;
+        recorded->count++;
+}
+
+static void the_recorder_is_told_of_every_kernel_in_order(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        struct recorded recorded = {0};
+        struct rv_error_info err = {0};
+        const int64_t bytes[MEMORY_SPACES] = {1 << 20, 64};
+        if (device->ops->reserve)
+                assert_int_equal(device->ops->reserve(device, bytes, &err), RV_OK);
+        float *x = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, 1 << 20);
+        const double start = device_seconds();
+        device->recorder = note;
+        device->recorder_context = &recorded;
+        for (int i = 0; i < 60; i++) {
+                if (i == 20 && device->ops->begin_group)
+                        device->ops->begin_group(device);
+                if (i == 40 && device->ops->end_group)
+                        device->ops->end_group(device);
+                kernels_bias(device, x, x + 1000, 1 + i, 16);
+        }
+        device->ops->record(device, DEVICE_COMPUTE, 3);
+        assert_int_equal(wait_for_token(device), 3);
+        assert_int_equal(recorded.count, 60); /* before the token behind them */
+        assert_true(recorded.last_end >= start - 1e-3 && recorded.last_end <= device_seconds() + 1e-3);
+        for (int i = 0; i < 60; i++)
+                assert_int_equal(recorded.m[i], 1 + i);
+        device->ops->close(device);
+}
+
+/* Groups of other kernels and operands, more than a device may keep, over and over: as if launched alone. */
+static void groups_do_what_their_kernels_do(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        struct rv_error_info err = {0};
+        enum { N = 64, BUFFERS = 40 };
+        const int64_t bytes[MEMORY_SPACES] = {(BUFFERS + 1) * N * (int64_t)sizeof(float), 64};
+        if (device->ops->reserve)
+                assert_int_equal(device->ops->reserve(device, bytes, &err), RV_OK);
+        float *x = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WEIGHTS, bytes[0]),
+              found[(BUFFERS + 1) * N];
+        float expected[BUFFERS] = {0};
+        uint64_t random = seed;
+        for (int i = 0; i < (BUFFERS + 1) * N; i++)
+                found[i] = i < BUFFERS * N ? 0 : 1;
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, x, found, bytes[0]);
+        device->ops->synchronize(device);
+        for (int turn = 0; turn < 300; turn++) {
+                const int first = (int)random_below(&random, BUFFERS), count = 1 + first % 3;
+                if (device->ops->begin_group)
+                        device->ops->begin_group(device);
+                for (int k = 0; k < count; k++) {
+                        const int buffer = (first + 7 * k) % BUFFERS;
+                        kernels_bias(device, x + buffer * N, x + BUFFERS * N, 1, N);
+                        expected[buffer] += 1;
+                }
+                if (device->ops->end_group)
+                        device->ops->end_group(device);
+                if (turn % 5 == 0) {
+                        device->ops->record(device, DEVICE_COMPUTE, turn);
+                        assert_int_equal(wait_for_token(device), turn);
+                }
+        }
+        device->ops->synchronize(device);
+        device->ops->copy(device, DEVICE_DEVICE_TO_HOST, found, x, bytes[0]);
+        device->ops->synchronize(device);
+        for (int i = 0; i < BUFFERS * N; i++)
+                assert_true(found[i] == expected[i / N]);
+        device->ops->close(device);
+}
+
+/* The emulated plugin that was built with this program. */
+static void use_emulated_plugin(void)
+{
+        char path[4096], plugin[4200];
+        const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+        if (length < 0)
+                return;
+        path[length] = '\0';
+        snprintf(plugin, sizeof plugin, "%s/../emulated/device_cuda.so", dirname(path));
+        setenv("RANVIER_DEVICE_CUDA", plugin, 0);
+}
+
+#define KERNELS_OF_ANY                                                                                       \
+        cmocka_unit_test(products_conform), cmocka_unit_test(fused_products_conform),                        \
+                cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
+                cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(softmaxes_conform),          \
+                cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
+                cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
+                cmocka_unit_test(adamw_conforms)
+
+int main(void)
+{
+        const struct CMUnitTest of_fp32[] = {KERNELS_OF_ANY};
+        const struct CMUnitTest of_halves[] = {KERNELS_OF_ANY, cmocka_unit_test(half_gradients_conform)};
+        const struct CMUnitTest of_contract[] = {
+                cmocka_unit_test(memory_is_zeroed_aligned_and_counted),
+                cmocka_unit_test(what_was_reserved_is_there_and_no_more),
+                cmocka_unit_test(tokens_come_once_and_a_lane_s_in_order),
+                cmocka_unit_test(lanes_work_side_by_side),
+                cmocka_unit_test(the_recorder_is_told_of_every_kernel_in_order),
+                cmocka_unit_test(groups_do_what_their_kernels_do),
+        };
+        const char *given = getenv("RANVIER_TEST_SEED");
+        if (given)
+                seed = strtoull(given, NULL, 10);
+        use_emulated_plugin();
+        int failed = cmocka_run_group_tests_name("contract", of_contract, NULL, NULL);
+        failed += cmocka_run_group_tests_name("fp32", of_fp32, open_fp32, close_pair);
+        failed += cmocka_run_group_tests_name("fp16", of_halves, open_fp16, close_pair);
+        return failed + cmocka_run_group_tests_name("bf16", of_halves, open_bf16, close_pair);
+}

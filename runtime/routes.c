@@ -4,14 +4,15 @@
 
 #include <string.h>
 
-int routes_choose(struct options *o, const struct device *device, struct net *net,
-                  void (*fail)(struct net *, const char *sentence), struct rv_error_info *err)
+int routes_choose(struct options *o, const struct device *device, struct net *net, struct rv_error_info *err)
 {
         const struct plan plan = options_plan(o, false);
         const bool host = strcmp(device->ops->name, "cpu") == 0, sums = plan.dp > 1 || plan.tied;
         struct rv_error_info why = {0}, refused;
         if (!host && sums && o->allreduce != ROUTE_STAGED)
-                net_nccl_attach(net, &(struct net_nccl_request){device->gpu, fail}, &why);
+                net_nccl_attach(net,
+                                &(struct net_nccl_request){device->gpu, device->fail, device->fail_context},
+                                &why);
         const bool sends = host || plan.pp == 1 || net->sends_device_memory;
         const int rc = options_choose_routes(o, sends, host || !sums || net->sums_device_memory, &refused);
         if (rc == 0)

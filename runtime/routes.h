@@ -8,9 +8,9 @@
 
 /* Settles what the options leave open (options_choose_routes), alike on every rank. A CPU's memory is the
  * host's, which the network reaches. A GPU's is reached by messages if MPI is CUDA-aware, and by all-reduces
- * if NCCL takes them over, which it is let here, unless they are to be staged. `fail` ends the job with a
- * sentence. Collective; after net_mpi_groups and device_open, before anything is allocated. */
+ * if NCCL takes them over, which it is let here, unless they are to be staged, and whose failures
+ * end as the device's. Collective; after net_mpi_groups and device_open, before anything is allocated. */
 int routes_choose(struct options *options, const struct device *device, struct net *net,
-                  void (*fail)(struct net *, const char *sentence), struct rv_error_info *err);
+                  struct rv_error_info *err);
 
 #endif

@@ -438,12 +438,6 @@ static void make_groups(const struct run *run)
         net_mpi_groups(run->net, shares ? replica : -1, plan.dp > 1 ? stage : -1);
 }
 
-static void end_job(struct net *net, const char *sentence)
-{
-        fprintf(stderr, "ranvier train: rank %d: %s\n", net->rank, sentence);
-        net_mpi_abort(net, 1);
-}
-
 static int check_memory(struct run *run, struct rv_error_info *err)
 {
         struct device *device = run->trainer.device;
@@ -460,7 +454,7 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
         rc = net_agree(run->net, rc, err);
         if (rc == 0) /* these two are alike on every rank */
-                rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, end_job, err);
+                rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, err);
         if (rc == 0)
                 rc = check_memory(run, err);
         if (rc == 0)

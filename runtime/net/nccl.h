@@ -10,7 +10,8 @@ struct net_nccl_request {
         int gpu; /* its GPU, as this process counts them */
         /* Ends the whole job with a sentence: an all-reduce that has begun cannot be taken back. Does not
          * return. */
-        void (*fail)(struct net *, const char *sentence);
+        void (*fail)(void *context, const char *sentence);
+        void *fail_context;
 };
 
 /* Lets NCCL sum what is posted on NET_EMBEDDING and NET_DATA, which from then on is in device memory: then

@@ -222,7 +222,7 @@ static const struct net_ops rest_ops = {.name = "rest",
                                         .broadcast = rest_broadcast,
                                         .close = rest_close};
 
-static void end_job(struct net *net, const char *sentence)
+static void end_job(void *net, const char *sentence)
 {
         assert_ptr_equal(net, &self->net);
         snprintf(self->failure, sizeof self->failure, "%s", sentence);
@@ -236,7 +236,8 @@ net_nccl_plugin_fn net_nccl_take_over;
 static void *attach(void *rank)
 {
         self = rank;
-        const struct net_nccl_request request = {.gpu = self->net.rank, .fail = end_job};
+        const struct net_nccl_request request = {
+                .gpu = self->net.rank, .fail = end_job, .fail_context = &self->net};
         net_nccl_take_over(&self->net, &request, &self->why);
         return NULL;
 }

@@ -19,7 +19,8 @@ enum { SUMMED_GROUPS = 2 }; /* NET_EMBEDDING and NET_DATA */
 struct net_nccl {
         struct net_ops ops; /* first: a net's ops lead here */
         const struct net_ops *rest;
-        void (*fail)(struct net *, const char *sentence);
+        void (*fail)(void *context, const char *sentence);
+        void *fail_context;
         ncclComm_t comms[SUMMED_GROUPS]; /* NULL: this rank is in no such group, or alone in it */
         cudaStream_t stream;
         struct cuda_events events;
@@ -40,24 +41,24 @@ static struct net_nccl *nccl_of(struct net *net)
 
 /* ---- failures ---- */
 
-static void check_cuda(struct net *net, const struct net_nccl *nccl, cudaError_t status, const char *what)
+static void check_cuda(const struct net_nccl *nccl, cudaError_t status, const char *what)
 {
         struct rv_error_info failure;
         if (status == cudaSuccess)
                 return;
         rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed, or work before it: %s", what,
                 cudaGetErrorString(status));
-        nccl->fail(net, failure.sentence);
+        nccl->fail(nccl->fail_context, failure.sentence);
 }
 
-static void check_nccl(struct net *net, const struct net_nccl *nccl, ncclResult_t status, const char *what)
+static void check_nccl(const struct net_nccl *nccl, ncclResult_t status, const char *what)
 {
         struct rv_error_info failure;
         if (status == ncclSuccess)
                 return;
         rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed: %s", what,
                 ncclGetErrorString(status));
-        nccl->fail(net, failure.sentence);
+        nccl->fail(nccl->fail_context, failure.sentence);
 }
 
 /* ---- the net's functions ---- */
@@ -87,26 +88,25 @@ static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enu
                 return;
         }
         if (nccl->comms[group])
-                check_nccl(net, nccl,
+                check_nccl(nccl,
                            ncclAllReduce(buffer, buffer, (size_t)elements, nccl_type(type), ncclSum,
                                          nccl->comms[group], nccl->stream),
                            "ncclAllReduce");
-        check_cuda(net, nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
-        check_cuda(net, nccl, cudaEventRecord(pending.event, nccl->stream), "its event");
+        check_cuda(nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
+        check_cuda(nccl, cudaEventRecord(pending.event, nccl->stream), "its event");
         cuda_queue_push(&nccl->pending, &pending);
 }
 
 /* An all-reduce whose other end has failed would never end: NCCL notes why. */
-static void check_comms(struct net *net, const struct net_nccl *nccl)
+static void check_comms(const struct net_nccl *nccl)
 {
         for (int i = 0; i < SUMMED_GROUPS; i++) {
                 ncclResult_t status = ncclSuccess;
                 if (!nccl->comms[i])
                         continue;
-                check_nccl(net, nccl, ncclCommGetAsyncError(nccl->comms[i], &status),
-                           "ncclCommGetAsyncError");
+                check_nccl(nccl, ncclCommGetAsyncError(nccl->comms[i], &status), "ncclCommGetAsyncError");
                 if (status != ncclInProgress)
-                        check_nccl(net, nccl, status, "an all-reduce under way");
+                        check_nccl(nccl, status, "an all-reduce under way");
         }
 }
 
@@ -123,8 +123,8 @@ static int nccl_test(struct net *net, struct net_done *done)
                         return 1;
                 }
                 if (status != cudaErrorNotReady)
-                        check_cuda(net, nccl, status, "one under way");
-                check_comms(net, nccl);
+                        check_cuda(nccl, status, "one under way");
+                check_comms(nccl);
         }
         return nccl->rest->test(net, done);
 }
@@ -209,18 +209,18 @@ static void join(struct net *net, struct net_nccl *nccl, const struct seat *seat
         static const int order[SUMMED_GROUPS] = {NET_DATA, NET_EMBEDDING};
         ids mine = {0}, *all = calloc((size_t)net->ranks, sizeof *all);
         if (!all)
-                nccl->fail(net, "no host memory for the ids of NCCL's groups");
+                nccl->fail(nccl->fail_context, "no host memory for the ids of NCCL's groups");
         for (int group = 0; group < SUMMED_GROUPS; group++) {
                 const struct circle circle = circle_of(seats, net, group);
                 if (circle.size > 1 && circle.index == 0)
-                        check_nccl(net, nccl, ncclGetUniqueId(&mine[group]), "ncclGetUniqueId");
+                        check_nccl(nccl, ncclGetUniqueId(&mine[group]), "ncclGetUniqueId");
         }
         exchange(net, mine, sizeof mine, all);
         for (int i = 0; i < SUMMED_GROUPS; i++) {
                 const int group = order[i];
                 const struct circle circle = circle_of(seats, net, group);
                 if (circle.size > 1)
-                        check_nccl(net, nccl,
+                        check_nccl(nccl,
                                    ncclCommInitRank(&nccl->comms[group], circle.size,
                                                     all[circle.first][group], circle.index),
                                    "ncclCommInitRank");
@@ -232,10 +232,11 @@ static void take_over(struct net *net, const struct net_nccl_request *request, c
 {
         struct net_nccl *nccl = calloc(1, sizeof *nccl);
         if (!nccl) {
-                request->fail(net, "no host memory for NCCL");
+                request->fail(request->fail_context, "no host memory for NCCL");
                 return;
         }
         nccl->fail = request->fail;
+        nccl->fail_context = request->fail_context;
         nccl->rest = net->ops;
         nccl->ops = *net->ops;
         nccl->ops.iallreduce = nccl_iallreduce;
@@ -243,7 +244,7 @@ static void take_over(struct net *net, const struct net_nccl_request *request, c
         nccl->ops.close = nccl_close;
         nccl->events.flags = cudaEventDisableTiming;
         join(net, nccl, seats);
-        check_cuda(net, nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking), "its stream");
+        check_cuda(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking), "its stream");
         net->ops = &nccl->ops;
         net->sums_device_memory = true;
 }
@@ -254,7 +255,7 @@ void net_nccl_take_over(struct net *net, const struct net_nccl_request *request,
 {
         struct seat mine = own_seat(net, request), *seats = calloc((size_t)net->ranks, sizeof *seats);
         if (!seats) {
-                request->fail(net, "no host memory for the seats of NCCL");
+                request->fail(request->fail_context, "no host memory for the seats of NCCL");
                 return;
         }
         exchange(net, &mine, sizeof mine, seats);

@@ -24,14 +24,13 @@ static bool find(char *path, size_t bytes, const char *file, const char *variabl
 }
 
 plugin_fn *plugin_load(const char *file, const char *variable, const char *symbol, const char *what,
-                       struct rv_error_info *err)
+                       const char *how, struct rv_error_info *err)
 {
         char path[4096];
-        if (!find(path, sizeof path, file, variable) || access(path, F_OK)) {
-                rv_fail(err, RV_ENOTBUILT,
-                        "%s was not built here (there is no %.300s): where the CUDA toolkit's nvcc is, 'make "
-                        "CUDA=1' builds it",
-                        what, path);
+        const bool known = find(path, sizeof path, file, variable);
+        if (!known || access(path, F_OK)) {
+                rv_fail(err, RV_ENOTBUILT, "%s was not built here (there is no %.300s): %s", what,
+                        known ? path : file, how);
                 return NULL;
         }
         void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -6,8 +6,9 @@
 
 static device_plugin_fn *load_plugin(struct rv_error_info *err)
 {
-        return (device_plugin_fn *)plugin_load("device_cuda.so", "RANVIER_DEVICE_CUDA", DEVICE_CUDA_SYMBOL,
-                                               "--device cuda", err);
+        return (device_plugin_fn *)plugin_load(
+                "device_cuda.so", "RANVIER_DEVICE_CUDA", DEVICE_CUDA_SYMBOL, "--device cuda",
+                "where the CUDA toolkit's nvcc is, 'make CUDA=1' builds it", err);
 }
 
 struct device *device_open(const char *name, const struct device_request *request, struct rv_error_info *err)

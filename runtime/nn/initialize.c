@@ -56,7 +56,8 @@ static void fill(const struct span *all)
 {
         enum { MOST_THREADS = 16, LEAST = 8192 };
         const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-        const int64_t threads = processors < MOST_THREADS ? processors : MOST_THREADS;
+        const int64_t most = processors < MOST_THREADS ? processors : MOST_THREADS;
+        const int64_t threads = most > 1 ? most : 1; /* sysconf may not know */
         const int64_t even = (all->count + threads - 1) / threads, part = even > LEAST ? even : LEAST;
         struct span spans[MOST_THREADS];
         pthread_t started[MOST_THREADS];

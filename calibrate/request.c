@@ -32,8 +32,8 @@ static const struct argp_option argp_options[] = {
          "Fewer repetitions: under half a minute a precision instead of about one and a half", 1},
         {"ranks", KEY_RANKS, "N", 0,
          "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
-        {"device", KEY_DEVICE, "cpu|cuda", 0,
-         "What computes (default cpu); each rank has its GPU, or its share of one", 1},
+        {"device", KEY_DEVICE, "NAME", 0,
+         "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one", 1},
         {"threads", KEY_THREADS, "T", 0, "BLAS threads of each rank (default 1)", 1},
         {"host-link", KEY_HOST_LINK, "RATE", 0,
          "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
@@ -47,10 +47,9 @@ static const struct argp_option argp_options[] = {
         {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
         {"precision", KEY_PRECISION, "NAME,...", 0,
          "Of fp32, mixed (fp16) and bf16, one or more (default fp32)", 2},
-        {"fusion", KEY_FUSION, "auto|on|off", 0,
+        {"fusion", KEY_FUSION, "WHEN", 0,
          "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
-         "replace "
-         "(off); auto: on with --device cuda",
+         "replace (off); auto, the default: on with --device cuda",
          2},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
@@ -66,7 +65,7 @@ static const struct argp_option argp_options[] = {
 /* The command line before it is looked into. */
 struct words {
         struct request *request;
-        const char *fusion;
+        enum options_fusion fusion;
         int ranks;
         struct rv_error_info
                 *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
@@ -102,31 +101,13 @@ static int parse_precisions(const char *text, struct request *request, struct rv
         char word[32];
         memset(request->precisions, 0, sizeof request->precisions);
         while (text) {
-                enum half half = HALF_NONE;
                 text = next_word(text, word, sizeof word);
-                while (half < HALF_FORMATS && strcmp(word, half_precision(half)) != 0)
-                        half++;
-                if (half == HALF_FORMATS)
+                const int half = half_of_precision(word);
+                if (half < 0)
                         return rv_fail(err, RV_EINPUT, "--precision: '%s' is none of fp32, mixed and bf16",
                                        word);
                 request->precisions[half] = true;
         }
-        return RV_OK;
-}
-
-static int parse_device(const char *text, struct request *request, struct rv_error_info *err)
-{
-        if (strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0)
-                return rv_fail(err, RV_EINPUT, "--device: '%s' is neither cpu nor cuda", text);
-        request->device = text;
-        return RV_OK;
-}
-
-static int parse_fusion(const char *text, const char **fusion, struct rv_error_info *err)
-{
-        if (strcmp(text, "auto") != 0 && strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-                return rv_fail(err, RV_EINPUT, "--fusion: '%s' is none of auto, on and off", text);
-        *fusion = text;
         return RV_OK;
 }
 
@@ -142,9 +123,9 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         case KEY_RANKS:
                 return options_parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
         case KEY_DEVICE:
-                return parse_device(text, request, err);
+                return options_parse_device(text, &request->device, err);
         case KEY_FUSION:
-                return parse_fusion(text, &words->fusion, err);
+                return options_parse_fusion(text, &words->fusion, err);
         case KEY_MODEL:
                 request->models = text;
                 return RV_OK;
@@ -248,14 +229,13 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                     .local_ranks = 1,
                                     .precisions = {[HALF_NONE] = true},
                                     .bucket_parameters = 16000000};
-        struct words words = {.request = request, .fusion = "auto", .err = err};
+        struct words words = {.request = request, .err = err};
         int rc = options_parse(&argp, argc, argv, &words, quiet, err);
         if (rc != RV_OK)
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
-        request->fused =
-                strcmp(words.fusion, "auto") == 0 ? request_gpu(request) : strcmp(words.fusion, "on") == 0;
+        request->fused = words.fusion == FUSION_AUTO ? request_gpu(request) : words.fusion == FUSION_ON;
         if (request->offload && !request->precisions[HALF_FP16] && !request->precisions[HALF_BF16])
                 return rv_fail(err, RV_EINPUT,
                                "--offload needs mixed or bf16 in --precision (such as --precision "

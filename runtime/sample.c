@@ -64,8 +64,7 @@ static int parse_value(struct arguments *arguments, int key, const char *text, s
         case KEY_TOP_K:
                 return options_parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
         case KEY_DEVICE:
-                arguments->device = text;
-                return RV_OK;
+                return options_parse_device(text, &arguments->device, err);
         default:
                 status = options_parse_int("--seed", text, 0, INT64_MAX, &seed, err);
                 arguments->seed = (uint64_t)seed;

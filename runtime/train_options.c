@@ -141,17 +141,10 @@ static int parse_optimizer(struct optim *o, int key, const char *text, struct rv
         }
 }
 
-static int parse_graphs(struct train_settings *s, const char *text, struct rv_error_info *err)
-{
-        s->no_graphs = strcmp(text, "off") == 0;
-        if (s->no_graphs || strcmp(text, "on") == 0)
-                return 0;
-        return rv_fail(err, RV_EINPUT, "--cuda-graphs: '%.64s' is not known; there are on and off", text);
-}
-
 static int parse_setting(struct train_settings *s, int key, const char *text, struct rv_error_info *err)
 {
         int64_t number = 0;
+        bool on = true;
         int rc = 0;
         switch (key) {
         case KEY_DATA:
@@ -174,7 +167,9 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         case KEY_THREADS:
                 return options_parse_count("--threads", text, 1, 4096, &s->threads, err);
         case KEY_CUDA_GRAPHS:
-                return parse_graphs(s, text, err);
+                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                s->no_graphs = !on;
+                return rc;
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
         case KEY_INJECT_OVERFLOW:
@@ -291,6 +286,20 @@ static int check_injection(const struct train_settings *s, int ranks, struct rv_
         return 0;
 }
 
+/* What means nothing to the device is refused rather than passed over. */
+static int check_device(const struct train_settings *s, struct rv_error_info *err)
+{
+        const bool gpu = strcmp(options_device(&s->plan), "cpu") != 0;
+        if (gpu && s->host_link_bytes_per_second > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--host-link paces the copies of --device cpu; those of a GPU take what its "
+                               "link takes");
+        if (!gpu && s->no_graphs)
+                return rv_fail(err, RV_EINPUT,
+                               "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
+        return 0;
+}
+
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
         int rc = check_grid(&s->plan, net->ranks, err);
@@ -312,7 +321,8 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                         "--warmup %lld must be less than --steps %lld: the learning rate falls after it",
                         (long long)s->optim.warmup, (long long)s->optim.steps);
         s->optim.clip = s->plan.clip;
-        return check_injection(s, net->ranks, err);
+        rc = check_device(s, err);
+        return rc ? rc : check_injection(s, net->ranks, err);
 }
 
 int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,

@@ -65,10 +65,9 @@ static const struct argp_option simulate_options[] = {
          3},
         {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
          3},
-        {"cuda-graphs", KEY_CUDA_GRAPHS, "on|off", 0,
-         "Whether a stage's forward and backward are handed to a GPU as graphs (default on): off, no "
-         "operation is "
-         "faster than the launches of its kernels, where the profile has measured these",
+        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
+         "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. No "
+         "operation is faster than the launches of its kernels so, where the profile has measured these",
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,
@@ -94,6 +93,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
         struct rv_error_info *err = options_error(state);
+        bool on = true;
         int rc = 0;
         switch (key) {
         case ARGP_KEY_INIT:
@@ -121,9 +121,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->ignore_memory = true;
                 break;
         case KEY_CUDA_GRAPHS:
-                s->no_graphs = strcmp(text, "off") == 0;
-                if (!s->no_graphs && strcmp(text, "on") != 0)
-                        rc = rv_fail(err, RV_EINPUT, "--cuda-graphs: '%s' is neither on nor off", text);
+                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                s->no_graphs = !on;
                 break;
         case KEY_PLATFORM_XML:
                 rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
@@ -169,6 +168,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
                       {"--platform-xml", s->platform_xml},
                       {"--fits-only", s->fits_only},
                       {"--ignore-memory", s->ignore_memory},
+                      {"--cuda-graphs off", s->no_graphs},
                       {"--device-memory", s->plan.memory[MEMORY_DEVICE]},
                       {"--host-memory", s->plan.memory[MEMORY_HOST]}};
         for (size_t i = 0; i < sizeof others / sizeof *others; i++)

@@ -238,6 +238,63 @@ int options_parse_rate(const char *option, const char *text, double *bytes_per_s
                        text);
 }
 
+/* Which of `names` (two at least, to a NULL) `text` is. */
+static int parse_name(const char *option, const char *text, const char *const *names, int *which,
+                      struct rv_error_info *err)
+{
+        char known[128] = "";
+        for (int i = 0; names[i]; i++) {
+                if (strcmp(text, names[i]) == 0) {
+                        *which = i;
+                        return 0;
+                }
+                const char *between = i == 0 ? "" : names[i + 1] ? ", " : " and ";
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", between, names[i]);
+        }
+        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not known; there are %s", option, text, known);
+}
+
+int options_parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err)
+{
+        static const char *const names[] = {"off", "on", NULL};
+        int which = *on, rc = parse_name(option, text, names, &which, err);
+        *on = which;
+        return rc;
+}
+
+int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err)
+{
+        static const char *const names[] = {
+                [FUSION_AUTO] = "auto", [FUSION_ON] = "on", [FUSION_OFF] = "off", NULL};
+        int which = *fusion, rc = parse_name("--fusion", text, names, &which, err);
+        *fusion = (enum options_fusion)which;
+        return rc;
+}
+
+int options_parse_device(const char *text, const char **device, struct rv_error_info *err)
+{
+        static const char *const names[] = {"cpu", "cuda", NULL};
+        int which, rc = parse_name("--device", text, names, &which, err);
+        if (rc == 0)
+                *device = names[which];
+        return rc;
+}
+
+static const char *const routes[] = {
+        [ROUTE_AUTO] = "auto", [ROUTE_DIRECT] = "direct", [ROUTE_STAGED] = "staged", NULL};
+
+const char *route_name(enum route route)
+{
+        return routes[route];
+}
+
+static int parse_route(struct options *o, const char *option, const char *text, enum route *route)
+{
+        int which = *route, rc = parse_name(option, text, routes, &which, &o->error);
+        *route = (enum route)which;
+        return rc;
+}
+
 int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
                        struct rv_error_info *err)
 {
@@ -325,28 +382,6 @@ static int parse_precision(struct options *o, const char *text)
         return 0;
 }
 
-static int parse_fusion(struct options *o, const char *text)
-{
-        static const char *const names[] = {[FUSION_AUTO] = "auto", [FUSION_ON] = "on", [FUSION_OFF] = "off"};
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-                if (strcmp(text, names[i]) == 0) {
-                        o->fusion = (enum options_fusion)i;
-                        return 0;
-                }
-        return rv_fail(&o->error, RV_EINPUT, "--fusion: '%s' is not known; there are auto, on and off", text);
-}
-
-static int parse_device(struct options *o, const char *text)
-{
-        static const char *const names[] = {"cpu", "cuda"};
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-                if (strcmp(text, names[i]) == 0) {
-                        o->device = names[i];
-                        return 0;
-                }
-        return rv_fail(&o->error, RV_EINPUT, "--device: '%s' is not known; there are cpu and cuda", text);
-}
-
 static int parse_recompute(struct options *o, const char *text)
 {
         o->recompute = strcmp(text, "full") == 0;
@@ -356,23 +391,6 @@ static int parse_recompute(struct options *o, const char *text)
                 return rv_fail(&o->error, RV_ENOTBUILT,
                                "--recompute selective is not built yet; there are none and full");
         return rv_fail(&o->error, RV_EINPUT, "--recompute: '%s' is not known; there are none and full", text);
-}
-
-const char *route_name(enum route route)
-{
-        static const char *const names[ROUTES] = {"auto", "direct", "staged"};
-        return names[route];
-}
-
-static int parse_route(struct options *o, const char *option, const char *text, enum route *route)
-{
-        for (int i = 0; i < ROUTES; i++)
-                if (strcmp(text, route_name((enum route)i)) == 0) {
-                        *route = (enum route)i;
-                        return 0;
-                }
-        return rv_fail(&o->error, RV_EINPUT, "%s: '%.64s' is not known; there are auto, direct and staged",
-                       option, text);
 }
 
 static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space)
@@ -441,9 +459,9 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         case KEY_ALLREDUCE:
                 return parse_route(o, "--allreduce", text, &o->allreduce);
         case KEY_DEVICE:
-                return parse_device(o, text);
+                return options_parse_device(text, &o->device, &o->error);
         case KEY_FUSION:
-                return parse_fusion(o, text);
+                return options_parse_fusion(text, &o->fusion, &o->error);
         case KEY_REPORT:
                 return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:

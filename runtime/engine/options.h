@@ -107,6 +107,12 @@ int options_parse_int(const char *option, const char *text, int64_t least, int64
 int options_parse_count(const char *option, const char *text, int least, int most, int *value,
                         struct rv_error_info *err);
 
+/* "on" or "off"; auto, on or off; "cpu" or "cuda" (a static string). On failure says `option`, what was found
+ * and what there is, and leaves what there was. */
+int options_parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err);
+int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
+int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
+
 /* Checks the argument of an option of which only the value `built` exists so far; `later` (to a NULL) are
  * known by name. */
 int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,

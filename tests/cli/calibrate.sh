@@ -147,10 +147,10 @@ refuse "an empty element of a list is refused" "--pp: ''" --pp 1,,2 --out "$fold
 refuse "a model that does not exist is refused" "no-such-model" --model no-such-model --out "$folder/x.json"
 refuse "a sequence longer than the model's is refused" "--seq-len 65" --model tiny --seq-len 65 --out "$folder/x.json"
 refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out "$folder/x.json"
-refuse "a device that there is not is refused" "--device: 'tpu' is neither cpu nor cuda" --device tpu --out "$folder/x.json"
+refuse "a device that there is not is refused" "--device: 'tpu' is not known; there are cpu and cuda" --device tpu --out "$folder/x.json"
 refuse "neither is a link paced that is a GPU's own" "--host-link paces the copies of --device cpu" --device cuda \
         --host-link 2GB/s --out "$folder/x.json"
-refuse "nor half a fusion" "--fusion: 'half' is none of auto, on and off" --fusion half --out "$folder/x.json"
+refuse "nor half a fusion" "--fusion: 'half' is not known; there are auto, on and off" --fusion half --out "$folder/x.json"
 refuse "a place that cannot be written is refused before anything is measured" "no/such/folder" --ranks 2 \
         --model tiny --out "$folder/no/such/folder/x.json"
 refuse "a model too large to be measured is refused before there are ranks" "TiB to be measured with 2 blocks" --ranks 2 \

@@ -103,6 +103,23 @@ static void a_host_link_is_a_rate(void **state)
         assert_int_equal(parse_experiment("mixed", "--host-link", "fast", &s, &err), RV_EINPUT);
 }
 
+static void what_means_nothing_to_the_device_is_refused(void **state)
+{
+        (void)state;
+        struct rv_error_info err;
+        struct train_settings s;
+        assert_int_equal(parse_experiment("bf16", "--cuda-graphs=off", "--device=cuda", &s, &err), 0);
+        assert_true(s.no_graphs);
+        assert_int_equal(parse_experiment("bf16", "--cuda-graphs", "on", &s, &err), 0);
+        assert_false(s.no_graphs);
+        assert_int_equal(parse_experiment("bf16", "--cuda-graphs", "off", &s, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "--cuda-graphs off is for --device cuda"));
+        assert_int_equal(parse_experiment("bf16", "--cuda-graphs", "maybe", &s, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "'maybe' is not known; there are off and on"));
+        assert_int_equal(parse_experiment("bf16", "--host-link=1GB/s", "--device=cuda", &s, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "--host-link paces the copies of --device cpu"));
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -111,6 +128,7 @@ int main(void)
                 cmocka_unit_test(a_pipeline_of_one_stage_sends_none),
                 cmocka_unit_test(an_injected_overflow_names_a_step_and_a_rank_that_there_are),
                 cmocka_unit_test(a_host_link_is_a_rate),
+                cmocka_unit_test(what_means_nothing_to_the_device_is_refused),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,6 +96,38 @@ int replay_open(struct replay *replay, const char *path, int batch, int ranks, s
         return replay->rank ? 0 : rv_fail(err, RV_ESYSTEM, "no memory to replay %d ranks", ranks);
 }
 
+static bool has_staged(const struct replay *replay, bool allreduces)
+{
+        for (int64_t i = 0; i < replay->recorded.count; i++) {
+                const struct trace_record *record = &replay->recorded.records[i];
+                if (record->of != record->kind && (record->of == OP_ALLREDUCE) == allreduces)
+                        return true;
+        }
+        return false;
+}
+
+static int wrong_route(const char *path, const char *option, bool staged, struct rv_error_info *err)
+{
+        return rv_fail(err, RV_EPLAN, "%s: the trace is of a run with %s %s, not %s: leave that out", path,
+                       option, route_name(staged ? ROUTE_STAGED : ROUTE_DIRECT),
+                       route_name(staged ? ROUTE_DIRECT : ROUTE_STAGED));
+}
+
+int replay_settle(const struct replay *replay, const char *path, struct options *o, struct rv_error_info *err)
+{
+        const bool messages = has_staged(replay, false), allreduces = has_staged(replay, true);
+        if (o->messages == ROUTE_AUTO)
+                o->messages = messages ? ROUTE_STAGED : ROUTE_DIRECT;
+        if (o->allreduce == ROUTE_AUTO)
+                o->allreduce = allreduces ? ROUTE_STAGED : ROUTE_DIRECT;
+        const struct plan plan = options_plan(o, false);
+        if (plan.stage_messages != messages)
+                return wrong_route(path, "--messages", messages, err);
+        if (plan.stage_allreduce != allreduces)
+                return wrong_route(path, "--allreduce", allreduces, err);
+        return 0;
+}
+
 void replay_close(struct replay *replay)
 {
         for (int i = 0; replay->rank && i < replay->ranks; i++) {

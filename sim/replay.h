@@ -4,6 +4,7 @@
 #ifndef RANVIER_SIM_REPLAY_H
 #define RANVIER_SIM_REPLAY_H
 
+#include "runtime/engine/options.h"
 #include "sim/driver_sim.h"
 
 /* A list that only grows; `taken` of its entries have been used. */
@@ -32,6 +33,11 @@ struct replay {
 /* Reads batch `batch` (-1: the last one) of a trace of a run on `ranks` ranks. */
 int replay_open(struct replay *replay, const char *path, int batch, int ranks, struct rv_error_info *err);
 void replay_close(struct replay *replay);
+
+/* What of a plan the trace at `path` knows: --messages and --allreduce auto become the routes that it has,
+ * another one is refused. (Fused kernels leave no mark in a trace.) */
+int replay_settle(const struct replay *replay, const char *path, struct options *options,
+                  struct rv_error_info *err);
 
 /* `replay` must live as long as the physics. */
 struct sim_physics replay_physics(struct replay *replay);

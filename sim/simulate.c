@@ -71,8 +71,10 @@ static const struct argp_option simulate_options[] = {
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,
-         "Take every duration from the trace of a real run of the same plan instead of --profile and "
-         "--platform, and check that the same decisions follow",
+         "Take every duration from the trace of a real run instead of --profile and --platform, and check "
+         "that "
+         "the same decisions follow. The plan is to be the run's: --device and --fusion too, which memory is "
+         "counted by; --messages and --allreduce are what the trace has",
          3},
         {"replay-batch", KEY_REPLAY_BATCH, "K", 0, "Which batch of the trace (default: its last)", 3},
         {0},
@@ -237,14 +239,16 @@ static int check_capacity(struct simulation *s, struct rv_error_info *err)
         return rc;
 }
 
-/* `plan` is that of the settings, which the machine has a say in. */
+/* `plan` is that of the settings, which the machine, or the trace, has a say in. */
 static int load_inputs(struct simulation *s, struct options *plan, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
         if (given->replay) {
                 s->fits = true;
                 int rc = replay_open(&s->replay, given->replay, given->replay_batch, given->gpus, err);
-                return rc ? rc : predict_open(&s->prediction, &given->plan, NULL, err);
+                if (rc == 0)
+                        rc = replay_settle(&s->replay, given->replay, plan, err);
+                return rc ? rc : predict_open(&s->prediction, plan, NULL, err);
         }
         int rc = machine_open(&s->machine, given->profile, given->platform, given->gpus, given->fits_only,
                               err);

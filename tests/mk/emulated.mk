@@ -45,6 +45,8 @@ $(BUILD)/tests/test_cuda_host: $(EMULATED)/tests/unit/test_cuda_host.o $(emulate
 
 # Refusals, limits, failures and graphs of `train --device cuda`.
 SCRIPT_TESTS += tests/cli/device.py
+# What it trains: the CPU device's losses; what it calls in the loop.
+SCRIPT_TESTS += tests/cli/cuda_emulated.py
 run-tests: $(EMULATED_PLUGIN)
 
 # Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.

@@ -1492,7 +1492,8 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
                 cmocka_unit_test(adamw_conforms)
 
-int main(void)
+/* An argument is a pattern of the names of tests to run: "attention*". */
+int main(int argc, char **argv)
 {
         const struct CMUnitTest of_fp32[] = {KERNELS_OF_ANY};
         const struct CMUnitTest of_halves[] = {KERNELS_OF_ANY, cmocka_unit_test(half_gradients_conform)};
@@ -1508,6 +1509,8 @@ int main(void)
         if (given)
                 seed = strtoull(given, NULL, 10);
         use_emulated_plugin();
+        if (argc > 1)
+                cmocka_set_test_filter(argv[1]);
         int failed = cmocka_run_group_tests_name("contract", of_contract, NULL, NULL);
         failed += cmocka_run_group_tests_name("fp32", of_fp32, open_fp32, close_pair);
         failed += cmocka_run_group_tests_name("fp16", of_halves, open_fp16, close_pair);

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""Training with --device cuda on the emulated CUDA: the losses of the CPU device, on one rank and on several that share
+the GPU; the same bits with and without offloading and CUDA graphs; nothing in the loop that would wait or allocate."""
+import csv
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import text
+
+EMULATED = os.path.join(os.path.dirname(os.path.abspath(ranvier.BIN)), "emulated", "device_cuda.so")
+STEPS = 3
+GRIDS = [(1, 1), (2, 1), (1, 2)]
+# Relative, of any step's loss. Sums are rounded in another order; steps carry on what that makes: a rounding is 2^-24,
+# 2^-11, 2^-8.
+TOLERANCES = {"fp32": 1e-5, "mixed": 2e-4, "bf16": 2e-3}
+OFFLOAD = ("--offload", "--bucket-params", "5000")
+
+
+def train(folder, device, grid, precision, *more, steps=STEPS, **variables):
+    """The losses as they are written, nine digits, or why there are none; and each rank's counters."""
+    log, counts = (os.path.join(folder, name) for name in ("log.csv", "counts.json"))
+    for path in (log, counts):
+        if os.path.exists(path):
+            os.remove(path)
+    pp, dp = grid
+    status, _, err = ranvier.run(
+        ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
+         "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
+         steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
+        pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
+    if status:
+        return err, None
+    with open(log) as file:
+        losses = [row["train_loss"] for row in csv.DictReader(file)]
+    if not os.path.exists(counts):
+        return losses, []
+    with open(counts) as file:
+        return losses, [json.loads(line) for line in file]
+
+
+def largest_difference(found, expected):
+    if not isinstance(found, list) or len(found) != STEPS or len(expected) != STEPS:
+        return None
+    return max(abs(float(a) / float(b) - 1) for a, b in zip(found, expected))
+
+
+def check_losses(tap, folder, precision, tolerance):
+    for grid in GRIDS:
+        name = f"{precision}, {grid[0]} x {grid[1]}"
+        cpu, _ = train(folder, "cpu", grid, precision)
+        cuda, counts = train(folder, "cuda", grid, precision)
+        worst = largest_difference(cuda, cpu)
+        print(f"# {name}: largest relative difference {worst}", flush=True)
+        tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
+               f"{name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+        tap.ok(counts and len(counts) == grid[0] * grid[1] and all(c["kernels_run"] > 500 for c in counts),
+               f"{name}: every rank's kernels ran on the emulated GPU", counts)
+        if grid == (1, 1):
+            variants = [("--cuda-graphs", "off"), *([OFFLOAD] if precision != "fp32" else [])]
+        else:
+            variants = [(*OFFLOAD, "--offload-activations")] if precision != "fp32" else []
+        for more in variants:
+            other, _ = train(folder, "cuda", grid, precision, *more)
+            tap.ok(other == cuda, f"{name} {' '.join(more)}: the same losses, bit for bit", f"{other}\n{cuda}")
+    other, _ = train(folder, "cuda", grid, precision, RANVIER_EMULATED_SEED="77")
+    tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
+
+
+def check_loop(tap, folder, grid, precision, *more):
+    """Twice the steps: what belongs to the set-up is counted as often, kernels and copies twice."""
+    name = f"{precision}, {grid[0]} x {grid[1]} {' '.join(more)}".strip()
+    _, short = train(folder, "cuda", grid, precision, *more)
+    _, long = train(folder, "cuda", grid, precision, *more, steps=2 * STEPS)
+    if not short or not long:
+        tap.ok(False, f"{name}: trains", (short, long))
+        return
+    def most(counts, what):
+        return sorted(c[what] for c in counts)
+    for what in ("mallocs", "host_allocs", "device_synchronizes", "pageable_copies"):
+        tap.ok(most(short, what) == most(long, what), f"{name}: no {what.replace('_', ' ')} in the loop",
+               (most(short, what), most(long, what)))
+    tap.ok(all(b > 1.5 * a for a, b in zip(most(short, "kernels_run"), most(long, "kernels_run"))),
+           f"{name}: twice the steps run about twice the kernels", (short, long))
+    grown = [(b["kernel_launches"] - a["kernel_launches"]) / (b["kernels_run"] - a["kernels_run"])
+             for a, b in zip(sorted(short, key=str), sorted(long, key=str))]
+    tap.ok(max(grown) < 0.5, f"{name}: most kernels of the loop are a graph's", (grown, short, long))
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        text.write(os.path.join(folder, "text.txt"))
+        for precision, tolerance in TOLERANCES.items():
+            check_losses(tap, folder, precision, tolerance)
+        check_loop(tap, folder, (1, 1), "fp32")
+        check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
+        check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,8 @@
 # SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
 # CUDA=0 builds without the CUDA device, CUDA=1 insists on it; otherwise it is built where nvcc is found.
 
+.DEFAULT_GOAL := all
+
 CC      ?= gcc
 PREFIX  ?= /usr/local
 BUILD   := build$(if $(SAN),/san)

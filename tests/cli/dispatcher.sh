@@ -21,7 +21,7 @@ check() {
         fi
 }
 
-echo 1..16
+echo 1..17
 check "help lists the commands" 0 '^  simulate +[a-z]' "$ranvier" --help
 check "help shows a workflow" 0 'ranvier compare predicted.json measured.json' "$ranvier" --help
 check "no command is answered with help" 0 '^Usage: ranvier COMMAND' "$ranvier"
@@ -29,6 +29,9 @@ check "the version is told" 0 '^ranvier [0-9]+\.[0-9]+\.[0-9]+$' "$ranvier" --ve
 check "a misspelt command is answered with the nearest" 2 "'simulat'; the nearest is 'simulate'" "$ranvier" simulat
 check "an unknown option is refused" 2 'unknown option --nonsense' "$ranvier" --nonsense
 check "validate is refused by name" 2 '^ranvier: validate is not built yet$' "$ranvier" validate
+
+check "make builds everything where nvcc is found, too" 0 '^\.DEFAULT_GOAL := all$' \
+        make --no-print-directory --dry-run --print-data-base NVCC=true CUDA=auto
 
 for words in --version --help "train --help"; do
         # shellcheck disable=SC2016,SC2086

@@ -32,6 +32,11 @@ bool memory_uses_host(const struct memory_bytes *bytes)
         return memory_total(bytes, MEMORY_HOST) > host[MEMORY_WORKSPACE] + host[MEMORY_TOKENS];
 }
 
+int64_t memory_host_shown(const struct memory_bytes *bytes)
+{
+        return memory_uses_host(bytes) ? memory_total(bytes, MEMORY_HOST) : 0;
+}
+
 int64_t memory_aligned(int64_t bytes)
 {
         return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;

@@ -31,6 +31,8 @@ int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space);
 /* Whether more is in host memory than what every stage has there, its scalars and the batch's tokens: a few
  * megabytes at most, which a plan that keeps nothing else there is not shown with. */
 bool memory_uses_host(const struct memory_bytes *bytes);
+/* The bytes in host memory, as tables show them: 0 unless it is used. */
+int64_t memory_host_shown(const struct memory_bytes *bytes);
 
 enum { MEMORY_ALIGNMENT = 64 }; /* every allocation is rounded up to this many bytes */
 int64_t memory_aligned(int64_t bytes);

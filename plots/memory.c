@@ -58,8 +58,7 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
                 return rc;
         int64_t most = 1, most_host = 0;
         for (int i = 0; i < count; i++) {
-                int64_t host =
-                        memory_uses_host(&runs[i].bytes) ? memory_total(&runs[i].bytes, MEMORY_HOST) : 0;
+                int64_t host = memory_host_shown(&runs[i].bytes);
                 most = runs[i].device_peak_bytes > most ? runs[i].device_peak_bytes : most;
                 most_host = host > most_host ? host : most_host;
                 name_bar(&figure, &runs[i], i + 1);

@@ -6,7 +6,7 @@
 #include "runtime/engine/estimate.h"
 
 struct probe {
-        double flops_per_second[HALF_FORMATS]; /* of a matrix product: with fp32 tensors, with fp16 */
+        double flops_per_second[HALF_FORMATS]; /* of a matrix product, by format */
         double bytes_per_second[HALF_FORMATS]; /* of a kernel that does little but read and write */
         double copied_per_second;              /* between host and device, one direction, in bytes */
 };

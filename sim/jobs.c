@@ -90,8 +90,7 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
         take_figures(outcome, figures);
         for (int i = 0; i < candidate->options.pp; i++) {
-                int64_t host =
-                        memory_uses_host(&p.rank_bytes[i]) ? memory_total(&p.rank_bytes[i], MEMORY_HOST) : 0;
+                int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_peak_bytes)
                         outcome->host_peak_bytes = host;
         }

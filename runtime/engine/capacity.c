@@ -370,7 +370,7 @@ static void print_change(FILE *stream, int width, const char *flags, const struc
         else
                 fprintf(stream, " %+8.1f %%", 100 * (seconds / than - 1));
         print_bytes(stream, memory_total(bytes, MEMORY_DEVICE), "-");
-        print_bytes(stream, memory_uses_host(bytes) ? memory_total(bytes, MEMORY_HOST) : 0, "-");
+        print_bytes(stream, memory_host_shown(bytes), "-");
         fprintf(stream, "\n");
 }
 

@@ -101,7 +101,9 @@ static const struct argp_option plan_options[] = {
          "machine's memory); a plan that needs more is refused, with changes that would make it fit",
          1},
         {"host-memory", KEY_HOST_MEMORY, "SIZE", 0,
-         "What a rank has in its host's memory for offloaded data (default and refusal: as --device-memory)",
+         "What a rank has in its host's memory for what its device copies from and to: offloaded data, "
+         "staged "
+         "messages and gradients, the batch's tokens (default and refusal: as --device-memory)",
          1},
         {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
          "Parameters of one optimizer update (default 16000000, or all of a stage that has fewer); "

@@ -61,8 +61,7 @@ struct rv_error_info *options_error(const struct argp_state *state);
 extern const struct argp options_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is on
- * with
- * --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
+ * with --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
  * there are (MPI ranks or GPUs), must equal pp x dp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 

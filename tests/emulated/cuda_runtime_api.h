@@ -29,6 +29,7 @@ typedef enum cudaError {
         cudaErrorNotReady = 600,
         cudaErrorIllegalAddress = 700,
         cudaErrorLaunchOutOfResources = 701,
+        cudaErrorLaunchTimeout = 702,
         cudaErrorMisalignedAddress = 716,
         cudaErrorLaunchFailure = 719,
         cudaErrorNotSupported = 801,

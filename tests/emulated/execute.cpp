@@ -448,6 +448,13 @@ void fail(cudaError_t error, const char *format, ...)
         }
 }
 
+void wait_for_host(void)
+{
+        failure = cudaErrorNotReady;
+        yield();
+        abort(); /* nobody resumes it */
+}
+
 static const char *thread_name(const thread &t, char *text, size_t bytes)
 {
         snprintf(text, bytes, "(%u,%u,%u)", t.at.thread.x, t.at.thread.y, t.at.thread.z);
@@ -573,10 +580,12 @@ cudaError_t execute(const launch &l)
                 run_block({(unsigned)(b % l.grid.x), (unsigned)(b / l.grid.x % l.grid.y),
                            (unsigned)(b / l.grid.x / l.grid.y)});
         }
-        if (failure)
+        const cudaError_t ended = failure;
+        if (ended)
                 abandon();
+        failure = cudaSuccess;
         now.of = nullptr;
-        return failure;
+        return ended;
 }
 
 } // namespace emulated

@@ -55,6 +55,9 @@ void copy_wait(int pending);
 unsigned char *dynamic_shared(void);
 bool is_shared(const void *pointer, size_t bytes);
 
+/* Ends the kernel that runs, which did nothing yet: it begins again after the host's next call. */
+void wait_for_host(void);
+
 /* Ends the kernel that runs: it did what it may not. Does not return on a fiber. */
 __attribute__((format(printf, 2, 3))) void fail(cudaError_t error, const char *format, ...);
 
@@ -68,7 +71,7 @@ struct launch {
         std::shared_ptr<const void> arguments;
         size_t arguments_bytes;
 };
-/* Runs all of it now; cudaSuccess, or what `fail` was given. */
+/* Runs all of it now; cudaSuccess, what `fail` was given, or cudaErrorNotReady: it waits for the host. */
 cudaError_t execute(const launch &launch);
 
 enum {

@@ -20,8 +20,8 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
         std::deque<emulated::work> queue;
-        bool waits_for_null;
-        CUgraph_st *capture; /* NULL: does not capture */
+        bool waits_for_null, waits_for_host; /* the second: its first kernel does, until the next call */
+        CUgraph_st *capture;                 /* NULL: does not capture */
         bool capture_lost;
         cudaStreamCaptureMode mode;
 };
@@ -69,6 +69,8 @@ static void read_environment(void)
 entered::entered(const char *name) : error(broken)
 {
         mutex.lock();
+        for (CUstream_st *stream : streams)
+                stream->waits_for_host = false;
         read_environment();
         for (injection &i : injections)
                 if (i.name == name && --i.left == 0)
@@ -105,26 +107,36 @@ static double seconds_now(void)
 
 static bool is_ready(const CUstream_st *stream)
 {
-        return !stream->queue.empty() && (!stream->queue.front().wait || stream->queue.front().wait->reached);
+        return !stream->queue.empty() && !stream->waits_for_host &&
+               (!stream->queue.front().wait || stream->queue.front().wait->reached);
 }
 
-static void run(const work &w)
+/* False if it is a kernel that waits for the host. */
+static bool run(const work &w)
 {
         open_device_memory();
-        if (w.run && !broken)
-                if (cudaError_t error = w.run())
+        if (w.run && !broken) {
+                const cudaError_t error = w.run();
+                if (error == cudaErrorNotReady)
+                        return false;
+                if (error)
                         break_device(error);
+        }
         if (w.reach) {
                 w.reach->reached = true;
                 w.reach->seconds = seconds_now();
         }
+        return true;
 }
 
 static void run_next(CUstream_st *stream)
 {
-        const work w = std::move(stream->queue.front());
+        work w = std::move(stream->queue.front());
         stream->queue.pop_front();
-        run(w);
+        if (run(w))
+                return;
+        stream->queue.push_front(std::move(w));
+        stream->waits_for_host = true;
 }
 
 static uint64_t chosen_below(uint64_t end)
@@ -157,16 +169,28 @@ static void run_some(void)
                         return;
 }
 
+/* The host waits for something that nothing is left to run before. */
+static void check_deadlock(void)
+{
+        for (const CUstream_st *stream : streams)
+                if (stream->waits_for_host && !broken) {
+                        fail(cudaErrorLaunchTimeout, "the host waits for a kernel that waits for the host");
+                        break_device(cudaErrorLaunchTimeout);
+                }
+}
+
 void run_all(void)
 {
         while (run_one())
                 continue;
+        check_deadlock();
 }
 
 static void run_until(const std::function<bool(void)> &reached)
 {
-        while (!reached() && run_one())
-                continue;
+        while (!reached())
+                if (!run_one())
+                        return check_deadlock();
 }
 
 void run_stream(cudaStream_t stream)
@@ -186,7 +210,10 @@ static void run_on_null(const work &w)
         });
         if (w.wait)
                 run_until([&] { return w.wait->reached; });
-        run(w);
+        if (!run(w)) {
+                fail(cudaErrorLaunchTimeout, "a kernel on the NULL stream waits for the host");
+                break_device(cudaErrorLaunchTimeout);
+        }
 }
 
 bool is_capturing(cudaStream_t stream)
@@ -251,8 +278,9 @@ void queue_kernel(cudaStream_t stream, const void *function, launch &&l)
         if (!error) {
                 auto kept = std::make_shared<launch>(std::move(l));
                 error = queue(stream, {[kept] {
-                                               counters.kernels_run++;
-                                               return execute(*kept);
+                                               const cudaError_t ended = execute(*kept);
+                                               counters.kernels_run += ended != cudaErrorNotReady;
+                                               return ended;
                                        },
                                        nullptr, nullptr});
         }

@@ -37,10 +37,10 @@ $(BUILD)/tests/test_nccl: $(addprefix $(EMULATED)/,tests/unit/test_nccl.o runtim
                 $(call lib,models)
 	$(TEST_LINK)
 
-# The CUDA device's host side, linked with the emulated CUDA.
-TESTS += test_cuda_host
-$(BUILD)/tests/test_cuda_host: $(EMULATED)/tests/unit/test_cuda_host.o $(emulated_cuda) $(emulated_host) $(emulated_itself) \
-                $(call lib,device models)
+# The CUDA device's host side, and the gates before its timed kernels, linked with the emulated CUDA.
+TESTS += test_cuda_host test_gate
+$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.o $(emulated_cuda) $(emulated_host) \
+                $(emulated_itself) $(call lib,device models)
 	$(emulated_link) $^ -lcmocka -lboost_context -ljansson -lm -ldl
 
 # Refusals, limits, failures and graphs of `train --device cuda`.

@@ -51,6 +51,7 @@ static struct cuda_device *cuda_of(struct device *device)
 
 static void fail(struct cuda_device *cuda, const char *sentence)
 {
+        cuda_gate_release(&cuda->gate);
         if (cuda->base.fail)
                 cuda->base.fail(cuda->base.fail_context, sentence);
         fprintf(stderr, "ranvier: %s\n", sentence);
@@ -114,11 +115,16 @@ static void run_timed(struct cuda_device *cuda, const struct kernel *kernel, con
         struct cuda_pending pending = {.token = -1, .kernel = *kernel};
         if (!cuda_queue_oldest(&cuda->kernels))
                 set_reference(cuda);
+        if (cuda->timed.count < 2)
+                cuda_gate_release(&cuda->gate); /* new events may wait for the device */
         check(cuda, cuda_events_take(&cuda->timed, &pending.start), "a new event");
         check(cuda, cuda_events_take(&cuda->timed, &pending.event), "a new event");
+        check(cuda, cuda_gate_hold(&cuda->gate, stream, kernel, args), "a gate before timed kernels");
         check(cuda, cudaEventRecord(pending.start, stream), "an event");
         run_kernel(cuda, kernel, args);
         check(cuda, cudaEventRecord(pending.event, stream), "an event");
+        if (!cuda->grouped)
+                cuda_gate_release(&cuda->gate);
         cuda_queue_push(&cuda->kernels, &pending);
 }
 
@@ -135,13 +141,17 @@ static void cuda_launch(struct device *device, const struct kernel *kernel, cons
 
 static void cuda_begin_group(struct device *device)
 {
-        if (cuda_of(device)->graphs && !device->recorder)
-                cuda_graphs_begin(cuda_of(device)->graphs);
+        struct cuda_device *cuda = cuda_of(device);
+        cuda->grouped = true;
+        if (cuda->graphs && !device->recorder)
+                cuda_graphs_begin(cuda->graphs);
 }
 
 static void cuda_end_group(struct device *device)
 {
         struct cuda_device *cuda = cuda_of(device);
+        cuda->grouped = false;
+        cuda_gate_release(&cuda->gate);
         if (cuda->graphs && !device->recorder)
                 check(cuda, cuda_graphs_end(cuda->graphs), "a group of kernels as a CUDA graph");
 }
@@ -192,9 +202,24 @@ static float milliseconds_between(struct cuda_device *cuda, cudaEvent_t start, c
         return milliseconds;
 }
 
+/* Times are then of launches too, or of what held the host up. */
+static void check_gate(struct cuda_device *cuda)
+{
+        char sentence[512];
+        if (!cuda_gate_gave_up(&cuda->gate))
+                return;
+        snprintf(
+                sentence, sizeof sentence,
+                "%s: kernels that are timed waited seconds for the host to launch %d more: the host must not "
+                "wait for the device between them, and is not to be stopped (by a debugger, say)",
+                cuda->name, CUDA_GATE_KERNELS);
+        fail(cuda, sentence);
+}
+
 /* Tells the recorder of the kernels that are through. */
 static void deliver(struct cuda_device *cuda)
 {
+        check_gate(cuda);
         for (const struct cuda_pending *oldest; (oldest = reached(cuda, &cuda->kernels));) {
                 const struct cuda_pending kernel = *oldest;
                 const double seconds = 1e-3 * (double)milliseconds_between(cuda, kernel.start, kernel.event);
@@ -303,6 +328,7 @@ static void kernels_close(struct cuda_device *cuda)
 static void cuda_close(struct device *device)
 {
         struct cuda_device *cuda = cuda_of(device);
+        cuda_gate_release(&cuda->gate);
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 if (cuda->lanes[lane].stream)
                         (void)cudaStreamSynchronize(cuda->lanes[lane].stream);
@@ -313,6 +339,7 @@ static void cuda_close(struct device *device)
         kernels_close(cuda);
         cuda_events_free(&cuda->events);
         cuda_events_free(&cuda->timed);
+        cuda_gate_free(&cuda->gate);
         if (cuda->reference)
                 cudaEventDestroy(cuda->reference);
         cuda_arena_free(&cuda->arena);

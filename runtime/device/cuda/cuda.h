@@ -3,6 +3,7 @@
 #define RANVIER_RUNTIME_DEVICE_CUDA_CUDA_H
 
 #include "runtime/device/cuda/arena.h"
+#include "runtime/device/cuda/gate.h"
 #include "runtime/device/cuda/graph.h"
 #include "runtime/device/cuda/lane.h"
 #include "runtime/device/cuda/matmul.h"
@@ -17,6 +18,8 @@ struct cuda_device {
         struct cuda_lane lanes[DEVICE_LANES];
         struct cuda_queue kernels; /* that are timed for the recorder, on the compute lane */
         struct cuda_events events, timed;
+        struct cuda_gate gate; /* before kernels that are timed */
+        bool grouped;          /* between begin_group and end_group */
         struct cuda_matmul *matmul;
         struct cuda_graphs *graphs; /* NULL: every kernel is launched by itself */
         cudaEvent_t reference;      /* of timed kernels: reached at this moment of device_seconds' clock */

@@ -9,6 +9,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <stdint.h>
 
 /* kernel<<<grid, block, shared_bytes, stream>>>(...); a template's arguments need parentheses around the
  * kernel. */
@@ -17,5 +18,15 @@
 
 /* Declares `name`, the block's dynamic shared memory, aligned to 16 bytes; inside a kernel. */
 #define CUDA_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+
+/* Whether host code has set *word, in pinned memory of its own, to `turn` or a later one. For a loop that
+ * waits for it: not yet takes half a microsecond beside the way over the link. */
+static __device__ __forceinline__ bool host_reached(const volatile uint32_t *word, uint32_t turn)
+{
+        if ((int32_t)(*word - turn) >= 0)
+                return true;
+        __nanosleep(500);
+        return false;
+}
 
 #endif

@@ -14,4 +14,12 @@
 
 #define CUDA_DYNAMIC_SHARED(name) unsigned char *const name = emulated::dynamic_shared()
 
+/* A kernel that waits for host code begins again when that has made another call of the runtime. */
+static inline bool host_reached(const volatile uint32_t *word, uint32_t turn)
+{
+        if ((int32_t)(*word - turn) < 0)
+                emulated::wait_for_host();
+        return true;
+}
+
 #endif

@@ -22,7 +22,7 @@ struct shape {
         int64_t lda, ldb, ldd, stride_a, stride_b, stride_d; /* elements */
         int64_t align_a, align_b, align_d, align_bias,
                 align_aux; /* bytes: the largest power of two that all
-                              addresses are multiples of, at most 256 */
+                              addresses are multiples of, at most MEMORY_ALIGNMENT */
         int64_t accumulate;
 };
 
@@ -301,10 +301,11 @@ static cublasStatus_t run(const struct cuda_matmul *matmul, const struct plan *p
                               matmul->workspace, CUDA_MATMUL_WORKSPACE_BYTES, stream);
 }
 
-/* The largest power of two, at most 256, that divides all of `bytes`, given as their bitwise or. */
+/* The largest power of two, at most what allocations are aligned to, that divides all of `bytes`, given as
+ * their bitwise or. */
 static int64_t alignment(uint64_t bytes)
 {
-        const uint64_t most = 256;
+        const uint64_t most = MEMORY_ALIGNMENT;
         bytes |= most;
         return (int64_t)(bytes & (~bytes + 1));
 }

@@ -1,6 +1,6 @@
 /* What the optimizer does with gradients: norm, search for an overflow, unscale, clear, AdamW. Each passes
  * over memory once. Blocks that stay go over the elements, so that what lies in host memory (a scale) is
- * read over the link once a block, not once a piece. */
+ * read over the link once a block, not once a piece or a warp. */
 #include "runtime/device/cuda/reduce.cuh"
 #include "runtime/device/kernels.h"
 
@@ -168,24 +168,44 @@ cudaError_t cuda_overflow(cudaStream_t stream, const struct kernel *kernel, cons
         return CUDA_FOR_HALF_TYPE(kernel->half, overflow, stream, kernel, args, work);
 }
 
+/* *scale, which is in host memory: a block reads it over the link once. */
+static __device__ __forceinline__ float read_scale(const double *scale)
+{
+        __shared__ float shared;
+        if (threadIdx.x == 0)
+                shared = (float)*scale;
+        __syncthreads();
+        return shared;
+}
+
 /* out (n) = *scale g (n); g becomes zero. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(THREADS)
         unscale_elements(float *__restrict__ out, T *__restrict__ g, const double *__restrict__ scale,
                          int64_t n)
 {
-        const float by = (float)*scale;
-        const int64_t whole = n / W * W, stride = index_stride();
-        for (int64_t i = first_index() * W; i < whole; i += stride * W) {
-                float x[W];
-                load_floats<W>(x, (const T *)g + i);
+        const float by = read_scale(scale);
+        const int64_t accesses = n / W, stride = index_stride();
+        for (int64_t i = first_index(); i < accesses; i += VECTORS * stride) {
+                pack<T, W> p[VECTORS];
 #pragma unroll
-                for (int j = 0; j < W; j++)
-                        x[j] *= by;
-                store_floats<W>(out + i, x);
-                store<W>(g + i, zeros<T, W>());
+                for (int k = 0; k < VECTORS; k++)
+                        p[k] = i + k * stride < accesses ? load<W>((const T *)g + (i + k * stride) * W)
+                                                         : zeros<T, W>();
+#pragma unroll
+                for (int k = 0; k < VECTORS; k++) {
+                        float x[W];
+                        if (i + k * stride >= accesses)
+                                break;
+                        unpack<T, W>(x, p[k]);
+#pragma unroll
+                        for (int j = 0; j < W; j++)
+                                x[j] *= by;
+                        store_floats<W>(out + (i + k * stride) * W, x);
+                        store<W>(g + (i + k * stride) * W, zeros<T, W>());
+                }
         }
-        for (int64_t i = whole + first_index(); i < n; i += stride) {
+        for (int64_t i = accesses * W + first_index(); i < n; i += stride) {
                 out[i] = to_float(g[i]) * by;
                 g[i] = from_float<T>(0);
         }
@@ -195,8 +215,8 @@ template <typename T, int W>
 static cudaError_t launch_unscale(cudaStream_t stream, const struct kernel_args *args, int64_t n,
                                   const struct cuda_work *work)
 {
-        CUDA_LAUNCH((unscale_elements<T, W>), dim3(blocks_for(ceil_div(n, W), work)), dim3(THREADS), 0,
-                    stream, (float *)args->p[0], (T *)args->p[1], (const double *)args->p[2], n);
+        CUDA_LAUNCH((unscale_elements<T, W>), dim3(blocks_for(ceil_div(n, W * VECTORS), work)), dim3(THREADS),
+                    0, stream, (float *)args->p[0], (T *)args->p[1], (const double *)args->p[2], n);
         return cudaGetLastError();
 }
 
@@ -289,7 +309,7 @@ static __global__ void __launch_bounds__(THREADS)
         adamw_elements(const struct adamw_operands<T> of, const struct adamw_step step,
                        const struct decay_ranges ranges)
 {
-        const float gradient_scale = of.gradient_scale ? (float)*of.gradient_scale : 1;
+        const float gradient_scale = of.gradient_scale ? read_scale(of.gradient_scale) : 1;
         const int64_t whole = of.n / W * W, stride = index_stride();
         int range = 0;
         for (int64_t i = first_index() * W; i < whole; i += stride * W)

@@ -23,7 +23,8 @@ template <bool bf16> static __device__ __forceinline__ float word_product(uint32
         return element_product<bf16>(a & 0xffff, b & 0xffff) + element_product<bf16>(a >> 16, b >> 16);
 }
 
-/* rows (B,H,T) = sum(dy y), both (B,T,H hs): row b T H + t H + h of dy goes to b, h, t. */
+/* rows (B,H,T) = sum(dy y), both (B,T,H hs): row b T H + t H + h of dy goes to b, h, t. There are fewer than
+ * 2^32: divisions of 64 bits would take longer than the loads. */
 template <bool bf16>
 static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_rows(const struct attention a)
 {
@@ -41,9 +42,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_rows(const
                 sum += element_product<bf16>(dy[i], y[i]);
         for (int other = 1; other < ROW_LANES; other *= 2)
                 sum += __shfl_xor_sync(0xffffffffu, sum, other);
-        int64_t sequence = row / a.H / a.T, t = row / a.H % a.T, h = row % a.H;
+        uint32_t at = (uint32_t)row, h = at % (uint32_t)a.H, token = at / (uint32_t)a.H;
         if (valid && lane == 0)
-                a.rows[(sequence * a.H + h) * a.T + t] = sum;
+                a.rows[((int64_t)(token / (uint32_t)a.T) * a.H + h) * a.T + token % (uint32_t)a.T] = sum;
 }
 
 /* --- dk and dv ----------------------------------------------------------------------------------------- */
@@ -336,7 +337,7 @@ template <bool bf16, int HS> static cudaError_t launch(cudaStream_t stream, cons
         using sizes = attention_sizes<HS>;
         int64_t blocks = attention_tiles(a, sizes::rows) * a->heads;
         int64_t row_blocks = (a->heads * a->T * ROW_LANES + ATTENTION_THREADS - 1) / ATTENTION_THREADS;
-        if (blocks > INT32_MAX || row_blocks > INT32_MAX)
+        if (blocks > INT32_MAX || row_blocks > INT32_MAX || a->heads * a->T > UINT32_MAX)
                 return cudaErrorInvalidValue;
         cudaError_t error =
                 cudaFuncSetAttribute(attention_backward_keys<bf16, HS>,

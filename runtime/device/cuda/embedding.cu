@@ -1,9 +1,10 @@
 /* Token and position embeddings, forward and backward.
  *
  * Backward adds the rows of dx that have the same token in the order of their positions, without atomic
- * additions: positions are sorted by token, and a warp adds each token's rows. The sort counts, for every
- * position, those that come before it: N^2 comparisons of integers, cheap beside dx for the tokens of a
- * micro-batch (README.md). */
+ * additions: positions are sorted by token, and a warp adds a token's rows, or a block those of a token that
+ * has many: of English text, one in 25 tokens is a comma. The sort counts, for every position, those that
+ * come before it: N^2 comparisons of integers, cheap beside dx for the tokens of a micro-batch (README.md).
+ */
 #include "runtime/device/cuda/reduce.cuh"
 
 #include <limits.h>
@@ -121,20 +122,23 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         }
 }
 
-/* to[0..W) += the rows of dx in sorted[k] and those after it that have the same token, in their order. */
+/* sum[0..W) += rows k to k + ROWS - 1 of dx in `sorted`, then those from k + step on, and so on while they
+ * have `token`. */
 template <typename T, int W>
-static __device__ __forceinline__ void add_rows(T *to, const T *__restrict__ dx, int64_t C,
-                                                const struct occurrence *__restrict__ sorted, int k, int N)
+static __device__ __forceinline__ void add_rows(float sum[W], const T *__restrict__ dx, int64_t C,
+                                                const struct occurrence *__restrict__ sorted, int k, int step,
+                                                int N, int32_t token)
 {
-        const int32_t token = sorted[k].token;
-        float sum[W];
-        load_floats<W>(sum, (const T *)to);
-        for (bool more = true; more; k += ROWS) {
+        for (bool more = true; more; k += step) {
+                struct occurrence at[ROWS];
                 pack<T, W> row[ROWS];
 #pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                        at[r] = sorted[k + r < N ? k + r : N - 1];
+#pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                        more = more && k + r < N && sorted[k + r].token == token;
-                        row[r] = more ? load<W>(dx + sorted[k + r].position * C) : zeros<T, W>();
+                        more = k + r < N && at[r].token == token;
+                        row[r] = more ? load<W>(dx + at[r].position * C) : zeros<T, W>();
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
@@ -145,7 +149,14 @@ static __device__ __forceinline__ void add_rows(T *to, const T *__restrict__ dx,
                                 sum[j] += x[j];
                 }
         }
-        store_floats<W>(to, sum);
+}
+
+/* A token that so many rows have is a block's, so that not one warp after the other waits for its loads. */
+enum { MANY = 64, MANY_WARPS = 16 };
+
+static __device__ __forceinline__ bool has_many(const struct occurrence *__restrict__ sorted, int k, int N)
+{
+        return k + MANY <= N && sorted[k + MANY - 1].token == sorted[k].token;
 }
 
 /* dwte += for each token the sum of its rows of dx. A warp has the token that begins at its place of
@@ -156,11 +167,51 @@ static __global__ void __launch_bounds__(WARP *WARPS, 4)
                        int64_t C)
 {
         const int k = (int)(blockIdx.x * WARPS + threadIdx.y);
-        if (k >= N || (k > 0 && sorted[k - 1].token == sorted[k].token))
+        if (k >= N || (k > 0 && sorted[k - 1].token == sorted[k].token) || has_many(sorted, k, N))
                 return;
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
+        if (column >= C)
+                return;
+        T *to = dwte + sorted[k].token * C + column;
+        float sum[W];
+        load_floats<W>(sum, (const T *)to);
+        add_rows<T, W>(sum, dx + column, C, sorted, k, ROWS, N, sorted[k].token);
+        store_floats<W>(to, sum);
+}
+
+/* The same of tokens that MANY rows or more have. Their places in `sorted` have a multiple of MANY among
+ * them; the block of the first one adds the rows, a warp every MANY_WARPS-th ROWS of them, then the warps'
+ * sums. */
+template <typename T, int W>
+static __global__ void __launch_bounds__(WARP *MANY_WARPS)
+        add_many_rows(T *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
+                      int64_t C)
+{
+        __shared__ float shared[MANY_WARPS][W][WARP];
+        const int at = (int)blockIdx.x * MANY, thread = (int)(threadIdx.y * WARP + threadIdx.x);
+        const int32_t token = sorted[at].token;
+        const int before = __syncthreads_count(thread < MANY && at > thread &&
+                                               sorted[at > thread ? at - 1 - thread : 0].token == token);
+        if (before == MANY || !has_many(sorted, at - before, N))
+                return;
+        const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
+        float sum[W] = {0};
         if (column < C)
-                add_rows<T, W>(dwte + sorted[k].token * C + column, dx + column, C, sorted, k, N);
+                add_rows<T, W>(sum, dx + column, C, sorted, at - before + (int)threadIdx.y * ROWS,
+                               MANY_WARPS * ROWS, N, token);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+                shared[threadIdx.y][j][threadIdx.x] = sum[j];
+        __syncthreads();
+        if (threadIdx.y != 0 || column >= C)
+                return;
+        T *to = dwte + token * C + column;
+        load_floats<W>(sum, (const T *)to);
+        for (int warp = 0; warp < MANY_WARPS; warp++)
+#pragma unroll
+                for (int j = 0; j < W; j++)
+                        sum[j] += shared[warp][j][threadIdx.x];
+        store_floats<W>(to, sum);
 }
 
 /* dwpe (positions, C) += the sums of every positions-th row of dx. */
@@ -193,6 +244,10 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
                     dim3(SORT_THREADS), 0, stream, sorted, tokens, N);
         CUDA_LAUNCH((add_token_rows<T, W>), dim3((unsigned)ceil_div(N, WARPS), across), dim3(WARP, WARPS), 0,
                     stream, dwte, dx, (const struct occurrence *)sorted, N, C);
+        if (N >= MANY)
+                CUDA_LAUNCH((add_many_rows<T, W>), dim3((unsigned)ceil_div(N, MANY), across),
+                            dim3(WARP, MANY_WARPS), 0, stream, dwte, dx, (const struct occurrence *)sorted, N,
+                            C);
         CUDA_LAUNCH((add_position_rows<T, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
                     dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);
         return cudaGetLastError();

@@ -569,9 +569,9 @@ static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, 
 
 static void embeddings_conform(void **state)
 {
-        static const int64_t sizes[][4] = {{1, 1, 1, 1},    {2, 5, 7, 6},     {3, 1, 16, 2},
-                                           {2, 9, 33, 3},   {1, 3, 513, 5},   {2, 70, 64, 300},
-                                           {4, 200, 24, 1}, {1, 33, 1600, 40}};
+        static const int64_t sizes[][4] = {
+                {1, 1, 1, 1},     {2, 5, 7, 6},    {3, 1, 16, 2},     {2, 9, 33, 3},  {1, 3, 513, 5},
+                {2, 70, 64, 300}, {4, 200, 24, 1}, {1, 33, 1600, 40}, {3, 90, 40, 4}, {2, 130, 33, 3}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
                 for (int again = 0; again < 3; again++)
                         check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3]);

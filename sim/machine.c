@@ -32,8 +32,10 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
 {
         const char *device = strcmp(m->profile.device.name, "cpu") == 0 ? "cpu" : "cuda";
         if (options->device && strcmp(options->device, device) != 0)
-                return rv_fail(err, RV_EINPUT, "--device %s: profile %.160s is of %.64s", options->device,
-                               m->profile.path, m->profile.device.name);
+                return rv_fail(err, RV_EINPUT,
+                               "--device %s: profile %.160s is of %.64s; leave --device out, or name another "
+                               "profile",
+                               options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
                 options->fused = profile_has_fused(m->load, options_format(options));
         return 0;

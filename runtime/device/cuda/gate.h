@@ -14,9 +14,9 @@ extern "C" {
 #include <stddef.h>
 
 /* Kernels behind a gate. The one before it opens when the next is queued, so that at most two times as many
- * are held back: with their events, and where a kernel of ours is three launches, fewer than the 1024
- * commands that a stream takes before a launch waits for it, which would never end. */
-enum { CUDA_GATE_KERNELS = 64 };
+ * are held back: with two events and up to four launches each, fewer than half of the 1024 commands that a
+ * stream takes before a launch waits for it, which would never end. */
+enum { CUDA_GATE_KERNELS = 32 };
 
 struct cuda_gate_form; /* which of its variants a kernel runs as */
 

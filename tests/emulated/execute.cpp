@@ -18,6 +18,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -210,6 +211,9 @@ static fiber *new_fiber(size_t index)
 
 static void reset_fiber(fiber *f)
 {
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(f->stack, STACK_BYTES); /* of what was left in the middle */
+#endif
         f->context = context::make_fcontext(f->stack + STACK_BYTES, STACK_BYTES, fiber_main);
 }
 

@@ -175,18 +175,6 @@ static __global__ void writes_dynamic(int at)
                 shared[at] = 1;
 }
 
-static __global__ void writes(int *x, int64_t at)
-{
-        if (threadIdx.x == 0)
-                x[at] = 1;
-}
-
-static __global__ void loads_vector(float4 *to, const float *from, int at)
-{
-        if (threadIdx.x == 0)
-                *to = *(const float4 *)(from + at);
-}
-
 /* Waits for the kernel that was launched: it must have failed, saying `words`. */
 static void expect_report(cudaStream_t stream, const char *words)
 {
@@ -237,6 +225,18 @@ static void writes_beyond_dynamic_shared_memory_are_reported(void **)
 }
 
 #ifndef EMULATED_SAN /* which finds these itself, or ends the process where it does not */
+static __global__ void writes(int *x, int64_t at)
+{
+        if (threadIdx.x == 0)
+                x[at] = 1;
+}
+
+static __global__ void loads_vector(float4 *to, const float *from, int at)
+{
+        if (threadIdx.x == 0)
+                *to = *(const float4 *)(from + at);
+}
+
 static void accesses_of_memory_that_is_not_the_device_s_are_reported(void **)
 {
         cudaStream_t stream = new_stream();
@@ -515,6 +515,116 @@ static void pageable_memory_is_read_at_once(void **)
         check(cudaStreamDestroy(stream));
 }
 
+/* ---- products ---- */
+
+/* What every product here has: a (4,3) by columns and transposed b (8,3), d (4,8), in fp32; d and aux may be
+ * elsewhere. */
+struct product_case {
+        cublasLtMatmulDesc_t desc;
+        cublasLtMatrixLayout_t a, b, d;
+        cublasLtMatmulPreference_t preference;
+        cublasLtHandle_t handle;
+};
+
+static product_case new_product(cublasLtEpilogue_t epilogue, const void *bias, const void *aux,
+                                int64_t aux_ld, uint32_t alignment)
+{
+        product_case p;
+        const int32_t transposed = CUBLAS_OP_T;
+        check(cublasLtCreate(&p.handle));
+        check(cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+        check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &transposed,
+                                             sizeof transposed));
+        check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                             sizeof epilogue));
+        check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+        check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
+                                             sizeof aux));
+        check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld,
+                                             sizeof aux_ld));
+        check(cublasLtMatrixLayoutCreate(&p.a, CUDA_R_32F, 4, 3, 4));
+        check(cublasLtMatrixLayoutCreate(&p.b, CUDA_R_32F, 8, 3, 8));
+        check(cublasLtMatrixLayoutCreate(&p.d, CUDA_R_32F, 4, 8, 4));
+        check(cublasLtMatmulPreferenceCreate(&p.preference));
+        for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+             i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
+                check(cublasLtMatmulPreferenceSetAttribute(
+                        p.preference, (cublasLtMatmulPreferenceAttributes_t)i, &alignment, sizeof alignment));
+        return p;
+}
+
+static void delete_product(const product_case *p)
+{
+        cublasLtMatmulPreferenceDestroy(p->preference);
+        cublasLtMatrixLayoutDestroy(p->a);
+        cublasLtMatrixLayoutDestroy(p->b);
+        cublasLtMatrixLayoutDestroy(p->d);
+        cublasLtMatmulDescDestroy(p->desc);
+        cublasLtDestroy(p->handle);
+}
+
+static cublasStatus_t heuristic(const product_case *p, cublasLtMatmulHeuristicResult_t *result)
+{
+        int found;
+        return cublasLtMatmulAlgoGetHeuristic(p->handle, p->desc, p->a, p->b, p->d, p->d, p->preference, 1,
+                                              result, &found);
+}
+
+static void products_are_right_and_what_was_not_promised_is_refused(void **)
+{
+        cudaStream_t stream = new_stream();
+        float *a = host_array<float>(16), *b = host_array<float>(32), *d = host_array<float>(64);
+        float *bias = host_array<float>(16), *aux = host_array<float>(64), one = 1, zero = 0;
+        cublasLtMatmulHeuristicResult_t result;
+        for (int i = 0; i < 32; i++) {
+                a[i % 16] = (float)(i % 16) - 7;
+                b[i] = (float)(i * 3 % 11) - 5;
+                bias[i % 16] = (float)(i % 16) / 2;
+        }
+        const struct {
+                cublasLtEpilogue_t epilogue;
+                const void *bias, *aux;
+                int64_t aux_ld;
+                uint32_t alignment;
+                bool refused;
+        } cases[] = {{CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0, 4, false},
+                     {CUBLASLT_EPILOGUE_BIAS, bias, nullptr, 0, 16, false},
+                     {CUBLASLT_EPILOGUE_BIAS, bias + 1, nullptr, 0, 16, true},
+                     {CUBLASLT_EPILOGUE_BIAS, bias, nullptr, 0, 8, true},
+                     {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias, aux, 8, 16, false},
+                     {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias, aux, 4, 16, true},
+                     {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias, aux + 1, 8, 16, true}};
+        for (const auto &c : cases) {
+                const product_case p = new_product(c.epilogue, c.bias, c.aux, c.aux_ld, c.alignment);
+                assert_int_equal(heuristic(&p, &result),
+                                 c.refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS);
+                if (!c.refused) {
+                        check(cublasLtMatmul(p.handle, p.desc, &one, a, p.a, b, p.b, &zero, d, p.d, d, p.d,
+                                             &result.algo, nullptr, 0, stream));
+                        check(cudaStreamSynchronize(stream));
+                        for (int i = 0; i < 32; i++) {
+                                float sum = c.bias ? bias[i % 4] : 0;
+                                for (int k = 0; k < 3; k++)
+                                        sum += a[k * 4 + i % 4] * b[k * 8 + i / 4];
+                                const float gelu =
+                                        0.5F * sum *
+                                        (1 + tanhf(0.7978845608F * (sum + 0.044715F * sum * sum * sum)));
+                                assert_true(!c.aux || aux[i / 4 * 8 + i % 4] == sum);
+                                assert_true(fabsf(d[i] - (c.aux ? gelu : sum)) <= 1e-5F);
+                        }
+                        assert_int_equal(cublasLtMatmul(p.handle, p.desc, &one, a, p.a, b, p.b, &zero, d, p.d,
+                                                        (char *)d + c.alignment / 2, p.d, &result.algo,
+                                                        nullptr, 0, stream),
+                                         CUBLAS_STATUS_INVALID_VALUE);
+                }
+                delete_product(&p);
+        }
+        float *const all[] = {a, b, d, bias, aux};
+        for (float *array : all)
+                check(cudaFreeHost(array));
+        check(cudaStreamDestroy(stream));
+}
+
 /* ---- graphs, failures ---- */
 
 static void a_graph_repeats_what_was_captured_and_nothing_else(void **)
@@ -580,6 +690,7 @@ int main(void)
                 cmocka_unit_test_setup(fresh_memory_is_not_zero_and_the_size_is_held, forget),
                 cmocka_unit_test_setup(host_code_that_touches_device_memory_crashes, forget),
                 cmocka_unit_test_setup(pageable_memory_is_read_at_once, forget),
+                cmocka_unit_test_setup(products_are_right_and_what_was_not_promised_is_refused, forget),
                 cmocka_unit_test_setup(a_graph_repeats_what_was_captured_and_nothing_else, forget),
                 cmocka_unit_test_setup(the_nth_call_fails_on_demand, forget),
         };

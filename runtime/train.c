@@ -445,13 +445,33 @@ static int check_memory(struct run *run, struct rv_error_info *err)
         return limits_check(&run->settings.plan, device, run->net, err);
 }
 
+/* The device failed where no call could say so. Other ranks wait for what this one has not sent yet: the
+ * whole job ends. */
+static void end_job(void *context, const char *sentence)
+{
+        struct run *run = context;
+        fprintf(stderr, "ranvier train: rank %d: %s\n", run->net->rank, sentence);
+        file_writer_abandon(&run->log);
+        net_mpi_abort(run->net, 1);
+}
+
+static int open_device(struct run *run, struct rv_error_info *err)
+{
+        int rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
+        if (rc == 0) {
+                run->trainer.device->fail = end_job;
+                run->trainer.device->fail_context = run;
+        }
+        return rc;
+}
+
 static int run_training(struct run *run, struct rv_error_info *err)
 {
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
         if (rc == 0)
-                rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
+                rc = open_device(run, err);
         rc = net_agree(run->net, rc, err);
         if (rc == 0) /* these two are alike on every rank */
                 rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, err);

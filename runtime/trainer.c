@@ -61,14 +61,6 @@ static void open_ledger(struct trainer *t)
         t->train.engine.message_bytes = t->nn->layout.message;
 }
 
-/* Other ranks wait for what this one has not sent yet: the whole job ends. */
-static void fail(void *context, const char *sentence)
-{
-        struct net *net = context;
-        fprintf(stderr, "ranvier train: rank %d: %s\n", net->rank, sentence);
-        net_mpi_abort(net, 1);
-}
-
 int trainer_open_device(struct trainer *t, const struct train_settings *settings, struct net *net,
                         struct rv_error_info *err)
 {
@@ -83,11 +75,7 @@ int trainer_open_device(struct trainer *t, const struct train_settings *settings
                               .plan = options_plan(&settings->plan, false),
                               .optim = settings->optim};
         t->device = device_open(options_device(&settings->plan), &request, err);
-        if (!t->device)
-                return err->code;
-        t->device->fail = fail;
-        t->device->fail_context = net;
-        return 0;
+        return t->device ? 0 : err->code;
 }
 
 int trainer_open(struct trainer *t, struct rv_error_info *err)

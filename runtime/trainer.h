@@ -48,7 +48,7 @@ struct trainer {
         bool *skipped;             /* [steps]: for an overflow; the same on every rank */
 };
 
-/* Opens this rank's device; if it fails later, the job ends with its sentence. Then, within the limits that
+/* Opens this rank's device. Then, within the limits that
  * the device has been given, everything else, and initialises the weights. trainer_close in any case. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);

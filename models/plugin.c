@@ -7,11 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool find(char *path, size_t bytes, const char *file, const char *variable)
+static const char *environment(const char *variable)
 {
         const char *given = getenv(variable);
-        if (given && *given)
-                return (size_t)snprintf(path, bytes, "%s", given) < bytes;
+        return given && *given ? given : NULL;
+}
+
+static bool find(char *path, size_t bytes, const char *file, const char *variable)
+{
+        const char *given = environment(variable);
+        if (given) /* dlopen would look for a name without a slash in the folders of libraries */
+                return (size_t)snprintf(path, bytes, "%s%s", strchr(given, '/') ? "" : "./", given) < bytes;
         const ssize_t length = readlink("/proc/self/exe", path, bytes);
         if (length < 0 || (size_t)length >= bytes)
                 return false;
@@ -28,6 +34,11 @@ plugin_fn *plugin_load(const char *file, const char *variable, const char *symbo
 {
         char path[4096];
         const bool known = find(path, sizeof path, file, variable);
+        if ((!known || access(path, F_OK)) && environment(variable)) {
+                rv_fail(err, RV_ENOTBUILT, "%s: %s is %.300s, and there is no such file", what, variable,
+                        environment(variable));
+                return NULL;
+        }
         if (!known || access(path, F_OK)) {
                 rv_fail(err, RV_ENOTBUILT, "%s was not built here (there is no %.300s): %s", what,
                         known ? path : file, how);

@@ -42,8 +42,10 @@ def check_refusals(tap, folder):
         for ranks in (0, 2):
             check_refusal(tap, folder, "without a driver", f"--device cuda.*{built}", ranks,
                           "--dp 2" if ranks else "", RANVIER_DEVICE_CUDA="")
-    check_refusal(tap, folder, "a plugin that is none", "--device cuda does not load: .*text.txt",
-                  RANVIER_DEVICE_CUDA=os.path.join(folder, "text.txt"))
+    check_refusal(tap, folder, "a plugin that is none", "--device cuda does not load: ./text.txt",
+                  RANVIER_DEVICE_CUDA="text.txt")
+    check_refusal(tap, folder, "a plugin that is not there", "RANVIER_DEVICE_CUDA is nowhere.so, and there is no such file",
+                  RANVIER_DEVICE_CUDA="nowhere.so")
     check_refusal(tap, folder, "a driver without a GPU", "has no NVIDIA GPU", RANVIER_DEVICE_CUDA=EMULATED,
                   RANVIER_EMULATED_DEVICES="0")
     check_refusal(tap, folder, "a GPU that is too old", "has compute capability 6.1", RANVIER_DEVICE_CUDA=EMULATED,
@@ -74,11 +76,11 @@ def check_memory(tap, folder):
 
 def check_failure(tap, folder):
     for ranks in (0, 2):
-        status, _, said, files = run(folder, "--dp 2" if ranks else "", ranks, RANVIER_DEVICE_CUDA=EMULATED,
+        status, _, said, files = run(folder, "--log log.csv" + (" --dp 2" if ranks else ""), ranks, RANVIER_DEVICE_CUDA=EMULATED,
                                      RANVIER_EMULATED_FAIL="cudaLaunchKernel:100:700")
         tap.ok(status == 1 and said and re.match(r"ranvier train: rank \d: cuda device 0 \(emulated CUDA .*\): kernel "
                                                  r"\w+ \(m .*\) failed.*: an illegal memory access", said[0]) and not files,
-               f"a kernel that fails ends the job with its name, {ranks or 1} ranks", (status, said, files))
+               f"a kernel that fails ends the job with its name and leaves no file, {ranks or 1} ranks", (status, said, files))
 
 
 def check_graphs(tap, folder):

@@ -485,9 +485,12 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
         if (status == cudaSuccess && cuda->work.capability < CUDA_LEAST_CAPABILITY)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--device cuda: %s has compute capability %d.%d, device_cuda.so was built for "
-                               "%d.%d and newer",
+                               "%d.%d and newer%s",
                                cuda->name, cuda->work.capability / 10, cuda->work.capability % 10,
-                               CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10);
+                               CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10,
+                               CUDA_LEAST_CAPABILITY > 70
+                                       ? "; 'make CUDA_ARCHS=\"70 80 90\"' builds it for 7.0, too"
+                                       : "");
         if (status == cudaSuccess)
                 status = cudaSetDevice(cuda->gpu);
         if (status == cudaSuccess)

@@ -169,7 +169,7 @@ static const struct argp argp = {
                "For other plans, and with more repetitions:\n"
                "  ranvier calibrate --ranks 2 --model demo,my-model.json \\\n"
                "      --micro-batch-size 4 --pp 1,2 --out here.json\n"
-               "For both precisions, and an optimizer in host memory behind a link of 2 GB/s:\n"
+               "For fp32 and mixed precision, and an optimizer in host memory behind a link of 2 GB/s:\n"
                "  ranvier calibrate --ranks 2 --quick --precision fp32,mixed --offload \\\n"
                "      --host-link 2GB/s --out here.json\n"
                "One GPU, what GPT-2 124M takes on it:\n"

@@ -77,9 +77,8 @@ static const struct argp_option train_options[] = {
          "device, whose memory is the host's, they are memory copies otherwise",
          4},
         {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
-         "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and the "
-         "loss "
-         "scale halves (needs --precision mixed or bf16)",
+         "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and "
+         "the loss scale of --precision mixed halves (needs that, or bf16)",
          4},
         {0},
 };

@@ -66,8 +66,9 @@ static const struct argp_option simulate_options[] = {
         {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
          3},
         {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
-         "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. No "
-         "operation is faster than the launches of its kernels so, where the profile has measured these",
+         "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. "
+         "Where "
+         "the profile has measured launches, no operation takes less than those of its kernels",
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,

@@ -117,8 +117,10 @@ static const struct argp_option plan_options[] = {
          "by copies that the schedule plans; auto, the default: staged where a GPU's memory is out of the "
          "network's reach",
          1},
-        {"allreduce", KEY_ALLREDUCE, "ROUTE", 0, "The same for all-reduces of gradients", 1},
-        {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 1},
+        {"allreduce", KEY_ALLREDUCE, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
+         1},
+        {"device", KEY_DEVICE, "NAME", 0,
+         "What computes: cpu or cuda (default: cpu; in a prediction, what the profile was measured on)", 1},
         {"fusion", KEY_FUSION, "WHEN", 0,
          "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
          "products "

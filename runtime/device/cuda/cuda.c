@@ -488,8 +488,9 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
                                "%d.%d and newer%s",
                                cuda->name, cuda->work.capability / 10, cuda->work.capability % 10,
                                CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10,
-                               CUDA_LEAST_CAPABILITY > 70
-                                       ? "; 'make CUDA_ARCHS=\"70 80 90\"' builds it for 7.0, too"
+                               cuda->work.capability >= 70
+                                       ? "; 'make CUDA_ARCHS=...' builds it for older ones, with a toolkit "
+                                         "that knows them (7.0: CUDA 12 or older)"
                                        : "");
         if (status == cudaSuccess)
                 status = cudaSetDevice(cuda->gpu);

@@ -19,10 +19,9 @@ ifeq ($(origin CUDA_HOME),undefined)
 CUDA_HOME := $(abspath $(dir $(realpath $(shell command -v $(lastword $(NVCC)))))..)
 endif
 CUDA_LIB  := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib))
-# Ampere and Hopper. Older GPUs have no instructions for half of what attention does: what stands for them takes the
-# compiler minutes, so CUDA_ARCHS="70 80 90" asks for them.
+# Volta and Turing as far as the toolkit still knows them, Ampere, Hopper.
 CUDA_KNOWN := $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch))
-CUDA_ARCHS ?= $(filter 80 90,$(CUDA_KNOWN))
+CUDA_ARCHS ?= $(filter 70 75 80 90,$(CUDA_KNOWN))
 CUDA_CODE  := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
               -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 NVCCFLAGS  ?=

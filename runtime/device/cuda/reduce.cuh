@@ -26,16 +26,21 @@ static __device__ __forceinline__ float warp_max(float x)
 /* A kernel that works on rows has a warp a row, blockDim (32, rows), or a block a row, blockDim (threads, 1)
  * with whole warps. These are over the threads of a row. `shared`: WARP elements, free again for the next
  * call. */
+template <typename T> static __device__ __forceinline__ void share_warps(T x, T *shared)
+{
+        __syncthreads();
+        if (threadIdx.x % WARP == 0)
+                shared[threadIdx.x / WARP] = x;
+        __syncthreads();
+}
+
 template <typename T> static __device__ __forceinline__ T row_sum(T x, T *shared)
 {
         x = warp_sum(x);
         if (blockDim.x == WARP)
                 return x;
-        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        __syncthreads();
-        if (lane == 0)
-                shared[warp] = x;
-        __syncthreads();
+        const unsigned lane = threadIdx.x % WARP;
+        share_warps(x, shared);
         return warp_sum(lane < blockDim.x / WARP ? shared[lane] : T(0));
 }
 
@@ -44,11 +49,8 @@ static __device__ __forceinline__ float row_max(float x, float *shared)
         x = warp_max(x);
         if (blockDim.x == WARP)
                 return x;
-        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        __syncthreads();
-        if (lane == 0)
-                shared[warp] = x;
-        __syncthreads();
+        const unsigned lane = threadIdx.x % WARP;
+        share_warps(x, shared);
         return warp_max(shared[lane < blockDim.x / WARP ? lane : 0]);
 }
 

@@ -397,15 +397,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         return returns(broken);
 }
 
-static bool query_breaks_capture(void)
-{
-        return breaks_capture();
-}
-
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
         ENTER();
-        if (query_breaks_capture())
+        if (breaks_capture())
                 return returns(cudaErrorStreamCaptureUnsupported);
         run_some();
         if (broken)
@@ -480,7 +475,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
         ENTER();
-        if (query_breaks_capture())
+        if (breaks_capture())
                 return returns(cudaErrorStreamCaptureUnsupported);
         run_some();
         if (broken)

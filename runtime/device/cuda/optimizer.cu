@@ -24,27 +24,15 @@ static __device__ __forceinline__ int64_t index_stride(void)
         return (int64_t)gridDim.x * THREADS;
 }
 
-template <typename T, int n> static __device__ __forceinline__ void add_squares(double *sum, const float x[n])
-{
-#pragma unroll
-        for (int j = 0; j < n; j++)
-                *sum += (double)x[j] * (double)x[j];
-}
-
-/* sums (gridDim.x): each block's part of the sum of squares. */
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-        squares(double *sums, const T *__restrict__ array, int64_t n)
+/* Calls visit(x) with every element of array (n) that is this thread's, as a float, in a fixed order. */
+template <typename T, typename visitor>
+static __device__ __forceinline__ void each_element(const T *__restrict__ array, int64_t n, visitor visit)
 {
         enum { W = per_vector<T> };
-        __shared__ double shared[WARP];
         const span<const T> of = span_of(array, n);
         const int64_t stride = index_stride();
-        double sum = 0;
-        for (int64_t i = first_index(); i < of.edge; i += stride) {
-                const float x[1] = {to_float(of.x[of.edge_index(i)])};
-                add_squares<T, 1>(&sum, x);
-        }
+        for (int64_t i = first_index(); i < of.edge; i += stride)
+                visit(to_float(of.x[of.edge_index(i)]));
         for (int64_t i = first_index(); i < of.vectors; i += VECTORS * stride) {
                 pack<T, W> p[VECTORS];
 #pragma unroll
@@ -55,9 +43,21 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int k = 0; k < VECTORS; k++) {
                         float x[W];
                         unpack<T, W>(x, p[k]);
-                        add_squares<T, W>(&sum, x);
+#pragma unroll
+                        for (int j = 0; j < W; j++)
+                                visit(x[j]);
                 }
         }
+}
+
+/* sums (gridDim.x): each block's part of the sum of squares. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+        squares(double *sums, const T *__restrict__ array, int64_t n)
+{
+        __shared__ double shared[WARP];
+        double sum = 0;
+        each_element(array, n, [&sum](float x) { sum += (double)x * (double)x; });
         sum = row_sum(sum, shared);
         if (threadIdx.x == 0)
                 sums[blockIdx.x] = sum;
@@ -100,28 +100,9 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
         beyond_limit(double *found, const T *__restrict__ array, int64_t n, float limit)
 {
-        enum { W = per_vector<T> };
         __shared__ float shared[WARP];
-        const span<const T> of = span_of(array, n);
-        const int64_t stride = index_stride();
         bool beyond = false; /* the comparison below holds for no NaN */
-        for (int64_t i = first_index(); i < of.edge; i += stride)
-                beyond |= !(fabsf(to_float(of.x[of.edge_index(i)])) <= limit);
-        for (int64_t i = first_index(); i < of.vectors; i += VECTORS * stride) {
-                pack<T, W> p[VECTORS];
-#pragma unroll
-                for (int k = 0; k < VECTORS; k++)
-                        p[k] = i + k * stride < of.vectors ? load<W>(of.vector(i + k * stride))
-                                                           : zeros<T, W>();
-#pragma unroll
-                for (int k = 0; k < VECTORS; k++) {
-                        float x[W];
-                        unpack<T, W>(x, p[k]);
-#pragma unroll
-                        for (int j = 0; j < W; j++)
-                                beyond |= !(fabsf(x[j]) <= limit);
-                }
-        }
+        each_element(array, n, [&beyond, limit](float x) { beyond |= !(fabsf(x) <= limit); });
         const float any = row_max(beyond ? 1 : 0, shared);
         if (threadIdx.x == 0)
                 found[blockIdx.x] = (double)any;

@@ -131,6 +131,8 @@ static struct plan plan_updates(struct phase *phase, int64_t parameters)
         phase->next = (phase->begin + UPDATES * parameters) % phase->wrap;
         return (struct plan){.pp = 1,
                              .dp = 1,
+                             .tp = 1,
+                             .virtual_stages = 1,
                              .micro_batches = 1,
                              .policy = POLICY_AXONN,
                              .mixed = true,
@@ -143,15 +145,15 @@ static struct plan plan_updates(struct phase *phase, int64_t parameters)
 void phase_run(struct phase *phase, struct net *net, int ranks, int64_t parameters, struct samples *samples)
 {
         const struct plan plan = plan_updates(phase, parameters);
+        const struct core_stage stage = {0, UPDATES * parameters, 0};
         const struct driver driver = {.issue = issue, .now = now, .world = phase};
         struct engine engine;
         struct trace trace;
-        void *memory = malloc(core_bytes(&plan, 0, UPDATES * parameters));
+        void *memory = malloc(core_bytes(&plan, &stage));
         if (!memory)
                 abort();
         trace_init(&trace);
-        engine_init(&engine, core_init(memory, &plan, 0, UPDATES * parameters, 0), driver, &trace, NULL,
-                    net->rank);
+        engine_init(&engine, core_init(memory, &plan, &stage), driver, &trace, NULL, net->rank);
         if (ranks > 1)
                 net->ops->barrier(net);
         run_batch(phase, &engine, net);

@@ -163,6 +163,24 @@ json_t *gpt_to_json(const struct gpt *gpt)
                          "layer_norm_epsilon", 1e-5);
 }
 
+static const char *const recomputes[RECOMPUTES] = {[RECOMPUTE_NONE] = "none",
+                                                   [RECOMPUTE_SELECTIVE] = "selective",
+                                                   [RECOMPUTE_FULL] = "full",
+                                                   [RECOMPUTE_LAYER] = "layer"};
+
+const char *recompute_name(enum recompute recompute)
+{
+        return recomputes[recompute];
+}
+
+int recompute_of_name(const char *name)
+{
+        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
+                if (strcmp(recomputes[recompute], name) == 0)
+                        return recompute;
+        return -1;
+}
+
 int64_t gpt_parameters(const struct gpt *gpt)
 {
         int64_t C = gpt->n_embd, V = gpt->vocab_size;
@@ -172,10 +190,13 @@ int64_t gpt_parameters(const struct gpt *gpt)
         return embeddings + gpt->n_layer * block + 2 * C + head;
 }
 
-double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute)
+double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum recompute recompute)
 {
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len, B = (double)batch;
         double forward = 24 * B * s * l * h * h * (1 + s / (6 * h)), head = 2 * B * s * h * V;
         double last_product = 8 * B * s * l * h * h; /* of a block's MLP, which is not recomputed */
-        return 3 * (forward + head) + (recompute ? forward - last_product : 0);
+        double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - last_product,
+                                    [RECOMPUTE_SELECTIVE] = 4 * B * s * s * l * h,
+                                    [RECOMPUTE_LAYER] = forward};
+        return 3 * (forward + head) + again[recompute];
 }

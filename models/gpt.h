@@ -25,9 +25,21 @@ int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struc
 /* Parameters of the whole model; a tied embedding counts once. */
 int64_t gpt_parameters(const struct gpt *gpt);
 
+/* What is computed again before a block's backward, so that it need not be stored. */
+enum recompute {
+        RECOMPUTE_NONE,
+        RECOMPUTE_FULL,      /* a block from its stored input on, but its last product, which nobody reads */
+        RECOMPUTE_SELECTIVE, /* what lies between the products of attention (Korthikanti et al. 2022) */
+        RECOMPUTE_LAYER,     /* as full, and the last product too, as frameworks do that wrap a layer whole */
+        RECOMPUTES
+};
+const char *recompute_name(enum recompute recompute); /* "none", "full", "selective", "layer" */
+int recompute_of_name(const char *name);              /* -1 if there is none of that name */
+
 /* Floating-point operations of one batch of `batch` sequences, forward and backward (Narayanan et al. 2021,
  * eq. 3, whose 96 = 3 x 24 + 24 includes one recomputation of the layers; without it the factor is 72).
- * Our recomputation stops before a block's last product, so with it the factor is 88. */
-double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, bool recompute);
+ * Our recomputation (full) stops before a block's last product, so with it the factor is 88. Selective: the
+ * two products of attention again. */
+double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum recompute recompute);
 
 #endif

@@ -420,7 +420,7 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
                 add_backward(&list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s.N, s.C);
         }
         for (int block = 0; block < stage->layers; block++) {
-                if (work->recompute)
+                if (work_recomputes_blocks(work))
                         block_forward(&list, &s, true);
                 mlp_backward(&list, &s);
                 attention_backward(&list, &s);

@@ -73,11 +73,18 @@ double kernel_bytes(const struct kernel *kernel);
 struct work {
         int micro_batch_size, seq_len; /* B, T */
         int element_bytes;             /* of stored tensors: 2 (mixed precision), 4; 8 in the double build */
-        bool recompute; /* only the input of a block is stored; backward first runs its forward again */
-        bool bf16;      /* of two 16-bit formats, this one; needs element_bytes 2 */
-        bool fused;     /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
-                           products */
+        enum recompute recompute;
+        bool bf16;  /* of two 16-bit formats, this one; needs element_bytes 2 */
+        bool fused; /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
+                       products */
+        int tp;     /* shards that each layer's matrices are split into; at least 1 */
+        bool sequence_parallel; /* what is not split by tp is split along the sequence */
 };
+/* Only the input of a block is stored, and backward first runs its forward again. */
+static inline bool work_recomputes_blocks(const struct work *work)
+{
+        return work->recompute == RECOMPUTE_FULL || work->recompute == RECOMPUTE_LAYER;
+}
 static inline bool work_half(const struct work *work)
 {
         return work->element_bytes == 2;

@@ -165,7 +165,7 @@ static void real_issue(void *world, const struct op *op)
 {
         struct driver_real *d = world;
         const struct net_ops *net = d->net->ops;
-        int rank = d->net->rank, token = op->serial;
+        int rank = d->net->rank, token = op->serial, next = plan_stage_stride(&d->plan);
         remember(d, op);
         switch (op->kind) {
         case OP_LOAD:
@@ -178,18 +178,19 @@ static void real_issue(void *world, const struct op *op)
                 issue_copy(d, op);
                 break;
         case OP_SEND_ACTIVATION:
-                net->isend(d->net, network_buffer(d, op), op->bytes, rank + 1, NET_TAG_ACTIVATION,
+                net->isend(d->net, network_buffer(d, op), op->bytes, rank + next, NET_TAG_ACTIVATION,
                            op->micro_batch, token);
                 break;
         case OP_SEND_GRADIENT:
-                net->isend(d->net, network_buffer(d, op), op->bytes, rank - 1, NET_TAG_GRADIENT,
+                net->isend(d->net, network_buffer(d, op), op->bytes, rank - next, NET_TAG_GRADIENT,
                            op->micro_batch, token);
                 break;
         case OP_RECEIVE_ACTIVATION:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank - 1, NET_TAG_ACTIVATION, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank - next, NET_TAG_ACTIVATION,
+                              token);
                 break;
         case OP_RECEIVE_GRADIENT:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank + 1, NET_TAG_GRADIENT, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank + next, NET_TAG_GRADIENT, token);
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:

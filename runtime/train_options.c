@@ -214,7 +214,7 @@ static const struct argp argp = {
 
 static int check_grid(const struct options *o, int ranks, struct rv_error_info *err)
 {
-        int64_t grid = (int64_t)o->pp * o->dp;
+        int64_t grid = options_ranks(o);
         if (grid == ranks || !o->model || !o->batch_size ||
             !o->micro_batch_size) /* what is missing comes first */
                 return 0;

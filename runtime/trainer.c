@@ -31,12 +31,12 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .mean = 1.0 / ((double)o->batch_size * o->seq_len),
                 .loss_scale = 1,
         };
-        lane->core =
-                malloc(core_bytes(&lane->driver.plan, plan_stage(&t->plan, t->net->rank), t->nn->parameters));
+        const struct core_stage stage = {plan_stage(&t->plan, t->net->rank), t->nn->parameters,
+                                         t->nn->layout.slot};
+        lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
-        struct core *core = core_init(lane->core, &lane->driver.plan, plan_stage(&t->plan, t->net->rank),
-                                      t->nn->parameters, t->nn->layout.slot);
+        struct core *core = core_init(lane->core, &lane->driver.plan, &stage);
         engine_init(&lane->engine, core, driver_real(&lane->driver), NULL, NULL, t->net->rank);
         return 0;
 }

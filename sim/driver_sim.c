@@ -224,14 +224,15 @@ static int build_rank(struct sim_world *world, int index)
         struct memory_plan memory = options_memory(o, rank->stage);
         struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
         int64_t parameters = partition_parameters(&o->gpt, &stage);
+        const struct core_stage part = {rank->stage, parameters, layout.slot};
         struct memory_bytes bytes;
         rank->world = world;
         rank->rank = index;
         rank->replica = plan_replica(&world->plan, index);
-        rank->core = malloc(core_bytes(&world->plan, rank->stage, parameters));
+        rank->core = malloc(core_bytes(&world->plan, &part));
         if (!rank->core)
                 return -1;
-        core_init(rank->core, &world->plan, rank->stage, parameters, layout.slot);
+        core_init(rank->core, &world->plan, &part);
         ledger_init(&rank->ledger);
         memory_stage(&o->gpt, &stage, &memory, &bytes);
         ledger_add_fixed(&rank->ledger, &bytes);
@@ -255,7 +256,7 @@ int sim_world_init(struct sim_world *world, const struct options *options, const
                 .plan = options_plan(options, false),
                 .physics = *physics,
                 .trace = trace,
-                .ranks = options->pp * options->dp,
+                .ranks = (int)options_ranks(options),
                 .batches = batches,
         };
         world->wake_capacity = world->ranks * LANES;
@@ -330,18 +331,24 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
 {
         bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
-        return &rank->world->rank[rank->rank + (previous ? -1 : 1)];
+        return &rank->world->rank[rank->rank + (previous ? -1 : 1) * plan_stage_stride(&rank->world->plan)];
 }
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
 {
         const struct plan *plan = &rank->world->plan;
-        int first = plan_rank(plan, rank->replica, 0);
+        const int me = rank->rank, stages = plan_stage_stride(plan), replicas = plan_replica_stride(plan);
+        const int shards = plan_shard_stride(plan), shard = plan_shard(plan, me);
+        const int of_pipeline = me - rank->stage * stages, of_replicas = me - rank->replica * replicas;
+        const int of_shards = me - shard * shards;
         switch (kind) {
         case GROUP_EMBEDDING:
-                return (struct sim_group){kind, 2, rank->stage != 0, first, plan->pp - 1, rank->replica};
+                return (struct sim_group){
+                        kind, 2, rank->stage != 0, of_pipeline, (plan->pp - 1) * stages, of_pipeline};
         case GROUP_DATA:
-                return (struct sim_group){kind, plan->dp, rank->replica, rank->stage, plan->pp, rank->stage};
+                return (struct sim_group){kind, plan->dp, rank->replica, of_replicas, replicas, of_replicas};
+        case GROUP_TENSOR:
+                return (struct sim_group){kind, plan->tp, shard, of_shards, shards, of_shards};
         default:
                 return (struct sim_group){kind, rank->world->ranks, rank->rank, 0, 1, 0};
         }

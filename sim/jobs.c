@@ -18,7 +18,7 @@
 /* Micro-batches pass every rank, and chunks of gradients go around every ring. */
 static double cost_of(const struct options *o)
 {
-        double ranks = (double)o->pp * o->dp;
+        double ranks = (double)options_ranks(o);
         double micro_batches = (double)o->batch_size / o->dp / o->micro_batch_size;
         double chunk = (double)o->bucket_parameters * o->allreduce_buckets;
         double chunks = 1 + (double)gpt_parameters(&o->gpt) / o->pp / chunk;

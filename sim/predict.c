@@ -33,17 +33,19 @@ static int price(struct prediction *p, struct rv_error_info *err)
 static int weigh(struct prediction *p, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        int ranks = o->pp * o->dp;
+        const struct plan plan = options_plan(o, false);
+        int ranks = (int)options_ranks(o);
         p->rank_bytes = calloc((size_t)ranks, sizeof *p->rank_bytes);
         if (!p->rank_bytes)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", ranks);
         for (int i = 0; i < ranks; i++) {
-                struct stage stage = partition_stage(&o->gpt, o->pp, i % o->pp);
+                struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&plan, i));
                 struct memory_plan memory = options_memory(o, stage.index);
-                if (i < o->pp)
+                int first = plan_rank(&plan, 0, stage.index, 0); /* replicas and shards are equal */
+                if (i == first)
                         memory_stage(&o->gpt, &stage, &memory, &p->rank_bytes[i]);
-                else /* replicas are equal */
-                        p->rank_bytes[i] = p->rank_bytes[i % o->pp];
+                else
+                        p->rank_bytes[i] = p->rank_bytes[first];
         }
         return 0;
 }
@@ -57,7 +59,7 @@ int predict_open(struct prediction *p, const struct options *options, const stru
         if (machine)
                 rc = price(p, err);
         else
-                p->platform = platform_without_network(options->pp * options->dp);
+                p->platform = platform_without_network((int)options_ranks(options));
         return rc ? rc : weigh(p, err);
 }
 
@@ -90,7 +92,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        int ranks = o->pp * o->dp;
+        int ranks = (int)options_ranks(o);
         struct priced priced = {&p->prices, &p->platform, p->machine && p->machine->fits_only,
                                 options_format(o)};
         struct sim_physics own = priced_physics(&priced);

@@ -70,7 +70,7 @@ static void print_plan(const struct space_group *group, const struct job *job, F
         if (f->percent_of_peak > 0)
                 snprintf(peak, sizeof peak, "%.1f %%", f->percent_of_peak);
         fprintf(out, "%6d  %7s  %9s  %11d  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7.1f\n", group->gpus,
-                yes_no(group->offload), grid, o->micro_batch_size, o->recompute ? "full" : "none",
+                yes_no(group->offload), grid, o->micro_batch_size, recompute_name(o->recompute),
                 o->offload_activations ? "offloaded" : "kept", report_seconds(seconds, f->batch_seconds),
                 report_count(tokens, f->tokens_per_second), peak,
                 report_bytes(device, (double)f->device_peak_bytes),
@@ -170,7 +170,7 @@ static void write_line(FILE *out, const struct space_group *group, const struct 
                 snprintf(peak, sizeof peak, "%.9g", f->percent_of_peak);
         fprintf(out, "%d,%s,%d,%d,%d,%s,%s,%.9g,%.9g,%s,%lld,%lld,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%d\n",
                 group->gpus, yes_no(group->offload), o->pp, o->dp, o->micro_batch_size,
-                o->recompute ? "full" : "none", yes_no(o->offload_activations), f->batch_seconds,
+                recompute_name(o->recompute), yes_no(o->offload_activations), f->batch_seconds,
                 f->tokens_per_second, peak, (long long)f->device_peak_bytes, (long long)f->device_total_bytes,
                 (long long)f->host_peak_bytes, f->training_days, f->pipeline_seconds, f->allreduce_seconds,
                 f->optimizer_seconds, f->bubble_fraction, best);

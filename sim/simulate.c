@@ -189,7 +189,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
         const struct options *o = &s->plan;
-        int64_t grid = (int64_t)o->pp * o->dp;
+        int64_t grid = options_ranks(o);
         if (!s->gpus)
                 return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D of the plan");
         if (!s->profile && !s->replay)

@@ -125,7 +125,7 @@ static int by_estimate(const void *left, const void *right)
         if (x->offload_activations != y->offload_activations)
                 return x->offload_activations - y->offload_activations;
         if (x->recompute != y->recompute)
-                return x->recompute - y->recompute;
+                return (int)x->recompute - (int)y->recompute;
         return x->pp != y->pp ? x->pp - y->pp : x->micro_batch_size - y->micro_batch_size;
 }
 

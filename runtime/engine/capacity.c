@@ -218,7 +218,7 @@ static bool make_fit(struct options *o, const struct capacity *capacity, struct 
         if (o->batch_size % ((int64_t)o->dp * o->micro_batch_size))
                 return false;
         for (;;) {
-                if (options_check(o, o->pp * o->dp, &ignored))
+                if (options_check(o, (int)options_ranks(o), &ignored))
                         return false;
                 if (find_need(o, capacity, need) == 0)
                         return true;
@@ -399,7 +399,8 @@ static int64_t find_least(const struct options *o, const struct capacity *capaci
 {
         int64_t nearest = INT64_MAX;
         struct options one = *o;
-        one.mixed = one.recompute = true;
+        one.mixed = true;
+        one.recompute = RECOMPUTE_FULL;
         one.micro_batch_size = 1;
         one.pp = o->gpt.n_layer;
         int64_t smallest = least_bucket(&one);

@@ -237,7 +237,7 @@ static double overflow_known(const struct estimation *e)
                 return 0;
         for (int i = 0; i < e->plan.pp; i++)
                 known = later(known, e->stages[i].chunks_begin);
-        return known + price_allreduce(e, (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
+        return known + price_allreduce(e, (int64_t)sizeof(double), plan_ranks(&e->plan));
 }
 
 /* Norms of all stages, and when all ranks know their sum and the loss. */
@@ -253,7 +253,7 @@ static double scalars_known(struct estimation *e, double no_overflow)
                 known = later(known, s->norm_end);
         }
         return later(known, no_overflow) +
-               price_allreduce(e, 2 * (int64_t)sizeof(double), e->plan.pp * e->plan.dp);
+               price_allreduce(e, 2 * (int64_t)sizeof(double), plan_ranks(&e->plan));
 }
 
 /* The updates of a stage, in memory and in the core's order. */

@@ -43,11 +43,12 @@ enum key {
         KEY_FUSION,
         KEY_MESSAGES,
         KEY_ALLREDUCE,
-        /* Of later versions. */
         KEY_TP,
         KEY_P2P,
         KEY_VIRTUAL_STAGES,
         KEY_SEQUENCE_PARALLEL,
+        KEY_OVERLAP_ALLREDUCE,
+        KEY_ORDER,
         KEY_ZERO,
         KEY_HELP,
         KEY_USAGE,
@@ -127,6 +128,11 @@ static const struct argp_option plan_options[] = {
          "with biases, GELU and residuals in them. on, off, or auto, the default: on with --device cuda, and "
          "where a profile has them",
          1},
+        {"order", KEY_ORDER, "WHICH", 0,
+         "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
+         "replicas of a "
+         "stage",
+         1},
         {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
@@ -136,6 +142,7 @@ static const struct argp_option plan_options[] = {
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
         {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, OPTION_HIDDEN, 0, 1},
         {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
+        {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
         {0},
 };
 
@@ -144,6 +151,8 @@ void options_init(struct options *options)
         *options = (struct options){
                 .pp = 1,
                 .dp = 1,
+                .tp = 1,
+                .virtual_stages = 1,
                 .policy = POLICY_AXONN,
                 .clip = 1.0,
                 .allreduce_buckets = 4,
@@ -299,34 +308,6 @@ static int parse_route(struct options *o, const char *option, const char *text, 
         return rc;
 }
 
-int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
-                       struct rv_error_info *err)
-{
-        if (strcmp(text, built) == 0)
-                return 0;
-        for (const char *const *name = later; *name; name++)
-                if (strcmp(text, *name) == 0)
-                        return rv_fail(err, RV_ENOTBUILT, "%s %s is not built yet; %s %s is", option, text,
-                                       option, built);
-        char known[128] = "";
-        for (const char *const *name = later; *name; name++)
-                snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", *name);
-        return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there is %s (and, not built yet%s)", option,
-                       text, built, known);
-}
-
-/* The same, for options that count: 1 (or 0) is what there is, more comes later. */
-static int parse_only_int(struct options *o, const char *option, const char *text, int64_t built)
-{
-        int64_t number = 0;
-        if (options_parse_int(option, text, built, LARGEST_GRID, &number, &o->error))
-                return o->error.code;
-        if (number != built)
-                return rv_fail(&o->error, RV_ENOTBUILT, "%s %s is not built yet; %s %lld is", option, text,
-                               option, (long long)built);
-        return 0;
-}
-
 static int parse_schedule(struct options *o, const char *text)
 {
         int id = policy_find(text);
@@ -354,23 +335,53 @@ static int parse_clip(struct options *o, const char *text)
         return 0;
 }
 
-/* Options that later versions bring. */
-static int parse_later(struct options *o, int key, const char *text)
+static int parse_p2p(struct options *o, const char *text)
 {
-        switch (key) {
-        case KEY_SEQUENCE_PARALLEL:
-                return rv_fail(&o->error, RV_ENOTBUILT, "--sequence-parallel is not built yet");
-        case KEY_TP:
-                return parse_only_int(o, "--tp", text, 1);
-        case KEY_VIRTUAL_STAGES:
-                return parse_only_int(o, "--virtual-stages", text, 1);
-        case KEY_ZERO:
-                return parse_only_int(o, "--zero", text, 0);
-        default:
-                assert(key == KEY_P2P);
-                return options_parse_only("--p2p", text, "async", (const char *const[]){"blocking", 0},
-                                          &o->error);
-        }
+        static const char *const names[] = {"async", "blocking", NULL};
+        int which = o->blocking, rc = parse_name("--p2p", text, names, &which, &o->error);
+        o->blocking = which;
+        return rc;
+}
+
+static int parse_order(struct options *o, const char *text)
+{
+        static const char *const names[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
+        int which = (int)o->order, rc = parse_name("--order", text, names, &which, &o->error);
+        o->order = (enum plan_order)which;
+        return rc;
+}
+
+static int parse_zero(struct options *o, const char *text)
+{
+        static const char *const names[] = {"0", "1", "3", NULL};
+        static const int stages[] = {0, 1, 3};
+        int which = 0, rc = parse_name("--zero", text, names, &which, &o->error);
+        if (rc == 0)
+                o->zero = stages[which];
+        return rc;
+}
+
+/* What later versions bring. A row goes when its part is built. */
+static int check_built(const struct options *o, struct rv_error_info *err)
+{
+        const struct {
+                bool asked;
+                const char *option;
+        } later[] = {
+                {o->tp > 1, "--tp above 1"},
+                {o->sequence_parallel, "--sequence-parallel"},
+                {o->virtual_stages > 1, "--virtual-stages above 1"},
+                {o->blocking, "--p2p blocking"},
+                {o->overlap_allreduce, "--overlap-allreduce"},
+                {o->zero == 1, "--zero 1"},
+                {o->zero == 3, "--zero 3"},
+                {o->recompute == RECOMPUTE_SELECTIVE, "--recompute selective"},
+                {o->recompute == RECOMPUTE_LAYER, "--recompute layer"},
+        };
+        for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+                if (later[i].asked)
+                        return rv_fail(err, RV_ENOTBUILT, "%s is not built yet", later[i].option);
+        return 0;
 }
 
 static int parse_precision(struct options *o, const char *text)
@@ -388,13 +399,13 @@ static int parse_precision(struct options *o, const char *text)
 
 static int parse_recompute(struct options *o, const char *text)
 {
-        o->recompute = strcmp(text, "full") == 0;
-        if (o->recompute || strcmp(text, "none") == 0)
-                return 0;
-        if (strcmp(text, "selective") == 0)
-                return rv_fail(&o->error, RV_ENOTBUILT,
-                               "--recompute selective is not built yet; there are none and full");
-        return rv_fail(&o->error, RV_EINPUT, "--recompute: '%s' is not known; there are none and full", text);
+        int which = recompute_of_name(text);
+        if (which < 0)
+                return rv_fail(&o->error, RV_EINPUT,
+                               "--recompute: '%s' is not known; there are none, full, selective and layer",
+                               text);
+        o->recompute = (enum recompute)which;
+        return 0;
 }
 
 static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space)
@@ -470,8 +481,24 @@ static int parse_plan_option(struct options *o, int key, const char *text)
                 return options_parse_path("--report", text, &o->report, &o->error);
         case KEY_TRACE:
                 return options_parse_path("--trace", text, &o->trace, &o->error);
+        case KEY_TP:
+                return options_parse_count("--tp", text, 1, LARGEST_GRID, &o->tp, &o->error);
+        case KEY_VIRTUAL_STAGES:
+                return options_parse_count("--virtual-stages", text, 1, LARGEST_GRID, &o->virtual_stages,
+                                           &o->error);
+        case KEY_SEQUENCE_PARALLEL:
+                o->sequence_parallel = true;
+                return 0;
+        case KEY_OVERLAP_ALLREDUCE:
+                o->overlap_allreduce = true;
+                return 0;
+        case KEY_P2P:
+                return parse_p2p(o, text);
+        case KEY_ORDER:
+                return parse_order(o, text);
         default:
-                return parse_later(o, key, text);
+                assert(key == KEY_ZERO);
+                return parse_zero(o, text);
         }
 }
 
@@ -537,9 +564,17 @@ static int resolve_bucket(struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+int64_t options_ranks(const struct options *o)
+{
+        return (int64_t)o->pp * o->dp * o->tp;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
-        int64_t grid = (int64_t)o->pp * o->dp, step = (int64_t)o->dp * o->micro_batch_size;
+        int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
+        if (grid != ranks && o->tp > 1)
+                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d x --tp %d needs %lld ranks, but there %s %d",
+                               o->pp, o->dp, o->tp, (long long)grid, ranks == 1 ? "is" : "are", ranks);
         if (grid != ranks)
                 return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld rank%s, but there %s %d", o->pp,
                                o->dp, (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are",
@@ -580,7 +615,9 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                                "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
                                "device are the "
                                "master parameters");
-        int rc = gpt_load(&o->gpt, o->model, err);
+        int rc = check_built(o, err);
+        if (rc == 0)
+                rc = gpt_load(&o->gpt, o->model, err);
         if (rc)
                 return rc;
         if (!o->seq_len)
@@ -625,6 +662,8 @@ struct work options_work(const struct options *o)
                 .recompute = o->recompute,
                 .bf16 = o->bf16,
                 .fused = o->fused,
+                .tp = o->tp,
+                .sequence_parallel = o->sequence_parallel,
         };
 }
 
@@ -642,6 +681,13 @@ struct plan options_plan(const struct options *o, bool forward_only)
         return (struct plan){
                 .pp = o->pp,
                 .dp = o->dp,
+                .tp = o->tp,
+                .order = o->order,
+                .virtual_stages = o->virtual_stages,
+                .sequence_parallel = o->sequence_parallel,
+                .blocking = o->blocking,
+                .overlap_allreduce = o->overlap_allreduce,
+                .zero = o->zero,
                 .micro_batches = micro_batches(o),
                 .policy = o->policy,
                 .pipeline_limit = o->pipeline_limit,

@@ -21,11 +21,18 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip;    /* global norm; 0: off */
-        bool mixed;     /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
-        bool bf16;      /* mixed: bf16, else fp16 */
-        bool offload;   /* master parameters and moments in host memory; needs mixed */
-        bool recompute; /* --recompute full */
+        double clip;  /* global norm; 0: off */
+        bool mixed;   /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
+        bool bf16;    /* mixed: bf16, else fp16 */
+        bool offload; /* master parameters and moments in host memory; needs mixed */
+        enum recompute recompute;
+        int tp;                 /* shards of each stage, AxoNN's G_intra */
+        bool sequence_parallel; /* needs tp > 1 */
+        int virtual_stages;     /* interleaved: stages of the model that one rank works on */
+        bool blocking;          /* --p2p blocking: a message holds up the compute lane */
+        bool overlap_allreduce; /* gradients are summed as the last backward goes on */
+        int zero;               /* 0; 1: optimizer, 3: also weights and gradients sharded over replicas */
+        enum plan_order order;
         enum options_fusion fusion; /* --fusion */
         bool fused;                 /* resolved: the fused kernels of models/workload.h */
         const char *device;         /* --device: "cpu", "cuda"; NULL: not given */
@@ -39,6 +46,9 @@ struct options {
 };
 
 void options_init(struct options *options);
+
+/* pp x dp x tp. */
+int64_t options_ranks(const struct options *options);
 
 /* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
  * --help, --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong
@@ -62,7 +72,7 @@ extern const struct argp options_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is on
  * with --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
- * there are (MPI ranks or GPUs), must equal pp x dp. */
+ * there are (MPI ranks or GPUs), must equal pp x dp x tp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 
 /* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
@@ -111,11 +121,6 @@ int options_parse_count(const char *option, const char *text, int least, int mos
 int options_parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err);
 int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
 int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
-
-/* Checks the argument of an option of which only the value `built` exists so far; `later` (to a NULL) are
- * known by name. */
-int options_parse_only(const char *option, const char *text, const char *built, const char *const *later,
-                       struct rv_error_info *err);
 
 /* The command line as it was written, for the report, with `name` for argv[0]. The caller frees it; NULL: no
  * memory. */

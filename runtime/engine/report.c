@@ -119,13 +119,13 @@ static json_t *plan_json(const struct options *o)
         struct plan plan = options_plan(o, false);
         return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, "
                          "s:s, s:s, s:s}",
-                         "pp", o->pp, "dp", o->dp, "tp", 1, "micro_batch_size", o->micro_batch_size,
+                         "pp", o->pp, "dp", o->dp, "tp", o->tp, "micro_batch_size", o->micro_batch_size,
                          "batch_size", (json_int_t)o->batch_size, "micro_batches", plan.micro_batches,
                          "seq_len", o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
                          o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
                          "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
                          o->allreduce_buckets, "precision", half_precision(options_format(o)), "recompute",
-                         o->recompute ? "full" : "none", "offload", o->offload, "offload_activations",
+                         recompute_name(o->recompute), "offload", o->offload, "offload_activations",
                          o->offload_activations, "fusion", o->fused ? "on" : "off", "messages",
                          plan.stage_messages ? "staged" : "direct", "allreduce",
                          plan.stage_allreduce ? "staged" : "direct");

@@ -163,7 +163,7 @@ void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
                 loss_backward(nn, slot, &s, g);
         for (int block = nn->stage.layers - 1; block >= 0; block--) {
                 const struct block k = block_of(nn, slot, block, input);
-                if (nn->plan.work.recompute)
+                if (work_recomputes_blocks(&nn->plan.work))
                         block_forward(nn, block, k.x, &k.b, &s, true);
                 mlp_backward(nn, &k, &s, g);
                 attention_backward(nn, &k, &s, g);

@@ -23,7 +23,7 @@ struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
         const struct memory_layout *l = &nn->layout;
         const struct nn_shape s = slot_shape(nn);
         char *stored = block_start(nn, slot, block);
-        char *at = nn->plan.work.recompute ? nn->work_block : stored;
+        char *at = work_recomputes_blocks(&nn->plan.work) ? nn->work_block : stored;
         struct block_slot b;
         b.stats1 = take(&at, l->block_stats); /* both LayerNorms' share one buffer */
         b.stats2 = b.stats1 + 2 * s.N;
@@ -35,7 +35,7 @@ struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
         b.ln2 = take(&at, l->block_ln2);
         b.fc = take(&at, l->block_fc);
         b.gelu = take(&at, l->block_gelu);
-        b.residual2 = nn->plan.work.recompute ? stored : at;
+        b.residual2 = work_recomputes_blocks(&nn->plan.work) ? stored : at;
         return b;
 }
 

@@ -31,9 +31,9 @@ static size_t table_bytes(const struct plan *plan, int stage, int64_t parameters
         return buffers * sizeof(struct arrival) + ints * sizeof(int);
 }
 
-size_t core_bytes(const struct plan *plan, int stage, int64_t parameters)
+size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
 {
-        return sizeof(struct core) + table_bytes(plan, stage, parameters);
+        return sizeof(struct core) + table_bytes(plan, stage->stage, stage->parameters);
 }
 
 void core_clear_tables(struct core *core)

@@ -12,21 +12,22 @@ int core_pipeline_limit(const struct plan *plan)
         return limit < plan->micro_batches ? limit : plan->micro_batches;
 }
 
-struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters,
-                       int64_t slot_bytes)
+struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *part)
 {
-        assert(plan->pp >= 1 && plan->dp >= 1 && plan->micro_batches >= 1 && stage >= 0 && stage < plan->pp);
-        assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && parameters >= 1);
+        const int stage = part->stage;
+        assert(plan->pp >= 1 && plan->dp >= 1 && plan->tp >= 1 && plan->virtual_stages >= 1);
+        assert(plan->micro_batches >= 1 && stage >= 0 && stage < plan->pp);
+        assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
-        memset(memory, 0, core_bytes(plan, stage, parameters));
+        memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
         memcpy(&core->plan, plan, sizeof *plan);
         core->stage = stage;
         core->limit = core_pipeline_limit(plan);
         core->first = stage == 0;
         core->last = stage == plan->pp - 1;
-        core->parameters = parameters;
-        core->slot_bytes = slot_bytes;
+        core->parameters = part->parameters;
+        core->slot_bytes = part->slot_bytes;
         core->limits = core_limits(plan, stage);
         return core;
 }

@@ -1,6 +1,6 @@
 /* The scheduling core: events in, operations out. One core a rank; a core knows its own stage only.
  *
- *      core_init(memory, &plan, stage, parameters, slot_bytes);
+ *      core_init(memory, &plan, &stage);
  *      core_start(core);                        a batch begins
  *      while (core_next(core, &op)) issue(op);  after core_start and after every core_complete
  *      core_complete(core, &op);                the world finished an operation
@@ -41,13 +41,20 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
  * alike. */
 int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters);
 
-size_t core_bytes(const struct plan *plan, int stage, int64_t parameters);
+/* What a core knows of its rank's part of the model. */
+struct core_stage {
+        int stage;          /* of plan.pp */
+        int64_t parameters; /* of this rank, for buckets; at least 1 */
+        int64_t slot_bytes; /* of one micro-batch's stored activations, for the operations that move them */
+};
 
-/* `memory`: core_bytes() bytes aligned as malloc aligns. `parameters`: of this stage, for buckets;
- * `slot_bytes`: of one micro-batch's activations, for the operations that move them. The plan must be sound:
- * pp, dp, micro_batches, bucket_parameters, allreduce_buckets >= 1, offload only if mixed. */
-struct core *core_init(void *memory, const struct plan *plan, int stage, int64_t parameters,
-                       int64_t slot_bytes);
+size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
+
+/* `memory`: core_bytes() bytes aligned as malloc aligns; `plan` and `stage` are copied. The plan must be
+ * sound: pp, dp, tp, virtual_stages, micro_batches, bucket_parameters, allreduce_buckets >= 1, offload only
+ * if mixed.
+ */
+struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 void core_start(struct core *core);
 bool core_next(struct core *core, struct op *op);

@@ -47,6 +47,7 @@ enum op_lane {
 enum op_group {
         GROUP_EMBEDDING, /* first and last stage of one pipeline */
         GROUP_DATA,      /* the same stage of all pipelines */
+        GROUP_TENSOR,    /* the shards of one stage of one pipeline */
         GROUP_WORLD
 };
 

@@ -8,9 +8,19 @@
 
 enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICIES };
 
+/* Which GPUs are neighbours. Shards of a stage always are; then come a pipeline's stages, or a stage's
+ * replicas. */
+enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
+
 struct plan {
-        int pp, dp;        /* G_inter stages a pipeline, G_data replicas of it */
-        int micro_batches; /* a batch brings to each pipeline */
+        int pp, dp, tp; /* G_inter stages a pipeline, G_data replicas of it, G_intra shards of each stage */
+        enum plan_order order;
+        int virtual_stages;     /* interleaved: stages of the model that one rank works on, else 1 */
+        bool sequence_parallel; /* what tp does not split is split along the sequence */
+        bool blocking;          /* a message holds up the compute lane, as a blocking send or receive does */
+        bool overlap_allreduce; /* gradients are summed while the last backward goes on */
+        int zero;               /* 0, 1 or 3: what is sharded over the replicas */
+        int micro_batches;      /* a batch brings to each pipeline */
         enum policy_id policy;
         int pipeline_limit; /* axonn: micro-batches under way at once; 0 means pp */
         bool forward_only;  /* validation: no backward, no optimizer */
@@ -46,18 +56,43 @@ static inline int64_t plan_offloaded_bytes(int64_t parameters)
         return 12 * parameters;
 }
 
-/* The stage varies fastest: the stages of one pipeline are neighbours. */
-static inline int plan_rank(const struct plan *plan, int replica, int stage)
+static inline int plan_ranks(const struct plan *plan)
 {
-        return replica * plan->pp + stage;
+        return plan->pp * plan->dp * plan->tp;
+}
+
+/* What is added to a rank to get to the next shard of the same stage and replica, to the next stage, and to
+ * the next replica. */
+static inline int plan_shard_stride(const struct plan *plan)
+{
+        (void)plan;
+        return 1;
+}
+static inline int plan_stage_stride(const struct plan *plan)
+{
+        return plan->order == ORDER_STAGES ? plan->tp : plan->tp * plan->dp;
+}
+static inline int plan_replica_stride(const struct plan *plan)
+{
+        return plan->order == ORDER_STAGES ? plan->tp * plan->pp : plan->tp;
+}
+
+static inline int plan_rank(const struct plan *plan, int replica, int stage, int shard)
+{
+        return replica * plan_replica_stride(plan) + stage * plan_stage_stride(plan) +
+               shard * plan_shard_stride(plan);
 }
 static inline int plan_stage(const struct plan *plan, int rank)
 {
-        return rank % plan->pp;
+        return rank / plan_stage_stride(plan) % plan->pp;
 }
 static inline int plan_replica(const struct plan *plan, int rank)
 {
-        return rank / plan->pp;
+        return rank / plan_replica_stride(plan) % plan->dp;
+}
+static inline int plan_shard(const struct plan *plan, int rank)
+{
+        return rank % plan->tp;
 }
 
 #endif

@@ -130,10 +130,11 @@ static void open_bench(struct bench *b, struct device *device, struct net *net, 
                 exit(1);
         }
         const int64_t parameters = b->real.nn->parameters, slot = b->real.nn->layout.slot;
-        void *core = malloc(core_bytes(&b->real.plan, 0, parameters));
+        const struct core_stage part = {0, parameters, slot};
+        void *core = malloc(core_bytes(&b->real.plan, &part));
         if (!core)
                 abort();
-        engine_init(&b->engine, core_init(core, &b->real.plan, 0, parameters, slot),
+        engine_init(&b->engine, core_init(core, &b->real.plan, &part),
                     (struct driver){.issue = issue, .now = now, .world = b}, NULL, NULL, net->rank);
         nn_initialize(b->real.nn, 1);
 }

@@ -753,8 +753,8 @@ static void end_collectives(struct observer *o, int rank)
         const struct plan *plan = &o->plan;
         const struct seen *s = &o->seen[rank];
         int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
-        const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage)];
-        const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage)];
+        const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage, 0)];
+        const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
                        s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA],

@@ -130,11 +130,11 @@ static int group_members(const struct plan *plan, int rank, enum op_group group,
 {
         int count = 0, replica = plan_replica(plan, rank), stage = plan_stage(plan, rank);
         if (group == GROUP_EMBEDDING) {
-                ranks[count++] = plan_rank(plan, replica, 0);
-                ranks[count++] = plan_rank(plan, replica, plan->pp - 1);
+                ranks[count++] = plan_rank(plan, replica, 0, 0);
+                ranks[count++] = plan_rank(plan, replica, plan->pp - 1, 0);
         } else if (group == GROUP_DATA) {
                 for (int i = 0; i < plan->dp; i++)
-                        ranks[count++] = plan_rank(plan, i, stage);
+                        ranks[count++] = plan_rank(plan, i, stage, 0);
         } else {
                 for (int i = 0; i < plan->pp * plan->dp; i++)
                         ranks[count++] = i;
@@ -244,13 +244,13 @@ struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager,
         assert(paper->members);
         for (int rank = 0; rank < paper->ranks; rank++) {
                 struct member *m = &paper->members[rank];
-                int stage = plan_stage(plan, rank);
-                void *memory = malloc(core_bytes(plan, stage, parameters));
+                const struct core_stage part = {plan_stage(plan, rank), parameters, PAPER_SLOT_BYTES};
+                void *memory = malloc(core_bytes(plan, &part));
                 assert(memory);
                 m->paper = paper;
                 m->rank = rank;
                 struct driver driver = {.issue = issue, .now = now, .world = m};
-                struct core *core = core_init(memory, plan, stage, parameters, PAPER_SLOT_BYTES);
+                struct core *core = core_init(memory, plan, &part);
                 engine_init(&m->engine, core, driver, NULL, NULL, rank);
         }
         return paper;

@@ -232,7 +232,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 struct options o = *base;
                                 o.offload = switches & 1;
                                 o.mixed = base->mixed || o.offload;
-                                o.recompute = switches & 2;
+                                o.recompute = switches & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
                                 o.offload_activations = switches & 4;
                                 o.micro_batch_size = size;
                                 o.dp = dp;
@@ -484,7 +484,7 @@ static int64_t least_bytes(const struct options *base, bool shared)
                                 struct options o = *base;
                                 o.offload = switches & 1;
                                 o.mixed = o.offload || switches & 8;
-                                o.recompute = switches & 2;
+                                o.recompute = switches & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
                                 o.offload_activations = switches & 4;
                                 o.micro_batch_size = size;
                                 o.pp = pp;

@@ -66,6 +66,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         memset(&plan, 0, sizeof plan);
         plan.pp = random_int(random, 1, 8);
         plan.dp = random_int(random, 1, 4);
+        plan.tp = plan.virtual_stages = 1;
         plan.micro_batches = random_int(random, 1, 14);
         plan.policy = (enum policy_id)random_int(random, 0, POLICIES - 1);
         plan.pipeline_limit = random_int(random, 0, 1) ? random_int(random, 0, 16) : 0;
@@ -183,7 +184,7 @@ static struct plan simple_plan(enum policy_id policy, int pp, int m)
         struct plan plan;
         memset(&plan, 0, sizeof plan);
         plan.pp = pp;
-        plan.dp = 1;
+        plan.dp = plan.tp = plan.virtual_stages = 1;
         plan.micro_batches = m;
         plan.policy = policy;
         plan.bucket_parameters = plan.allreduce_buckets = 1;

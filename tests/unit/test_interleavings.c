@@ -65,13 +65,19 @@ static int stage_of(const struct search *s, int r)
         return s->alone >= 0 ? s->alone : plan_stage(&s->plan, r);
 }
 
+static struct core_stage part_of(const struct search *s, int r)
+{
+        return (struct core_stage){stage_of(s, r), s->parameters, 1};
+}
+
 static uint64_t hash_world(const struct search *s, const struct world *w, uint64_t h)
 {
         h = hash_words(&w->received, sizeof w->received, h);
         h = hash_words(&w->to_return, sizeof w->to_return, h);
         for (int r = 0; r < s->ranks; r++) {
                 const struct rank *rank = &w->ranks[r];
-                h = hash_words(rank->core, core_bytes(&s->plan, stage_of(s, r), s->parameters), h);
+                const struct core_stage part = part_of(s, r);
+                h = hash_words(rank->core, core_bytes(&s->plan, &part), h);
                 for (int i = 0; i < rank->op_count; i++) {
                         int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
                                        rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
@@ -312,8 +318,9 @@ static size_t search_all(struct search s)
         struct world w;
         memset(&w, 0, sizeof w);
         for (int r = 0; r < s.ranks; r++) {
-                assert_true(core_bytes(plan, stage_of(&s, r), s.parameters) <= CORE_BYTES);
-                core_start(core_init(w.ranks[r].core, plan, stage_of(&s, r), s.parameters, 1));
+                const struct core_stage part = part_of(&s, r);
+                assert_true(core_bytes(plan, &part) <= CORE_BYTES);
+                core_start(core_init(w.ranks[r].core, plan, &part));
         }
         for (int r = 0; r < s.ranks; r++)
                 drain(&s, &w, r);
@@ -362,7 +369,7 @@ static struct plan small_plan(void)
 {
         struct plan plan;
         memset(&plan, 0, sizeof plan);
-        plan.pp = plan.dp = plan.micro_batches = 1;
+        plan.pp = plan.dp = plan.tp = plan.virtual_stages = plan.micro_batches = 1;
         plan.embedding_parameters = plan.bucket_parameters = plan.allreduce_buckets = 1;
         return plan;
 }

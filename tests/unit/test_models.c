@@ -610,7 +610,8 @@ static void the_fused_kernels_of_a_stage_are_listed_in_order(void **state)
         gpt.n_layer = 1;
         struct kernel kernels[32];
         struct work work = fp32_work(2, 16);
-        work.fused = work.recompute = true;
+        work.fused = true;
+        work.recompute = RECOMPUTE_FULL;
         int count = listed(&gpt, &work, false, kernels);
         assert_names(kernels, count, forward, sizeof forward / sizeof *forward);
         check_list(kernels, count, false);
@@ -722,7 +723,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                 struct stage stage = partition_stage(&gpt, stages, s);
                                 struct work work = fp32_work(4, 128);
                                 work.element_bytes = mixed ? 2 : 4;
-                                work.recompute = choice & 4;
+                                work.recompute = choice & 4 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
                                 work.fused = choice & 16;
                                 work.bf16 = mixed && stages == 2; /* as wide as fp16 */
                                 struct memory_plan plan = {

@@ -198,7 +198,8 @@ static void the_json_holds_what_the_closed_forms_give(void **state)
  */
 static void offload(struct fixture *f)
 {
-        f->options.mixed = f->options.offload = f->options.recompute = f->options.offload_activations = true;
+        f->options.mixed = f->options.offload = f->options.offload_activations = true;
+        f->options.recompute = RECOMPUTE_FULL;
         f->bytes[0].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 30;
         f->bytes[1].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 20;
         f->bytes[1].in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 << 20;

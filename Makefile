@@ -103,11 +103,15 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-half
+bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite offload
+# Every schedule, recomputation and way to share work; then four ranks on two cores.
+bench-prediction-plans: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite plans
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite crowded
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
@@ -138,4 +142,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-polling bench-offload bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean

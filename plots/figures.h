@@ -14,6 +14,9 @@ int figures_throughput(const char *out, const struct run *runs, int count, struc
 /* Device memory of the largest rank by category; a bar a report. */
 int figures_memory(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
+/* Seconds of a batch by phase: compute, bubble, all-reduce, optimizer; a bar a report. */
+int figures_phases(const char *out, const struct run *runs, int count, struct rv_error_info *err);
+
 /* Who did what when in batch `batch` (-1: the middle one) of a trace. */
 int figures_timeline(const char *out, const char *trace, int batch, struct rv_error_info *err);
 

@@ -207,6 +207,7 @@ static const struct argp plot_argp = {
                "                      number of GPUs, a line a model and world\n"
                "  memory              reports: device and host memory by category, a bar\n"
                "                      each\n"
+               "  phases              reports: the time of a batch by phase, a bar each\n"
                "  timeline            one trace (--trace of train or simulate): who did\n"
                "                      what when in one batch\n"
                "  optimizer           one trace: the end of one batch on one rank, with\n"
@@ -219,6 +220,7 @@ static const struct argp plot_argp = {
                "  ranvier plot predicted-measured errors.png p1.json m1.json p2.json m2.json\n"
                "  ranvier plot throughput throughput.png 48.json 96.json 192.json\n"
                "  ranvier plot memory memory.png predicted.json measured.json\n"
+               "  ranvier plot phases phases.png without.json with.json\n"
                "  ranvier plot timeline batch.svg trace.json --batch 3\n"
                "  ranvier plot optimizer optimizer.png trace.json --batch 3 --rank 0\n"
                "  ranvier plot loss loss.svg loss.csv\n"
@@ -272,6 +274,11 @@ static int plot_memory(const char *out, const struct inputs *in, struct rv_error
         return draw_reports(out, in, figures_memory, err);
 }
 
+static int plot_phases(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return draw_reports(out, in, figures_phases, err);
+}
+
 static int plot_timeline(const char *out, const struct inputs *in, struct rv_error_info *err)
 {
         return figures_timeline(out, in->paths[0], in->batch, err);
@@ -306,6 +313,7 @@ static const struct kind {
         {"predicted-measured", NULL, false, false, plot_predicted_measured},
         {"throughput", NULL, false, false, plot_throughput},
         {"memory", NULL, false, false, plot_memory},
+        {"phases", NULL, false, false, plot_phases},
         {"timeline", "trace", true, false, plot_timeline},
         {"optimizer", "trace", true, true, plot_optimizer},
         {"loss", NULL, false, false, plot_loss},

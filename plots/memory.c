@@ -1,19 +1,9 @@
-#include "plots/figure.h"
+#include "plots/bars.h"
 #include "plots/figures.h"
 
 #include "runtime/engine/report.h"
 
 #include <string.h>
-
-static void name_bar(struct figure *figure, const struct run *run, int bar)
-{
-        char variable[32], value[160];
-        snprintf(variable, sizeof variable, "bar_%d", bar);
-        snprintf(value, sizeof value, "%s, pp %d × dp %d|%s, micro-batch %d, %s%s", run->gpt.name, run->pp,
-                 run->dp, run->schedule, run->micro_batch_size, run->offload ? "offload, " : "",
-                 run->simulated ? "simulated" : "measured");
-        figure_text(figure, variable, value);
-}
 
 /* A row a report: the bytes of every category in `unit`, their sum, its text (none if there are none). */
 static void write_bars(const struct run *runs, int count, enum memory_space space, bool name_space,
@@ -61,7 +51,7 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
                 int64_t host = memory_host_shown(&runs[i].bytes);
                 most = runs[i].device_peak_bytes > most ? runs[i].device_peak_bytes : most;
                 most_host = host > most_host ? host : most_host;
-                name_bar(&figure, &runs[i], i + 1);
+                bars_name(&figure, &runs[i], i + 1);
         }
         most = most_host > most ? most_host : most;
         double unit = figure_bytes_unit(&figure, most);

@@ -33,7 +33,7 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..36"
+echo "1..37"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
@@ -205,6 +205,8 @@ draw throughput "demo, axonn, measured" $pairs
 check "throughput is drawn as PNG and SVG"
 draw memory "activations" $pairs
 check "memory is drawn as PNG and SVG"
+draw phases "bubble, messages, waits" $pairs
+check "phases are drawn as PNG and SVG"
 draw timeline "stage 1, replica 0" trace.json
 check "a timeline is drawn as PNG and SVG"
 draw optimizer "1.60 times the longest lane (collective, 7.200 ms)" offload.json

@@ -32,7 +32,7 @@ nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime
 real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/routes.c runtime/probe.c runtime/train_options.c \
             runtime/together.c
 sim      := $(filter-out sim/main.c,$(wildcard sim/*.c))
-profile  := calibrate/profile.c
+profile  := calibrate/profile.c calibrate/model.c
 fit      := calibrate/fit.c
 calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))

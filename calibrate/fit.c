@@ -150,10 +150,10 @@ static struct solution fit_terms(const struct problem *p)
         return solution;
 }
 
-struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
-                              enum half half)
+struct kernel_model fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
+                                enum half half)
 {
-        struct kernel_fit fit = {0};
+        struct kernel_model fit = {0};
         double *cost = malloc((size_t)(count + 1) * MOST_TERMS * sizeof *cost);
         double *seconds = malloc((size_t)(count + 1) * sizeof *seconds);
         if (!cost || !seconds)
@@ -170,13 +170,15 @@ struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum
         }
         if (n > 0) {
                 struct solution s = fit_terms(&(struct problem){n, MOST_TERMS, cost, seconds});
-                fit = (struct kernel_fit){.seconds_per_flop = s.coefficient[0],
-                                          .overhead_seconds = s.coefficient[1],
-                                          .seconds_per_byte = s.coefficient[2],
-                                          .points = n,
-                                          .median_error = s.median_error,
-                                          .worst_error = s.worst_error,
-                                          .present = true};
+                fit = (struct kernel_model){
+                        .flops_per_second = s.coefficient[0] > 0 ? 1 / s.coefficient[0] : 0,
+                        .overhead_seconds = s.coefficient[1],
+                        .bytes_per_second = s.coefficient[2] > 0 ? 1 / s.coefficient[2] : 0,
+                        .exposed = 1,
+                        .quality = {.points = n,
+                                    .median_error = s.median_error,
+                                    .worst_error = s.worst_error},
+                        .present = true};
         }
         free(seconds);
         free(cost);
@@ -198,12 +200,11 @@ struct line_fit fit_line(const struct line_point *points, int count)
                 seconds[i] = points[i].seconds;
         }
         struct solution s = fit_terms(&(struct problem){count, 2, cost, seconds});
-        fit = (struct line_fit){.seconds_per_byte = s.coefficient[0],
-                                .latency_seconds = s.coefficient[1],
-                                .points = count,
-                                .median_error = s.median_error,
-                                .worst_error = s.worst_error,
-                                .present = true};
+        fit = (struct line_fit){
+                .seconds_per_byte = s.coefficient[0],
+                .latency_seconds = s.coefficient[1],
+                .quality = {.points = count, .median_error = s.median_error, .worst_error = s.worst_error},
+                .present = true};
         free(seconds);
         free(cost);
         return fit;

@@ -6,8 +6,8 @@
 
 /* Non-negative robust fits that minimise relative residuals (each equation divided by its seconds). Of the
  * points of one kind in one format. */
-struct kernel_fit fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
-                              enum half half);
+struct kernel_model fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
+                                enum half half);
 struct line_fit fit_line(const struct line_point *points, int count);
 
 #endif

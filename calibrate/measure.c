@@ -293,12 +293,12 @@ static void print_kernels(const struct session *s, const struct profile_load *lo
         printf("  %-23s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_fit *fit = &load->fits[half][kind];
+                        const struct kernel_model *fit = &load->models[half][kind];
                         char name[PROFILE_NAME];
                         profile_kernel_name(name, (enum kernel_kind)kind, half);
                         if (fit->present)
-                                printf("  %-23s %7d %8.1f %% %8.1f %%\n", name, fit->points,
-                                       100 * fit->median_error, 100 * fit->worst_error);
+                                printf("  %-23s %7d %8.1f %% %8.1f %%\n", name, fit->quality.points,
+                                       100 * fit->quality.median_error, 100 * fit->quality.worst_error);
                 }
         }
 }
@@ -308,8 +308,9 @@ static void print_line(const char *name, const struct line_fit *fit)
         char text[REPORT_TEXT];
         if (!fit->present)
                 return;
-        printf("  %-23s %7d %8.1f %% %8.1f %%  %s", name, fit->points, 100 * fit->median_error,
-               100 * fit->worst_error, report_seconds(text, fit->latency_seconds));
+        printf("  %-23s %7d %8.1f %% %8.1f %%  %s", name, fit->quality.points,
+               100 * fit->quality.median_error, 100 * fit->quality.worst_error,
+               report_seconds(text, fit->latency_seconds));
         if (fit->seconds_per_byte > 0)
                 printf(" + bytes / %.2f GB/s", 1e-9 / fit->seconds_per_byte);
         printf("\n");

@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,13 +98,15 @@ static int read_real(struct reader *r, struct place where, const json_t *object,
                      double least, double *value)
 {
         json_t *found = json_object_get(object, key);
+        char right[32];
+        snprintf(right, sizeof right, least == DBL_MIN ? "above 0" : "at least %g", least);
         if (!json_is_number(found))
-                return rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"%s\", a number that is at least %g",
-                               r->path, where.text, key, least);
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"%s\", a number that is %s", r->path,
+                               where.text, key, right);
         *value = json_number_value(found);
         if (!(*value >= least && *value <= DBL_MAX))
-                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at least %g", r->path,
-                               where.text, key, *value, least);
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be %s", r->path, where.text,
+                               key, *value, right);
         return RV_OK;
 }
 
@@ -145,59 +148,132 @@ static int read_array(struct reader *r, struct place where, const json_t *object
         return RV_OK;
 }
 
-/* How good a fit was; a datasheet has no residuals, so all three may be left out. */
-static int read_residuals(struct reader *r, struct place where, const json_t *fit, int *points,
-                          double *median, double *worst)
+/* How good a fit was, in the file: all of it may be left out, since a datasheet has no residuals. */
+static const struct {
+        const char *name;
+        size_t offset; /* of a double in struct fit_quality */
+} qualities[] = {
+        {"median_error", offsetof(struct fit_quality, median_error)},
+        {"worst_error", offsetof(struct fit_quality, worst_error)},
+        {"left_out_median_error", offsetof(struct fit_quality, left_out_median_error)},
+        {"left_out_worst_error", offsetof(struct fit_quality, left_out_worst_error)},
+};
+enum { QUALITIES = sizeof qualities / sizeof *qualities };
+
+static double *quality_at(struct fit_quality *quality, int i)
+{
+        return (void *)((char *)quality + qualities[i].offset);
+}
+
+static int read_quality(struct reader *r, struct place where, const json_t *fit, struct fit_quality *quality)
 {
         int64_t count = 0;
         int rc = RV_OK;
         if (json_object_get(fit, "points"))
                 rc = read_int(r, where, fit, "points", 0, INT32_MAX, &count);
-        if (rc == RV_OK && json_object_get(fit, "median_error"))
-                rc = read_real(r, where, fit, "median_error", 0, median);
-        if (rc == RV_OK && json_object_get(fit, "worst_error"))
-                rc = read_real(r, where, fit, "worst_error", 0, worst);
-        *points = (int)count;
+        for (int i = 0; i < QUALITIES && rc == RV_OK; i++)
+                if (json_object_get(fit, qualities[i].name))
+                        rc = read_real(r, where, fit, qualities[i].name, 0, quality_at(quality, i));
+        quality->points = (int)count;
         return rc;
 }
 
-/* The object "fit" of `parent`; `*fit` is NULL if there is none. */
-static int find_fit(struct reader *r, struct place where, const json_t *parent, json_t **fit)
+/* The object `key` of `parent`, which may be null or left out; `*object` is then NULL. */
+static int find_object(struct reader *r, struct place where, const json_t *parent, const char *key,
+                       json_t **object)
 {
-        *fit = json_object_get(parent, "fit");
-        if (json_is_null(*fit))
-                *fit = NULL;
-        if (*fit && !json_is_object(*fit))
-                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"fit\" must be an object", r->path, where.text);
+        *object = json_object_get(parent, key);
+        if (json_is_null(*object))
+                *object = NULL;
+        if (*object && !json_is_object(*object))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" must be an object", r->path, where.text,
+                               key);
         return RV_OK;
 }
 
-static int read_kernel_fit(struct reader *r, struct place where, const json_t *parent, struct kernel_fit *fit)
+static int read_parameter(struct reader *r, struct place where, const json_t *object,
+                          const struct model_parameter *parameter, struct kernel_model *model)
+{
+        double *value = model_at(model, parameter);
+        int rc = read_real(r, where, object, parameter->name, parameter->not_zero ? DBL_MIN : 0, value);
+        if (rc != RV_OK)
+                return rc;
+        if (*value > parameter->most)
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at most %g", r->path,
+                               where.text, parameter->name, *value, parameter->most);
+        if (parameter->whole && *value != floor(*value))
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be a whole number", r->path,
+                               where.text, parameter->name, *value);
+        return RV_OK;
+}
+
+/* Whether a model may have a member of that name. All are optional, so one that is misspelt would otherwise
+ * be left out without a word. */
+static bool in_model(const char *name)
+{
+        bool known = strcmp(name, "points") == 0;
+        for (int i = 0; i < MODEL_PARAMETERS && !known; i++)
+                known = strcmp(name, model_parameters[i].name) == 0;
+        for (int i = 0; i < QUALITIES && !known; i++)
+                known = strcmp(name, qualities[i].name) == 0;
+        return known;
+}
+
+static int check_members(struct reader *r, struct place where, json_t *object)
+{
+        const char *name;
+        json_t *value;
+        char names[256] = "";
+        json_object_foreach(object, name, value)
+        {
+                if (in_model(name))
+                        continue;
+                for (int i = 0; i < MODEL_PARAMETERS; i++)
+                        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                                 model_parameters[i].name);
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is not one of a model's parameters: %s",
+                               r->path, where.text, name, names);
+        }
+        return RV_OK;
+}
+
+static int read_model(struct reader *r, struct place where, const json_t *parent, struct kernel_model *model)
 {
         json_t *found;
-        int rc = find_fit(r, where, parent, &found);
+        int rc = find_object(r, where, parent, "model", &found);
+        if (rc == RV_OK && !found && json_object_get(parent, "fit"))
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s: %s: has a \"fit\", in the format of before kernels had models; measure it "
+                        "again with ranvier calibrate, or write it as a \"model\": its "
+                        "\"overhead_seconds\", \"flops_per_second\", \"bytes_per_second\" (1 / seconds), "
+                        "\"exposed\": 1",
+                        r->path, where.text);
         if (rc != RV_OK || !found)
                 return rc;
-        where = place("%.140s.fit", where.text);
-        fit->present = true;
-        if ((rc = read_real(r, where, found, "overhead_seconds", 0, &fit->overhead_seconds)) == RV_OK &&
-            (rc = read_real(r, where, found, "seconds_per_flop", 0, &fit->seconds_per_flop)) == RV_OK &&
-            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
-                rc = read_residuals(r, where, found, &fit->points, &fit->median_error, &fit->worst_error);
-        return rc;
+        where = place("%.140s.model", where.text);
+        model->present = true;
+        rc = check_members(r, where, found);
+        for (int i = 0; i < MODEL_PARAMETERS && rc == RV_OK; i++)
+                if (json_object_get(found, model_parameters[i].name))
+                        rc = read_parameter(r, where, found, &model_parameters[i], model);
+        return rc == RV_OK ? read_quality(r, where, found, &model->quality) : rc;
 }
 
 static int read_line_fit(struct reader *r, struct place where, const json_t *parent, struct line_fit *fit)
 {
         json_t *found;
-        int rc = find_fit(r, where, parent, &found);
+        int rc = find_object(r, where, parent, "fit", &found);
         if (rc != RV_OK || !found)
                 return rc;
         where = place("%.140s.fit", where.text);
         fit->present = true;
         if ((rc = read_real(r, where, found, "latency_seconds", 0, &fit->latency_seconds)) == RV_OK &&
-            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
-                rc = read_residuals(r, where, found, &fit->points, &fit->median_error, &fit->worst_error);
+            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK &&
+            json_object_get(found, "error"))
+                rc = read_real(r, where, found, "error", 0, &fit->error);
+        if (rc == RV_OK)
+                rc = read_quality(r, where, found, &fit->quality);
         return rc;
 }
 
@@ -222,7 +298,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
         return rc;
 }
 
-/* All of one kernel: its fit, and points that are added to the load's. */
+/* All of one kernel: its model, and points that are added to the load's. */
 static int read_kernel(struct reader *r, struct place where, const char *name, const json_t *entry,
                        struct profile_load *load)
 {
@@ -239,9 +315,9 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
                                "\"%s%s\"",
                                r->path, where.text, name, suffixes[HALF_FP16], name, suffixes[HALF_BF16]);
         if (!json_is_object(entry))
-                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"fit\", \"points\"",
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"model\", \"points\"",
                                r->path, where.text);
-        if ((rc = read_kernel_fit(r, where, entry, &load->fits[half][kind])) != RV_OK ||
+        if ((rc = read_model(r, where, entry, &load->models[half][kind])) != RV_OK ||
             (rc = read_array(r, where, entry, "points", &array)) != RV_OK)
                 return rc;
         json_array_foreach(array, i, item)
@@ -541,12 +617,30 @@ void profile_free(struct profile *profile)
 
 /* ---- writing ---- */
 
-static json_t *kernel_fit_json(const struct kernel_fit *fit)
+static void set_quality(json_t *object, const struct fit_quality *quality)
 {
-        return json_pack("{s:f, s:f, s:f, s:i, s:f, s:f}", "overhead_seconds", fit->overhead_seconds,
-                         "seconds_per_flop", fit->seconds_per_flop, "seconds_per_byte", fit->seconds_per_byte,
-                         "points", fit->points, "median_error", fit->median_error, "worst_error",
-                         fit->worst_error);
+        struct fit_quality copy = *quality;
+        if (quality->points == 0)
+                return;
+        json_object_set_new(object, "points", json_integer(quality->points));
+        for (int i = 0; i < QUALITIES; i++)
+                json_object_set_new(object, qualities[i].name, json_real(*quality_at(&copy, i)));
+}
+
+static json_t *model_json(const struct kernel_model *model)
+{
+        struct kernel_model copy = *model;
+        json_t *object = json_object();
+        for (int i = 0; i < MODEL_PARAMETERS; i++) {
+                const struct model_parameter *parameter = &model_parameters[i];
+                const double value = *model_at(&copy, parameter);
+                if (value > 0)
+                        json_object_set_new(object, parameter->name,
+                                            parameter->whole ? json_integer((json_int_t)value)
+                                                             : json_real(value));
+        }
+        set_quality(object, &model->quality);
+        return object;
 }
 
 static json_t *kernel_point_json(const struct kernel_point *point)
@@ -559,18 +653,18 @@ static json_t *kernel_point_json(const struct kernel_point *point)
                          point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
 }
 
-/* A kernel's fit and points; NULL if it has neither. */
+/* A kernel's model and points; NULL if it has neither. */
 static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, enum half half)
 {
-        const struct kernel_fit *fit = &load->fits[half][kind];
+        const struct kernel_model *model = &load->models[half][kind];
         json_t *points = json_array(), *entry = NULL;
         for (int i = 0; i < load->point_count; i++)
                 if (load->points[i].kernel.kind == kind && load->points[i].kernel.half == half)
                         json_array_append_new(points, kernel_point_json(&load->points[i]));
-        if (fit->present || json_array_size(points) > 0) {
+        if (model->present || json_array_size(points) > 0) {
                 entry = json_object();
-                if (fit->present)
-                        json_object_set_new(entry, "fit", kernel_fit_json(fit));
+                if (model->present)
+                        json_object_set_new(entry, "model", model_json(model));
                 json_object_set(entry, "points", points);
         }
         json_decref(points);
@@ -600,9 +694,12 @@ static json_t *line_json(const struct profile_curve *curve)
                 json_array_append_new(points,
                                       json_pack("{s:I, s:f}", "bytes", (json_int_t)curve->points[i].bytes,
                                                 "seconds", curve->points[i].seconds));
-        return json_pack("{s:{s:f, s:f, s:i, s:f, s:f}, s:o}", "fit", "latency_seconds", fit->latency_seconds,
-                         "seconds_per_byte", fit->seconds_per_byte, "points", fit->points, "median_error",
-                         fit->median_error, "worst_error", fit->worst_error, "points", points);
+        json_t *object = json_pack("{s:f, s:f}", "latency_seconds", fit->latency_seconds, "seconds_per_byte",
+                                   fit->seconds_per_byte);
+        if (fit->error > 0)
+                json_object_set_new(object, "error", json_real(fit->error));
+        set_quality(object, &fit->quality);
+        return json_pack("{s:o, s:o}", "fit", object, "points", points);
 }
 
 static void set_launch(json_t *load, const char *key, const struct profile_launch *launch)
@@ -734,14 +831,14 @@ bool profile_has_fused(const struct profile_load *load, enum half half)
         for (int i = 0; i < load->point_count; i++)
                 if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.half == half)
                         return true;
-        return load->fits[half][KERNEL_ATTENTION].present;
+        return load->models[half][KERNEL_ATTENTION].present;
 }
 
 /* Whether the load has kernels in a precision, beside the products that are measured in any. */
 static bool has_precision(const struct profile_load *load, enum half half)
 {
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                if (kind != KERNEL_MATMUL && load->fits[half][kind].present)
+                if (kind != KERNEL_MATMUL && load->models[half][kind].present)
                         return true;
         for (int i = 0; i < load->point_count; i++)
                 if (load->points[i].kernel.kind != KERNEL_MATMUL && load->points[i].kernel.half == half)
@@ -791,7 +888,8 @@ static int no_fused_kernels(const struct profile *profile, enum half half, struc
                 profile->path, half_precision(half));
 }
 
-/* A measured kind may lack its fit (one shape tells nothing of others), a written one has nothing but fits.
+/* A measured kind may lack its model (one shape tells nothing of others), a written one has nothing but
+ * models.
  */
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
@@ -804,7 +902,8 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                 return no_fused_kernels(profile, half, err);
         profile_kernel_name(name, kernel->kind, half);
         if (!profile->measured)
-                snprintf(cure, sizeof cure, "add a \"fit\" of \"%s\" to the \"kernels\" of its loads", name);
+                snprintf(cure, sizeof cure, "add a \"model\" of \"%s\" to the \"kernels\" of its loads",
+                         name);
         else if (fits_only)
                 snprintf(cure, sizeof cure,
                          "measure more shapes of it (ranvier calibrate with more --model or "
@@ -817,7 +916,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
                        "load of %d rank%s; %s",
-                       profile->path, fits_only ? "fit" : "measurement or fit", name,
+                       profile->path, fits_only ? "model" : "measurement or model", name,
                        (long long)kernel->batch, (long long)kernel->m, (long long)kernel->n,
                        (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s", cure);
 }
@@ -834,12 +933,11 @@ int profile_kernel_seconds(const struct profile *profile, const struct profile_l
                         *source = PROFILE_POINT;
                 return RV_OK;
         }
-        const struct kernel_fit *fit = &load->fits[kernel->half][kernel->kind];
-        if (!fit->present)
+        const struct kernel_model *model = &load->models[kernel->half][kernel->kind];
+        if (!model->present)
                 return no_such_kernel(profile, load, kernel, fits_only, err);
-        *seconds = fit->overhead_seconds + kernel_flops(kernel) * fit->seconds_per_flop +
-                   kernel_bytes(kernel) * fit->seconds_per_byte;
+        *seconds = model_seconds(model, kernel);
         if (source)
-                *source = PROFILE_FIT;
+                *source = PROFILE_MODEL;
         return RV_OK;
 }

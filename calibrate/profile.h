@@ -3,17 +3,9 @@
 #ifndef RANVIER_CALIBRATE_PROFILE_H
 #define RANVIER_CALIBRATE_PROFILE_H
 
-#include "models/workload.h"
+#include "calibrate/model.h"
 
 #include <jansson.h>
-
-/* Fit of one kernel kind: seconds = overhead + flops x seconds_per_flop + bytes x seconds_per_byte. */
-struct kernel_fit {
-        double overhead_seconds, seconds_per_flop, seconds_per_byte;
-        int points;
-        double median_error, worst_error; /* relative residuals over the points */
-        bool present;
-};
 
 struct kernel_point {
         struct kernel kernel;
@@ -24,8 +16,8 @@ struct kernel_point {
 /* Hockney's line: seconds = latency + bytes x seconds_per_byte. */
 struct line_fit {
         double latency_seconds, seconds_per_byte;
-        int points;
-        double median_error, worst_error;
+        double error; /* relative standard error of what it says; 0: not known */
+        struct fit_quality quality;
         bool present;
 };
 
@@ -76,7 +68,7 @@ struct profile_load {
         int ranks;
         struct kernel_point *points;
         int point_count;
-        struct kernel_fit fits[HALF_FORMATS][KERNEL_KINDS];
+        struct kernel_model models[HALF_FORMATS][KERNEL_KINDS];
         struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
@@ -131,14 +123,14 @@ double profile_line_seconds(const struct profile_load *, enum profile_line line,
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
                     struct rv_error_info *err);
 
-/* Whether the load has fused attention in that format, in points or a fit: then calibrate measured the fused
- * kernels. */
+/* Whether the load has fused attention in that format, in points or a model: then calibrate measured the
+ * fused kernels. */
 bool profile_has_fused(const struct profile_load *, enum half half);
 
-enum profile_source { PROFILE_POINT, PROFILE_FIT };
+enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
-/* Seconds of one kernel: a measured point of exactly this shape if there is one, else the fit of its kind. A
- * kind with neither is an error that names the kernel, the profile and the cure. */
+/* Seconds of one kernel: a measured point of exactly this shape if there is one, else by the model of its
+ * kind. A kind with neither is an error that names the kernel, the profile and the cure. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);

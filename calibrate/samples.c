@@ -186,7 +186,7 @@ struct profile_load samples_load(struct samples *samples)
                 load.points[i] = kernel_point(&samples->kernels[i]);
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                        load.fits[half][kind] =
+                        load.models[half][kind] =
                                 fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, half);
         for (int line = 0; line < PROFILE_LINES; line++)
                 load.lines[line] = curve_of((enum profile_line)line, &samples->lines[line]);

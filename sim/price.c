@@ -37,9 +37,9 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         list->prices = grown;
         grown[list->count++] = price;
         list->from_points += price.source == PROFILE_POINT;
-        const struct kernel_fit *fit = &basis->load->fits[kernel->half][kernel->kind];
-        if (price.source == PROFILE_FIT && fit->median_error > list->worst_fit_error)
-                list->worst_fit_error = fit->median_error;
+        const struct kernel_model *model = &basis->load->models[kernel->half][kernel->kind];
+        if (price.source == PROFILE_MODEL && model->quality.median_error > list->worst_fit_error)
+                list->worst_fit_error = model->quality.median_error;
         return 0;
 }
 

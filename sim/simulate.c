@@ -338,17 +338,17 @@ static void print_messages(const struct simulation *s)
         const struct line_fit *line = &s->machine.platform.messages->lines[LINE_MESSAGE].fit;
         const struct profile_load *allreduces = measured_allreduces(s);
         if (s->machine.fits_only)
-                printf("messages   by the line over %d measured sizes (%.1f %% in the median)", line->points,
-                       100 * line->median_error);
+                printf("messages   by the line over %d measured sizes (%.1f %% in the median)",
+                       line->quality.points, 100 * line->quality.median_error);
         else
                 printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
-                       line->points, 100 * line->median_error);
+                       line->quality.points, 100 * line->quality.median_error);
         if (allreduces) {
                 static const char *const formats[HALF_FORMATS] = {"", " of fp16", " of bf16"};
                 const enum half half = options_format(&s->settings->plan);
                 line = &allreduces->lines[profile_allreduce_line(half)].fit;
-                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[half], line->points,
-                       allreduces->ranks, 100 * line->median_error);
+                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[half],
+                       line->quality.points, allreduces->ranks, 100 * line->quality.median_error);
         }
         printf("\n");
 }

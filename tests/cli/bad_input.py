@@ -191,10 +191,15 @@ CASES = [
     simulate("a profile that is none", "--profile model.json"),
     simulate("a report as profile", "--profile measured.json"),
     simulate("a profile with a negative time", "--profile profile_negative.json"),
+    simulate("a profile with a misspelt parameter of a model", "--profile profile_misspelt.json"),
+    simulate("a profile with a rate of zero", "--profile profile_zero_rate.json"),
+    simulate("a profile with an efficiency in percent", "--profile profile_efficiency.json"),
+    simulate("a profile with a part of a tile", "--profile profile_tile.json"),
+    simulate("a profile of before kernels had models", "--profile profile_before.json"),
     simulate("a profile without a needed kernel", "--profile profile_kernel.json"),
-    simulate("a profile without fits of it", "--profile profile_points.json --fits-only"),
+    simulate("a profile without a model of it", "--profile profile_points.json --fits-only"),
     simulate("a measured profile without a needed kernel", "--profile profile_measured.json"),
-    simulate("a measured profile without fits of it", "--profile profile_measured_points.json --fits-only"),
+    simulate("a measured profile without a model of it", "--profile profile_measured_points.json --fits-only"),
     simulate("a datasheet as the local machine", "--platform local"),
     simulate("a platform that does not exist", "--platform atlantis"),
     simulate("a platform file that does not exist", "--platform missing.json"),
@@ -392,8 +397,14 @@ def write_profiles(folder):
     whole = json.dumps(profile, indent=1)
     write(folder, "profile_truncated.json", whole[:len(whole) // 2])
     negative = json.loads(whole)
-    negative["loads"][0]["kernels"]["matmul"]["fit"]["overhead_seconds"] = -1
+    negative["loads"][0]["kernels"]["matmul"]["model"]["overhead_seconds"] = -1
     write(folder, "profile_negative.json", json.dumps(negative, indent=1))
+    for name, damage in {"misspelt": {"tile_size": 128}, "zero_rate": {"flops_per_second": 0},
+                         "efficiency": {"efficiency": 80}, "tile": {"tile_m": 1.5},
+                         "before": None}.items():
+        variant = json.loads(whole)
+        variant["loads"][0]["kernels"]["matmul"] = {"model": damage} if damage else {"fit": {"overhead_seconds": 0.0}}
+        write(folder, f"profile_{name}.json", json.dumps(variant, indent=1))
     del kernels["softmax"]
     write(folder, "profile_kernel.json", json.dumps(profile, indent=1))
     kernels["softmax"] = {"points": [{"batch": 1, "m": 1, "n": 1, "k": 0, "seconds": 1e-3, "p10": 1e-3, "p90": 1e-3,

@@ -55,7 +55,7 @@ for half in precisions:
 for load in profile["loads"]:
     points = {}
     for kind, entry in load["kernels"].items():
-        assert entry["fit"]["points"] == len(entry["points"]), kind
+        assert entry["model"]["points"] == len(entry["points"]), kind
         for p in entry["points"]:
             key = (kind, p["m"], p["n"], p["k"], p["batch"], p["transpose_a"], p["transpose_b"], p["accumulate"])
             assert key not in points, "twice"

@@ -64,7 +64,7 @@ result "two replicas all-reduce in two steps of half their gradients"
 job 4 4 16 instant axonn --batches 3 >"$folder/out" &&
         holds "r['batch_seconds']['batches'] == 3 and close(r['batch_seconds']['p10'], 19 * s) and close(r['batch_seconds']['p90'], 19 * s)"
 result "batches that follow each other take the time of one"
-# A profile in which one kernel of a layer was measured, at 20 ms; its fit says nothing.
+# A profile in which one kernel of a layer was measured, at 20 ms; its model says nothing.
 python3 - "$fixtures" "$folder/points.json" <<'END'
 import json, sys
 model = json.load(open(sys.argv[1] + "/model_4_layers.json"))
@@ -149,20 +149,20 @@ profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
 kernels = profile["loads"][0]["kernels"]
 def write(name):
     json.dump(profile, open(sys.argv[2] + "/" + name + ".profile", "w"))
-def fit(seconds):
-    return {"fit": {"overhead_seconds": seconds, "seconds_per_flop": 0, "seconds_per_byte": 0}}
+def model(seconds):
+    return {"model": {"overhead_seconds": seconds}}
 plain = [name for name in kernels]
 for suffix, times in ("", 1), ("_bf16", 2):
     for name in plain:
-        kernels[name + suffix] = fit(0)
-    kernels["softmax" + suffix] = fit(0.05 * times)
+        kernels[name + suffix] = model(0)
+    kernels["softmax" + suffix] = model(0.05 * times)
 for name in "overflow_bf16", "unscale_bf16", "clear_bf16":
-    kernels[name] = fit(0)
+    kernels[name] = model(0)
 write("unfused")
 for suffix, times in ("", 1), ("_bf16", 2):
     for name in "matmul_bias", "matmul_bias_gelu", "matmul_bias_residual", "matmul_gelu_backward":
-        kernels[name + suffix] = fit(0)
-    kernels["attention" + suffix], kernels["attention_backward" + suffix] = fit(0.01 * times), fit(0.02 * times)
+        kernels[name + suffix] = model(0)
+    kernels["attention" + suffix], kernels["attention_backward" + suffix] = model(0.01 * times), model(0.02 * times)
 write("fused")
 END
 four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches
@@ -192,12 +192,11 @@ python3 - "$fixtures" "$folder" <<'END'
 import json, sys
 profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
 load = profile["loads"][0]
-nothing = {"overhead_seconds": 0, "seconds_per_flop": 0, "seconds_per_byte": 0}
 for name, kernel in list(load["kernels"].items()):
     load["kernels"][name + "_half"] = json.loads(json.dumps(kernel))
 for name in "overflow_half", "unscale_half", "clear_half":
-    load["kernels"][name] = {"fit": dict(nothing)}
-load["kernels"]["adamw_half"]["fit"]["overhead_seconds"] = 0.02
+    load["kernels"][name] = {"model": {}}
+load["kernels"]["adamw_half"]["model"]["overhead_seconds"] = 0.02
 json.dump(profile, open(sys.argv[2] + "/half.profile", "w"))
 load["lines"] = {name: {"fit": {"latency_seconds": latency, "seconds_per_byte": 0}} for name, latency in
                  (("copy", 0), ("copy_back", 0), ("message", 0), ("allreduce", 0), ("allreduce_half", 0.5),
@@ -437,7 +436,7 @@ python3 - "$fixtures/profile_60_180.json" "$folder/nothing" <<'END'
 import json, sys
 profile = json.load(open(sys.argv[1]))
 for kernel in profile["loads"][0]["kernels"].values():
-    kernel["fit"]["overhead_seconds"] = 0
+    kernel["model"] = {}
 json.dump(profile, open(sys.argv[2], "w"))
 END
 refused "a profile in which nothing takes time is refused" 2 'prices every kernel of this plan at 0 s' \

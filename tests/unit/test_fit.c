@@ -44,13 +44,13 @@ static void exact_data_give_exact_coefficients(void **state)
         (void)state;
         struct kernel_point points[SHAPES];
         make_products(points);
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
+        struct kernel_model fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
         assert_true(fit.present);
-        assert_int_equal(fit.points, SHAPES);
+        assert_int_equal(fit.quality.points, SHAPES);
         assert_close(fit.overhead_seconds, OVERHEAD, 1e-9);
-        assert_close(fit.seconds_per_flop, PER_FLOP, 1e-9);
-        assert_close(fit.seconds_per_byte, PER_BYTE, 1e-9);
-        assert_true(fit.worst_error < 1e-9);
+        assert_close(1 / fit.flops_per_second, PER_FLOP, 1e-9);
+        assert_close(1 / fit.bytes_per_second, PER_BYTE, 1e-9);
+        assert_true(fit.quality.worst_error < 1e-9);
 }
 
 static void
@@ -62,12 +62,12 @@ noise_of_three_percent_and_outliers_of_a_factor_four_leave_coefficients_within_a
         make_products(points);
         for (int i = 0; i < SHAPES; i++)
                 points[i].seconds *= i % 12 == 5 ? 4 : 1 + 0.03 * noise(&seed);
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
+        struct kernel_model fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
         assert_close(fit.overhead_seconds, OVERHEAD, 0.1);
-        assert_close(fit.seconds_per_flop, PER_FLOP, 0.1);
-        assert_close(fit.seconds_per_byte, PER_BYTE, 0.1);
-        assert_true(fit.median_error < 0.03);
-        assert_true(fit.worst_error > 0.7); /* the outliers are reported, not hidden */
+        assert_close(1 / fit.flops_per_second, PER_FLOP, 0.1);
+        assert_close(1 / fit.bytes_per_second, PER_BYTE, 0.1);
+        assert_true(fit.quality.median_error < 0.03);
+        assert_true(fit.quality.worst_error > 0.7); /* the outliers are reported, not hidden */
 }
 
 static void other_kinds_do_not_enter_a_fit(void **state)
@@ -79,9 +79,9 @@ static void other_kinds_do_not_enter_a_fit(void **state)
                 points[i].kernel.kind = KERNEL_BIAS;
                 points[i].seconds *= 1000;
         }
-        struct kernel_fit fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
-        assert_int_equal(fit.points, SHAPES / 2);
-        assert_close(fit.seconds_per_flop, PER_FLOP, 1e-6);
+        struct kernel_model fit = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
+        assert_int_equal(fit.quality.points, SHAPES / 2);
+        assert_close(1 / fit.flops_per_second, PER_FLOP, 1e-6);
         assert_false(fit_kernels(points, SHAPES, KERNEL_ADAMW, false).present);
 }
 
@@ -100,16 +100,16 @@ static void the_two_precisions_are_fitted_apart(void **state)
                                             (double)(kernel->m * kernel->k + kernel->k * kernel->n +
                                                      kernel->m * kernel->n);
         }
-        struct kernel_fit full = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
-        struct kernel_fit half = fit_kernels(points, SHAPES, KERNEL_MATMUL, true);
-        assert_int_equal(full.points, SHAPES / 2);
-        assert_int_equal(half.points, SHAPES / 2);
+        struct kernel_model full = fit_kernels(points, SHAPES, KERNEL_MATMUL, false);
+        struct kernel_model half = fit_kernels(points, SHAPES, KERNEL_MATMUL, true);
+        assert_int_equal(full.quality.points, SHAPES / 2);
+        assert_int_equal(half.quality.points, SHAPES / 2);
         assert_close(full.overhead_seconds, OVERHEAD, 1e-6);
-        assert_close(full.seconds_per_flop, PER_FLOP, 1e-6);
-        assert_close(full.seconds_per_byte, PER_BYTE, 1e-6);
+        assert_close(1 / full.flops_per_second, PER_FLOP, 1e-6);
+        assert_close(1 / full.bytes_per_second, PER_BYTE, 1e-6);
         assert_close(half.overhead_seconds, 3 * OVERHEAD, 1e-6);
-        assert_close(half.seconds_per_flop, PER_FLOP / 8, 1e-6);
-        assert_close(half.seconds_per_byte, PER_BYTE, 1e-6);
+        assert_close(1 / half.flops_per_second, PER_FLOP / 8, 1e-6);
+        assert_close(1 / half.bytes_per_second, PER_BYTE, 1e-6);
 }
 
 /* seconds = bytes x slope - offset would want a negative latency. */
@@ -130,10 +130,10 @@ static void a_coefficient_that_wants_to_be_negative_is_dropped(void **state)
         for (int i = 0; i < SHAPES; i++)
                 kernels[i].seconds = 1e-6 + PER_FLOP * kernel_flops(&kernels[i].kernel) -
                                      2e-12 * kernel_bytes(&kernels[i].kernel);
-        struct kernel_fit three = fit_kernels(kernels, SHAPES, KERNEL_MATMUL, false);
-        assert_true(three.seconds_per_byte == 0);
-        assert_true(three.overhead_seconds >= 0 && three.seconds_per_flop > 0);
-        assert_true(three.median_error < 0.2);
+        struct kernel_model three = fit_kernels(kernels, SHAPES, KERNEL_MATMUL, false);
+        assert_true(three.bytes_per_second == 0);
+        assert_true(three.overhead_seconds >= 0 && three.flops_per_second > 0);
+        assert_true(three.quality.median_error < 0.2);
 }
 
 static void a_line_through_noise_and_an_outlier_is_found(void **state)
@@ -149,7 +149,7 @@ static void a_line_through_noise_and_an_outlier_is_found(void **state)
         struct line_fit fit = fit_line(points, 16);
         assert_close(fit.latency_seconds, 5e-6, 0.05);
         assert_close(fit.seconds_per_byte, 2e-10, 0.05);
-        assert_int_equal(fit.points, 16);
+        assert_int_equal(fit.quality.points, 16);
 }
 
 static void few_points_determine_few_coefficients(void **state)
@@ -157,15 +157,15 @@ static void few_points_determine_few_coefficients(void **state)
         (void)state;
         struct kernel_point points[SHAPES];
         make_products(points);
-        struct kernel_fit one = fit_kernels(&points[17], 1, KERNEL_MATMUL, false);
-        assert_true(one.present && one.overhead_seconds == 0 && one.seconds_per_byte == 0);
-        assert_close(one.seconds_per_flop * kernel_flops(&points[17].kernel), points[17].seconds, 1e-9);
-        assert_true(one.worst_error < 1e-9);
+        struct kernel_model one = fit_kernels(&points[17], 1, KERNEL_MATMUL, false);
+        assert_true(one.present && one.overhead_seconds == 0 && one.bytes_per_second == 0);
+        assert_close(kernel_flops(&points[17].kernel) / one.flops_per_second, points[17].seconds, 1e-9);
+        assert_true(one.quality.worst_error < 1e-9);
 
         struct kernel_point two[2] = {points[0], points[SHAPES - 1]};
-        struct kernel_fit pair = fit_kernels(two, 2, KERNEL_MATMUL, false);
-        assert_true(pair.seconds_per_byte == 0 && pair.overhead_seconds > 0 && pair.seconds_per_flop > 0);
-        assert_true(pair.worst_error < 1e-9);
+        struct kernel_model pair = fit_kernels(two, 2, KERNEL_MATMUL, false);
+        assert_true(pair.bytes_per_second == 0 && pair.overhead_seconds > 0 && pair.flops_per_second > 0);
+        assert_true(pair.quality.worst_error < 1e-9);
 
         struct line_point point = {1000, 1e-3};
         struct line_fit line = fit_line(&point, 1);
@@ -184,10 +184,10 @@ static void terms_that_repeat_each_other_are_not_both_fitted(void **state)
                 points[i] =
                         (struct kernel_point){.kernel = kernel, .seconds = 3e-6 + 1e-9 * (double)kernel.m};
         }
-        struct kernel_fit fit = fit_kernels(points, 6, KERNEL_ADAMW, false);
-        assert_true(fit.seconds_per_byte == 0);
+        struct kernel_model fit = fit_kernels(points, 6, KERNEL_ADAMW, false);
+        assert_true(fit.bytes_per_second == 0);
         assert_close(fit.overhead_seconds, 3e-6, 1e-6);
-        assert_true(fit.worst_error < 1e-6);
+        assert_true(fit.quality.worst_error < 1e-6);
 }
 
 int main(void)

@@ -426,9 +426,9 @@ static struct profile measured(struct profile_load *load)
                 .ranks = 2,
                 .lines =
                         {
-                                [LINE_COPY] = {{1e-6, 1e-10, 2, 0, 0, true}, NULL, 0},
-                                [LINE_MESSAGE] = {{2e-6, 1.5e-10, 2, 0, 0, true}, NULL, 0},
-                                [LINE_ALLREDUCE] = {{30e-6, 1e-9, 2, 0, 0, true}, NULL, 0},
+                                [LINE_COPY] = {.fit = {1e-6, 1e-10, .present = true}},
+                                [LINE_MESSAGE] = {.fit = {2e-6, 1.5e-10, .present = true}},
+                                [LINE_ALLREDUCE] = {.fit = {30e-6, 1e-9, .present = true}},
                         },
         };
         return (struct profile){.path = "here.json", .loads = load, .load_count = 1, .measured = true};
@@ -538,7 +538,7 @@ static void test_all_reduces_of_fp16_have_a_line_of_their_own(void **state)
         struct profile profile = measured(&load);
         struct rv_error_info err;
         struct job job = {.ranks = 2, .allreduce = true, .bytes = 40000000};
-        load.lines[LINE_ALLREDUCE_HALF] = (struct profile_curve){{50e-6, 2e-9, 2, 0, 0, true}, NULL, 0};
+        load.lines[LINE_ALLREDUCE_HALF] = (struct profile_curve){.fit = {50e-6, 2e-9, .present = true}};
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
         struct platform_collective beside = platform_collective(&job.platform, 2, job.bytes, true);
         job.costs = (struct collective_costs){beside.step_seconds, beside.reduce_seconds_per_byte, 1};

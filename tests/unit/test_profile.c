@@ -18,7 +18,8 @@ static const char SOUND[] =
         " \"source\": \"by hand\", \"peak_flops_per_second\": 5e10,\n"
         " \"device_memory_bytes\": 1073741824, \"machine\": {\"cpu\": \"abacus\"}, \"loads\": [{\n"
         "  \"ranks\": 2, \"op_overhead_seconds\": 1e-5, \"kernels\": {\"matmul\": {\n"
-        "   \"fit\": {\"overhead_seconds\": 1e-6, \"seconds_per_flop\": 1e-10, \"seconds_per_byte\": 0,\n"
+        "   \"model\": {\"overhead_seconds\": 1e-6, \"flops_per_second\": 1e10, \"tile_m\": 8, \"error\": "
+        "0.02,\n"
         "     \"points\": 1, \"median_error\": 0.1, \"worst_error\": 0.2},\n"
         "   \"points\": [{\"m\": 8, \"n\": 4, \"k\": 2, \"batch\": 1, \"transpose_a\": false, "
         "\"transpose_b\": true,\n"
@@ -84,14 +85,14 @@ static void a_file_with_nothing_but_fits_in_half_precision_is_read(void **state)
                 "16,\n"
                 " \"host_link_bytes_per_second\": 5e9, \"loads\": [{\"ranks\": 6, \"op_overhead_seconds\": "
                 "0,\n"
-                "  \"kernels\": {\"clear_half\": {\"fit\": {\"overhead_seconds\": 4e-6,\n"
-                "    \"seconds_per_flop\": 0, \"seconds_per_byte\": 1e-12}}}}]}";
+                "  \"kernels\": {\"clear_half\": {\"model\": {\"overhead_seconds\": 4e-6,\n"
+                "    \"bytes_per_second\": 1e12}}}}]}";
         struct profile profile;
         struct rv_error_info err;
         if (load_text(&profile, text, sizeof text - 1, &err) != RV_OK)
                 fail_msg("%s", err.sentence);
         const struct profile_load *load = &profile.loads[0];
-        assert_true(load->fits[true][KERNEL_CLEAR].present && !load->fits[false][KERNEL_CLEAR].present);
+        assert_true(load->models[true][KERNEL_CLEAR].present && !load->models[false][KERNEL_CLEAR].present);
         assert_true(profile.host_link_bytes_per_second == 5e9);
         for (int line = 0; line < PROFILE_LINES; line++)
                 assert_true(isnan(profile_line_seconds(load, (enum profile_line)line, 1000, false)));
@@ -106,6 +107,17 @@ static void a_file_with_nothing_but_fits_in_half_precision_is_read(void **state)
 static struct kernel product(int64_t m, int64_t n, int64_t k)
 {
         return (struct kernel){.kind = KERNEL_MATMUL, .transpose_b = 1, .batch = 1, .m = m, .n = n, .k = k};
+}
+
+/* A model that has every one of its parameters, each another value. */
+static struct kernel_model every_parameter(void)
+{
+        struct kernel_model model = {.quality = {7, 0.1, 0.2, 1.0 / 3, 0.4}, .present = true};
+        for (int i = 0; i < MODEL_PARAMETERS; i++) {
+                const struct model_parameter *parameter = &model_parameters[i];
+                *model_at(&model, parameter) = parameter->whole ? i : 1.0 / (3 + i);
+        }
+        return model;
 }
 
 static void saving_and_loading_changes_nothing(void **state)
@@ -134,11 +146,14 @@ static void saving_and_loading_changes_nothing(void **state)
                 {.ranks = 4, .op_overhead_seconds = 2e-6, .points = points, .point_count = POINTS}};
         for (int line = 0; line < PROFILE_LINES; line++)
                 loads[1].lines[line] = (struct profile_curve){
-                        {1e-6 * (line + 1), 1e-10, 2, 0.01, 0.02, true}, lines, line == LINE_COPY ? 0 : 2};
-        loads[1].fits[false][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 3, 1, 0.4, 0.5, true};
-        loads[1].fits[HALF_BF16][KERNEL_ATTENTION] =
-                (struct kernel_fit){0.1, 0.2, 1.0 / 9, 1, 0.4, 0.5, true};
-        loads[1].fits[true][KERNEL_ADAMW] = (struct kernel_fit){0.1, 0.2, 1.0 / 7, 1, 0.4, 0.5, true};
+                        {1e-6 * (line + 1), 1e-10, line * 0.01, {2, 0.01, 0.02, 0.03, 0.04}, true},
+                        lines,
+                        line == LINE_COPY ? 0 : 2};
+        loads[1].models[false][KERNEL_ADAMW] =
+                (struct kernel_model){.bytes_per_second = 1.0 / 3, .present = true};
+        loads[1].models[HALF_BF16][KERNEL_ATTENTION] =
+                (struct kernel_model){.bytes_per_second = 1.0 / 9, .present = true};
+        loads[1].models[true][KERNEL_ADAMW] = every_parameter();
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
                                  .device_memory_bytes = 5,
@@ -190,10 +205,10 @@ static void saving_and_loading_changes_nothing(void **state)
         }
         for (int in_half = 0; in_half < HALF_FORMATS; in_half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_fit *fit = &loads[1].fits[in_half][kind],
-                                                *found = &after.loads[1].fits[in_half][kind];
-                        assert_int_equal(found->present, fit->present);
-                        assert_true(found->seconds_per_byte == fit->seconds_per_byte);
+                        const struct kernel_model *model = &loads[1].models[in_half][kind],
+                                                  *found = &after.loads[1].models[in_half][kind];
+                        assert_int_equal(found->present, model->present);
+                        assert_memory_equal(found, model, sizeof *model);
                 }
         for (int line = 0; line < PROFILE_LINES; line++) {
                 const struct profile_curve *curve = &loads[1].lines[line],
@@ -239,7 +254,24 @@ static const struct damage DAMAGES[] = {
         {"\"op_overhead_seconds\"", "\"op_overhead\"", "loads[0]: needs \"op_overhead_seconds\""},
         {"\"kernels\": {", "\"kernel\": {", "loads[0]: needs \"kernels\""},
         {"\"matmul\": {", "\"matmull\": {", "loads[0].kernels.matmull"},
-        {"\"seconds_per_flop\": 1e-10", "\"seconds_per_flop\": \"fast\"", "loads[0].kernels.matmul.fit"},
+        {"\"flops_per_second\": 1e10", "\"flops_per_second\": \"fast\"",
+         "loads[0].kernels.matmul.model: needs \"flops_per_second\", a number"},
+        {"\"flops_per_second\": 1e10", "\"flops_per_second\": 0", "\"flops_per_second\" is 0"},
+        {"\"flops_per_second\": 1e10", "\"bytes_per_second\": -1", "\"bytes_per_second\" is -1"},
+        {"\"flops_per_second\": 1e10", "\"flops_per_seconds\": 1",
+         "model: \"flops_per_seconds\" is not one of a model's parameters: flops_per_second, "},
+        {"\"overhead_seconds\": 1e-6", "\"efficiency\": 1.2", "\"efficiency\" is 1.2, must be at most 1"},
+        {"\"overhead_seconds\": 1e-6", "\"exposed\": 2", "\"exposed\" is 2, must be at most 1"},
+        {"\"overhead_seconds\": 1e-6", "\"half_m\": -3", "\"half_m\" is -3"},
+        {"\"tile_m\": 8", "\"tile_m\": 0", "\"tile_m\" is 0"},
+        {"\"tile_m\": 8", "\"tile_n\": 12.5", "\"tile_n\" is 12.5, must be a whole number"},
+        {"\"tile_m\": 8", "\"processors\": null", "needs \"processors\", a number"},
+        {"\"error\": 0.02", "\"error\": -0.02", "\"error\" is -0.02"},
+        {"\"worst_error\": 0.2", "\"left_out_median_error\": -1", "\"left_out_median_error\" is -1"},
+        {"\"model\": {", "\"model\": 3, \"other\": {", "\"model\" must be an object"},
+        {"\"model\": {", "\"fit\": {", "loads[0].kernels.matmul: has a \"fit\", in the format of before"},
+        {"\"latency_seconds\": 1e-6", "\"error\": \"x\", \"latency_seconds\": 1e-6",
+         "loads[0].lines.copy.fit: needs \"error\""},
         {"\"points\": [{\"m\"", "\"points\": 5, \"other\": [{\"m\"", "\"points\" must be an array"},
         {"\"m\": 8", "\"m\": -8", "loads[0].kernels.matmul.points[0]: \"m\" is -8"},
         {"\"transpose_b\": true", "\"transpose_b\": 1", "\"transpose_b\""},
@@ -340,7 +372,7 @@ static void a_measured_shape_costs_its_point_and_others_the_fit(void **state)
         struct profile profile;
         struct rv_error_info err;
         enum profile_source source;
-        double seconds, expected = 1e-6 + 1e-10 * 2 * 8 * 4 * 3;
+        double seconds, expected = 1e-6 + 1e-10 * 2 * 8 * 4 * 3 /* all of a tile */;
         assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
         struct kernel exact = product(8, 4, 2), other = product(8, 4, 3);
         const struct profile_load *load = &profile.loads[0];
@@ -355,14 +387,15 @@ static void a_measured_shape_costs_its_point_and_others_the_fit(void **state)
 
         assert_int_equal(profile_kernel_seconds(&profile, load, &other, false, &seconds, &source, &err),
                          RV_OK);
-        assert_true(seconds > 0.999999 * expected && seconds < 1.000001 * expected && source == PROFILE_FIT);
+        assert_true(seconds > 0.999999 * expected && seconds < 1.000001 * expected &&
+                    source == PROFILE_MODEL);
         assert_int_equal(profile_kernel_seconds(&profile, load, &exact, true, &seconds, &source, &err),
                          RV_OK);
-        assert_true(source == PROFILE_FIT && seconds != 3e-6);
+        assert_true(source == PROFILE_MODEL && seconds != 3e-6);
         exact.transpose_b = 0; /* another kernel */
         assert_int_equal(profile_kernel_seconds(&profile, load, &exact, false, &seconds, &source, &err),
                          RV_OK);
-        assert_true(source == PROFILE_FIT);
+        assert_true(source == PROFILE_MODEL);
         profile_free(&profile);
 }
 
@@ -381,8 +414,8 @@ static void precisions_do_not_share_points_or_fits(void **state)
                 RV_EINPUT);
         assert_non_null(strstr(err.sentence, "matmul_half"));
         assert_non_null(strstr(err.sentence, "--precision"));
-        profile.loads[0].fits[true][KERNEL_MATMUL] =
-                (struct kernel_fit){.seconds_per_byte = 1e-9, .present = true};
+        profile.loads[0].models[true][KERNEL_MATMUL] =
+                (struct kernel_model){.bytes_per_second = 1e9, .present = true};
         assert_int_equal(
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_OK);
@@ -511,20 +544,20 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         const struct profile profile = {.path = "x.json", .measured = true, .loads = &load, .load_count = 1};
         const struct kernel attention = {
                 KERNEL_ATTENTION, .half = HALF_BF16, .batch = 1, .m = 8, .n = 8, .k = 8};
-        load.fits[HALF_NONE][KERNEL_LAYERNORM].present = true;
+        load.models[HALF_NONE][KERNEL_LAYERNORM].present = true;
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
                 "profile x.json has kernels of --precision fp32 only, this plan is of --precision "
                 "bf16: change that, or measure both with ranvier calibrate --precision fp32,bf16");
-        load.fits[HALF_FP16][KERNEL_LAYERNORM].present = true;
+        load.models[HALF_FP16][KERNEL_LAYERNORM].present = true;
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
                 "profile x.json has kernels of --precision fp32 and mixed only, this plan is of "
                 "--precision bf16: change that, or measure all with ranvier calibrate --precision "
                 "fp32,mixed,bf16");
-        load.fits[HALF_BF16][KERNEL_LAYERNORM].present = true;
+        load.models[HALF_BF16][KERNEL_LAYERNORM].present = true;
         assert_false(profile_has_fused(&load, HALF_BF16));
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
@@ -564,7 +597,7 @@ static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cu
         assert_int_equal(
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_EINPUT);
-        assert_non_null(strstr(err.sentence, "add a \"fit\" of \"softmax_backward\""));
+        assert_non_null(strstr(err.sentence, "add a \"model\" of \"softmax_backward\""));
         profile_free(&profile);
 }
 

@@ -181,6 +181,13 @@ int recompute_of_name(const char *name)
         return -1;
 }
 
+int recompute_depth(enum recompute recompute)
+{
+        static const int depths[RECOMPUTES] = {
+                [RECOMPUTE_NONE] = 0, [RECOMPUTE_SELECTIVE] = 1, [RECOMPUTE_FULL] = 2, [RECOMPUTE_LAYER] = 3};
+        return depths[recompute];
+}
+
 int64_t gpt_parameters(const struct gpt *gpt)
 {
         int64_t C = gpt->n_embd, V = gpt->vocab_size;
@@ -196,7 +203,7 @@ double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum r
         double forward = 24 * B * s * l * h * h * (1 + s / (6 * h)), head = 2 * B * s * h * V;
         double last_product = 8 * B * s * l * h * h; /* of a block's MLP, which is not recomputed */
         double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - last_product,
-                                    [RECOMPUTE_SELECTIVE] = 4 * B * s * s * l * h,
+                                    [RECOMPUTE_SELECTIVE] = 2 * B * s * s * l * h, /* Q K^T */
                                     [RECOMPUTE_LAYER] = forward};
         return 3 * (forward + head) + again[recompute];
 }

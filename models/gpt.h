@@ -29,17 +29,21 @@ int64_t gpt_parameters(const struct gpt *gpt);
 enum recompute {
         RECOMPUTE_NONE,
         RECOMPUTE_FULL,      /* a block from its stored input on, but its last product, which nobody reads */
-        RECOMPUTE_SELECTIVE, /* what lies between the products of attention (Korthikanti et al. 2022) */
+        RECOMPUTE_SELECTIVE, /* scores and softmax of attention, (T,T) a head (Korthikanti et al. 2022) */
         RECOMPUTE_LAYER,     /* as full, and the last product too, as frameworks do that wrap a layer whole */
         RECOMPUTES
 };
 const char *recompute_name(enum recompute recompute); /* "none", "full", "selective", "layer" */
 int recompute_of_name(const char *name);              /* -1 if there is none of that name */
+/* Orders them by what is computed again, and so by what is not stored: none 0, selective 1, full 2, layer 3.
+ */
+int recompute_depth(enum recompute recompute);
 
 /* Floating-point operations of one batch of `batch` sequences, forward and backward (Narayanan et al. 2021,
  * eq. 3, whose 96 = 3 x 24 + 24 includes one recomputation of the layers; without it the factor is 72).
- * Our recomputation (full) stops before a block's last product, so with it the factor is 88. Selective: the
- * two products of attention again. */
+ * Our recomputation (full) stops before a block's last product, so with it the factor is 88; layer has 96.
+ * Selective: Q K^T again. What P V gave is stored, as backward needs it beside P (frameworks that wrap all of
+ * attention run that product too, 2 B s^2 l h more). */
 double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum recompute recompute);
 
 #endif

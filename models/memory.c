@@ -90,8 +90,10 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
         int64_t whole = block_bytes(&layout);
-        layout.block = work_recomputes_blocks(work) ? layout.block_residual2 : whole;
-        layout.work_block = work_recomputes_blocks(work) ? whole - layout.block_residual2 : 0;
+        layout.block = work_recomputes_blocks(work)   ? layout.block_residual2
+                       : work_recomputes_scores(work) ? whole - layout.block_attention
+                                                      : whole;
+        layout.work_block = whole - layout.block;
         layout.slot = layout.embedded + stage->layers * layout.block + layout.final_ln + layout.final_stats +
                       layout.logits;
         return layout;

@@ -64,12 +64,13 @@ struct memory_layout {
                 block_stats;                   /* of one block in one slot; stats: mean, rstd of both */
         int64_t embedded;                      /* first stage: x after the embedding, a slot */
         int64_t final_ln, final_stats, logits; /* last stage, a slot */
-        int64_t block;   /* what a slot holds of one block: all of the above, or, recomputed, residual2 */
+        int64_t block;   /* what a slot holds of one block: all of the above, or but attention (selective), or
+                            residual2 alone (full, layer) */
         int64_t slot;    /* one slot in total */
         int64_t message; /* one input or gradient buffer (B,T,C) */
         int64_t work_c, work_4c, work_qkv, work_attention,
                 work_scalars; /* backward workspace, once a stage; the scalars are in host memory */
-        int64_t work_block;   /* recomputed: the buffers of one block but residual2, once a stage */
+        int64_t work_block;   /* recomputed: what a slot does not hold of a block, once a stage */
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */

@@ -304,7 +304,7 @@ static struct shape shape_of(const struct gpt *gpt, const struct work *work)
         };
 }
 
-static void fused_block_forward(struct list *list, const struct shape *s, bool again)
+static void fused_block_forward(struct list *list, const struct shape *s, bool output)
 {
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_fused(list, KERNEL_MATMUL_BIAS, s->N, 3 * s->C, s->C); /* q, k, v */
@@ -313,29 +313,35 @@ static void fused_block_forward(struct list *list, const struct shape *s, bool a
         add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, s->C);
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, 4 * s->C, s->C);
-        if (!again)
+        if (output)
                 add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, 4 * s->C);
 }
 
-/* `again`: for the backward pass, which has no use for the block's output. */
-static void block_forward(struct list *list, const struct shape *s, bool again)
+/* Softmax of Q K^T, which selective recomputation runs again. */
+static void scores_forward(struct list *list, const struct shape *s)
+{
+        add_matmul(list, TRANSPOSE_B, 0, s->batch, s->T, s->T, s->hs);
+        add_forward(list, KERNEL_SOFTMAX, s->batch, s->T, s->T);
+}
+
+/* `output`: to the end. Else for a backward pass, which has no use for the block's output. */
+static void block_forward(struct list *list, const struct shape *s, bool output)
 {
         if (s->fused) {
-                fused_block_forward(list, s, again);
+                fused_block_forward(list, s, output);
                 return;
         }
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->C, s->C); /* q, k, v */
         add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->C);
-        add_matmul(list, TRANSPOSE_B, 0, s->batch, s->T, s->T, s->hs); /* scores = Q K^T */
-        add_forward(list, KERNEL_SOFTMAX, s->batch, s->T, s->T);
+        scores_forward(list, s);
         add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, s->C);
         add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
         add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 4 * s->C, s->C);
         add_forward(list, KERNEL_BIAS_GELU, 1, s->N, 4 * s->C);
-        if (again)
+        if (!output)
                 return;
         add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, 4 * s->C);
         add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
@@ -349,7 +355,7 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
         if (stage->first)
                 add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
         for (int block = 0; block < stage->layers; block++)
-                block_forward(&list, &s, false);
+                block_forward(&list, &s, true);
         if (stage->last) {
                 add_forward(&list, KERNEL_LAYERNORM, 1, s.N, s.C);
                 add_matmul(&list, TRANSPOSE_B, 0, 1, s.N, s.V, s.C);
@@ -397,11 +403,13 @@ static void scores_backward(struct list *list, const struct shape *s)
         add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dK = dS^T Q */
 }
 
-static void attention_backward(struct list *list, const struct shape *s)
+static void attention_backward(struct list *list, const struct shape *s, bool scores_again)
 {
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->C, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
+        if (scores_again)
+                scores_forward(list, s);
         scores_backward(list, s);
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 3 * s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 3 * s->C, s->C, s->N);
@@ -421,9 +429,9 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
         }
         for (int block = 0; block < stage->layers; block++) {
                 if (work_recomputes_blocks(work))
-                        block_forward(&list, &s, true);
+                        block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER);
                 mlp_backward(&list, &s);
-                attention_backward(&list, &s);
+                attention_backward(&list, &s, work_recomputes_scores(work));
         }
         if (stage->first)
                 add_backward(&list, KERNEL_EMBEDDING_BACKWARD, PART_WEIGHT, true, 1, s.N, s.C);

@@ -80,6 +80,17 @@ struct work {
         int tp;     /* shards that each layer's matrices are split into; at least 1 */
         bool sequence_parallel; /* what is not split by tp is split along the sequence */
 };
+/* What is recomputed in effect. Fused attention stores no scores, and its backward computes them anyway:
+ * there selective is none. */
+static inline enum recompute work_recomputation(const struct work *work)
+{
+        return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
+}
+/* Softmax of the scores is not stored, and backward first computes it again. */
+static inline bool work_recomputes_scores(const struct work *work)
+{
+        return work_recomputation(work) == RECOMPUTE_SELECTIVE;
+}
 /* Only the input of a block is stored, and backward first runs its forward again. */
 static inline bool work_recomputes_blocks(const struct work *work)
 {
@@ -96,7 +107,7 @@ static inline enum half work_format(const struct work *work)
 
 /* The kernels of one micro-batch on a stage. Each returns how many, and writes them to `out` unless it is
  * NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. A block that is recomputed
- * stops before its last product, whose result nobody reads again. */
+ * stops before its last product, whose result nobody reads again; layer runs it all the same. */
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out);
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,

@@ -1,5 +1,7 @@
 #include "plots/sweep.h"
 
+#include "models/gpt.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -136,7 +138,6 @@ static int take_choices(const struct row *row, struct sweep_plan *plan, struct r
                 const char *no, *yes;
                 bool *value;
         } choices[] = {{OFFLOAD, "no", "yes", &plan->offload},
-                       {RECOMPUTE, "none", "full", &plan->recompute},
                        {OFFLOAD_ACTIVATIONS, "no", "yes", &plan->offload_activations},
                        {BEST, "0", "1", &plan->best}};
         for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
@@ -150,6 +151,21 @@ static int take_choices(const struct row *row, struct sweep_plan *plan, struct r
         return 0;
 }
 
+static int take_recompute(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
+{
+        static const char letters[RECOMPUTES] = {
+                [RECOMPUTE_SELECTIVE] = 's', [RECOMPUTE_FULL] = 'r', [RECOMPUTE_LAYER] = 'l'};
+        const char *text = row->fields[row->place[RECOMPUTE]];
+        const int which = recompute_of_name(text);
+        if (which < 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s:%d: recompute is '%s', 'none', 'selective', 'full' or 'layer' was expected",
+                        row->path, row->line, text);
+        plan->recompute = letters[which];
+        return 0;
+}
+
 static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
 {
         const int64_t most_bytes = INT64_C(1) << 60;
@@ -157,6 +173,8 @@ static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_e
         int rc = take_grid(row, plan, err);
         if (rc == 0)
                 rc = take_choices(row, plan, err);
+        if (rc == 0)
+                rc = take_recompute(row, plan, err);
         if (rc == 0)
                 rc = take_real(row, TOKENS_PER_SECOND, 1e-12, 1e18, &plan->tokens_per_second, err);
         if (rc == 0)
@@ -279,8 +297,9 @@ void sweep_free(struct sweep *sweep)
 
 char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan)
 {
+        const char recompute[] = {' ', plan->recompute, 0};
         snprintf(text, SWEEP_TEXT, "%d × %d, b %d%s%s", plan->pp, plan->dp, plan->micro_batch_size,
-                 plan->recompute ? " r" : "", plan->offload_activations ? " a" : "");
+                 plan->recompute ? recompute : "", plan->offload_activations ? " a" : "");
         return text;
 }
 
@@ -301,14 +320,24 @@ void sweep_name_numbers(struct figure *figure, const struct sweep *sweep)
 
 void sweep_explain_plans(struct figure *figure, const struct sweep *sweep)
 {
-        bool recompute = false, activations = false;
-        for (int i = 0; i < sweep->count; i++) {
-                recompute |= sweep->plans[i].best && sweep->plans[i].recompute;
+        static const struct {
+                char letter;
+                const char *key;
+        } recomputations[] = {{'s', ", s scores recomputed"},
+                              {'r', ", r recomputed"},
+                              {'l', ", l layers recomputed whole"}};
+        char text[192] = "stages × replicas, b micro-batch";
+        bool activations = false;
+        for (int i = 0; i < sweep->count; i++)
                 activations |= sweep->plans[i].best && sweep->plans[i].offload_activations;
-        }
-        char text[128];
-        snprintf(text, sizeof text, "stages × replicas, b micro-batch%s%s", recompute ? ", r recomputed" : "",
-                 activations ? ", a activations offloaded" : "");
+        for (size_t r = 0; r < sizeof recomputations / sizeof *recomputations; r++)
+                for (int i = 0; i < sweep->count; i++)
+                        if (sweep->plans[i].best && sweep->plans[i].recompute == recomputations[r].letter) {
+                                strcat(text, recomputations[r].key);
+                                break;
+                        }
+        if (activations)
+                strcat(text, ", a activations offloaded");
         figure_text(figure, "plan_key", text);
 }
 

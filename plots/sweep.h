@@ -9,8 +9,9 @@
 /* A plan that the sweep simulated. */
 struct sweep_plan {
         int gpus, pp, dp, micro_batch_size;
-        bool offload, recompute, offload_activations;
-        bool best; /* of its number of GPUs and offload */
+        bool offload, offload_activations;
+        char recompute; /* as sweep_plan_text says it; 0: nothing */
+        bool best;      /* of its number of GPUs and offload */
         double tokens_per_second;
         double percent_of_peak;    /* NAN: not known */
         int64_t device_peak_bytes; /* of the GPU that needs most */
@@ -38,7 +39,8 @@ struct sweep {
 int sweep_read(struct sweep *sweep, const char *path, struct rv_error_info *err);
 void sweep_free(struct sweep *sweep);
 
-/* "12 × 4, b 2 r a": stages, replicas, micro-batch; recomputed; activations offloaded. */
+/* "12 × 4, b 2 r a": stages, replicas, micro-batch; recomputed (s selective, r full, l layer); activations
+ * offloaded. */
 enum { SWEEP_TEXT = 64 };
 char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan);
 

@@ -43,9 +43,9 @@ int results_say_failures(const struct results *r, FILE *stream)
                 if (job->outcome.state == OUTCOME_DONE)
                         continue;
                 failures++;
-                fprintf(stream, "ranvier sweep: pp %d x dp %d%s, micro-batch %d%s%s failed: %s\n", o->pp,
+                fprintf(stream, "ranvier sweep: pp %d x dp %d%s, micro-batch %d%s%s%s failed: %s\n", o->pp,
                         o->dp, o->offload ? " offloaded" : "", o->micro_batch_size,
-                        o->recompute ? ", recomputed" : "",
+                        o->recompute ? ", recompute " : "", o->recompute ? recompute_name(o->recompute) : "",
                         o->offload_activations ? ", activations offloaded" : "",
                         job->outcome.state == OUTCOME_FAILED ? job->outcome.failure
                                                              : "nothing is known of it");

@@ -79,22 +79,30 @@ static int consider(struct collection *c, struct options *options, struct rv_err
         return also < 0 ? also : 0;
 }
 
+/* Whether the recomputation is, and is no other's double. */
+static bool is_asked_for(const struct space *space, const struct options *options)
+{
+        const struct work work = options_work(options);
+        const enum recompute in_effect = work_recomputation(&work);
+        return space->recompute & 1u << options->recompute &&
+               (in_effect == options->recompute || !(space->recompute & 1u << in_effect));
+}
+
 /* Every micro-batch size and recomputation on one grid. Returns how many were sound, or an error. */
 static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
 {
         const struct space *space = c->space;
         int sound = 0;
         for (int i = 0; i < space->micro_batch_sizes.count; i++)
-                for (int recompute = 0; recompute <= 1; recompute++) {
+                for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
                         struct options options = space->base;
                         options.pp = pp;
                         options.dp = c->group->gpus / pp;
                         options.micro_batch_size = space->micro_batch_sizes.values[i];
                         options.offload = c->group->offload;
-                        options.recompute = recompute;
+                        options.recompute = (enum recompute)recompute;
                         options.fused = c->group->fused;
-                        if (!(space->recompute & (recompute ? SPACE_YES : SPACE_NO)) ||
-                            options_check(&options, c->group->gpus, NULL))
+                        if (!is_asked_for(space, &options) || options_check(&options, c->group->gpus, NULL))
                                 continue;
                         sound++;
                         int rc = consider(c, &options, err);
@@ -125,7 +133,7 @@ static int by_estimate(const void *left, const void *right)
         if (x->offload_activations != y->offload_activations)
                 return x->offload_activations - y->offload_activations;
         if (x->recompute != y->recompute)
-                return (int)x->recompute - (int)y->recompute;
+                return recompute_depth(x->recompute) - recompute_depth(y->recompute);
         return x->pp != y->pp ? x->pp - y->pp : x->micro_batch_size - y->micro_batch_size;
 }
 

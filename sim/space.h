@@ -20,7 +20,8 @@ struct space {
                 base; /* resolved for one device; grid, sizes and the choices below are the candidates' */
         struct space_list gpus, micro_batch_sizes;
         struct space_list stages; /* empty: every divisor of the devices up to the layers */
-        enum space_choice offload, recompute;
+        enum space_choice offload;
+        unsigned recompute;                    /* bit 1 << enum recompute each */
         enum space_choice offload_activations; /* SPACE_BOTH: tried where it may win */
         int simulate;                          /* of each number of devices with and without offloading */
 };

@@ -56,7 +56,8 @@ static const struct argp_option sweep_options[] = {
         {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,B,...", 0, "Sizes of micro-batches (default 1,2,4,8)",
          2},
         {"pp", KEY_PP, "P,P,...", 0, "Pipeline stages (default: all that divide N, up to the layers)", 2},
-        {"recompute", KEY_RECOMPUTE, "WHICH", 0, "Recomputation: none, full, or both (default)", 2},
+        {"recompute", KEY_RECOMPUTE, "WHICH", 0,
+         "Recomputations, such as none,selective,full,layer, or both: none,full, the default", 2},
         {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "WHICH", 0,
          "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than "
          "four "
@@ -157,6 +158,34 @@ static int parse_choice(const char *option, const char *text, const char *no, co
         return 0;
 }
 
+enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
+
+/* A list of recomputations, or both. */
+static int parse_recomputations(const char *text, unsigned *recomputations, struct rv_error_info *err)
+{
+        *recomputations = BOTH_RECOMPUTATIONS;
+        if (strcmp(text, "both") == 0)
+                return 0;
+        char *copy = strdup(text), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --recompute");
+        *recomputations = 0;
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
+                int recompute = recompute_of_name(word);
+                if (recompute < 0)
+                        rc = rv_fail(
+                                err, RV_EINPUT,
+                                "--recompute: '%s' is not known; there are none, selective, full, layer, "
+                                "lists of them, and both (none,full)",
+                                word);
+                else if (*recomputations & 1u << recompute)
+                        rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);
+                else
+                        *recomputations |= 1u << recompute;
+        }
+        free(copy);
+        return rc;
+}
+
 static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
 {
         struct space *space = &s->space;
@@ -170,7 +199,7 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
         case KEY_OFFLOAD:
                 return parse_choice("--offload", text, "no", "yes", "both", &space->offload, err);
         case KEY_RECOMPUTE:
-                return parse_choice("--recompute", text, "none", "full", "both", &space->recompute, err);
+                return parse_recomputations(text, &space->recompute, err);
         case KEY_OFFLOAD_ACTIVATIONS:
                 return parse_choice("--offload-activations", text, "no", "yes", "auto",
                                     &space->offload_activations, err);
@@ -428,7 +457,8 @@ int sweep_main(int argc, char **argv)
         struct settings s = {.tokens = 300e9,
                              .patience = 120,
                              .space = {.offload = SPACE_BOTH,
-                                       .recompute = SPACE_BOTH,
+
+                                       .recompute = BOTH_RECOMPUTATIONS,
                                        .offload_activations = SPACE_BOTH,
                                        .simulate = 4,
                                        .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};

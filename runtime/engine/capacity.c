@@ -95,15 +95,20 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
 
 /* A plan as what may be changed in it. */
 struct choice {
-        bool offload, recompute, offload_activations;
+        bool offload, offload_activations;
+        enum recompute recompute;
         int micro_batch_size, pp;
         int64_t bucket_parameters;
 };
 
 static struct choice choice_of(const struct options *o)
 {
-        return (struct choice){o->offload,          o->recompute, o->offload_activations,
-                               o->micro_batch_size, o->pp,        o->bucket_parameters};
+        return (struct choice){.offload = o->offload,
+                               .offload_activations = o->offload_activations,
+                               .recompute = o->recompute,
+                               .micro_batch_size = o->micro_batch_size,
+                               .pp = o->pp,
+                               .bucket_parameters = o->bucket_parameters};
 }
 
 static int changes_between(const struct choice *a, const struct choice *b)
@@ -117,7 +122,8 @@ static int changes_between(const struct choice *a, const struct choice *b)
 /* Whether `a` changes the plan that `was` no more than `b` does, in anything. */
 static bool lesser(const struct choice *a, const struct choice *b, const struct choice *was)
 {
-        return (a->offload == b->offload || a->offload == was->offload) && a->recompute <= b->recompute &&
+        return (a->offload == b->offload || a->offload == was->offload) &&
+               recompute_depth(a->recompute) <= recompute_depth(b->recompute) &&
                (a->offload_activations == b->offload_activations ||
                 a->offload_activations == was->offload_activations) &&
                a->micro_batch_size >= b->micro_batch_size && a->pp <= b->pp &&
@@ -163,14 +169,15 @@ static const char *switched(bool now, bool before, const char *flag, const char 
 /* The switches that are off come last: behind "without" no flag means that it is set. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
-        char micro_batch[32], grid[48], bucket[48];
+        char recompute[32], micro_batch[32], grid[48], bucket[48];
+        snprintf(recompute, sizeof recompute, "--recompute %s", recompute_name(o->recompute));
         snprintf(micro_batch, sizeof micro_batch, "--micro-batch-size %d", o->micro_batch_size);
         snprintf(grid, sizeof grid, "--pp %d --dp %d", o->pp, o->dp);
         snprintf(bucket, sizeof bucket, "--bucket-params %lld", (long long)o->bucket_parameters);
         const char *const words[] = {
                 o->mixed != base->mixed ? "--precision mixed" : NULL,
                 switched(o->offload, base->offload, "--offload", NULL),
-                o->recompute != base->recompute ? "--recompute full" : NULL,
+                o->recompute != base->recompute ? recompute : NULL,
                 switched(o->offload_activations, base->offload_activations, "--offload-activations", NULL),
                 o->micro_batch_size != base->micro_batch_size ? micro_batch : NULL,
                 o->pp != base->pp ? grid : NULL,
@@ -250,16 +257,31 @@ static void consider(struct search *search, const struct choice *choice)
         write_flags(found->change.flags, search->base, &o);
 }
 
+/* What the plan has, and what computes more again; never layer, where full does with less time. */
+static bool is_tried(const struct options *o, enum recompute recompute)
+{
+        if (recompute == o->recompute)
+                return true;
+        return recompute != RECOMPUTE_LAYER && !(recompute == RECOMPUTE_SELECTIVE && o->fused) &&
+               recompute_depth(recompute) > recompute_depth(o->recompute);
+}
+
 /* The plan's switches on one grid: offloading, which takes from one memory to the other, both ways. */
 static void consider_grid(struct search *search, int pp)
 {
         const struct options *o = search->base;
         for (int size = o->micro_batch_size; size >= 1; size--)
                 for (int offload = 0; offload <= 1; offload++)
-                        for (int recompute = o->recompute; recompute <= 1; recompute++)
-                                for (int store = 0; store <= 1; store++)
-                                        consider(search, &(struct choice){offload, recompute, store, size, pp,
-                                                                          o->bucket_parameters});
+                        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
+                                for (int store = 0; store <= 1 && is_tried(o, (enum recompute)recompute);
+                                     store++)
+                                        consider(search,
+                                                 &(struct choice){.offload = offload,
+                                                                  .offload_activations = store,
+                                                                  .recompute = (enum recompute)recompute,
+                                                                  .micro_batch_size = size,
+                                                                  .pp = pp,
+                                                                  .bucket_parameters = o->bucket_parameters});
 }
 
 static void consider_all(struct search *search, int most_changes)

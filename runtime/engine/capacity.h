@@ -47,11 +47,11 @@ struct capacity_change {
 /* The cheapest changes by seconds(context, options) of a batch, at most CAPACITY_CHANGES, cheapest first
  * (what is not known last); of changes at equal cost the smaller. A change is left out if a lesser one (fewer
  * flags, or a larger micro-batch or bucket, or fewer stages) fits at no higher cost. Tried are offloading
- * (with mixed precision) and leaving it off, recomputation, activations offloaded and not, smaller
- * micro-batches, and more stages on the same ranks, up to three of these together, and more where three are
- * not enough. Where the optimizer is then offloaded and the plan does not fit, its bucket is halved until it
- * does (down to 1000 parameters, or a 1024th of a stage's where that is more). Returns how many; 0: none of
- * them makes it fit.
+ * (with mixed precision) and leaving it off, recomputation (selective, full), activations offloaded and not,
+ * smaller micro-batches, and more stages on the same ranks, up to three of these together, and more where
+ * three are not enough. Where the optimizer is then offloaded and the plan does not fit, its bucket is halved
+ * until it does (down to 1000 parameters, or a 1024th of a stage's where that is more). Returns how many; 0:
+ * none of them makes it fit.
  *
  * `seconds` is called for every combination that fits, some hundreds of times for a large cluster: it should
  * be an estimate (estimate.h says what that costs), not a simulation. */

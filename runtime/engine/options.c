@@ -94,8 +94,12 @@ static const struct argp_option plan_options[] = {
          "micro-batches has nothing to offload",
          1},
         {"recompute", KEY_RECOMPUTE, "WHAT", 0,
-         "none, the default; full: store one input a layer, and run its forward again before its backward; "
-         "saves memory, costs about a third more time",
+         "What is not stored, and computed again before it is needed. none, the default; selective: "
+         "attention's "
+         "scores and softmax (with fused attention, which stores none, the same as none); full: all of a "
+         "layer "
+         "but its input, about a third more time; layer: as full, and the layer's last product too, as "
+         "frameworks do",
          1},
         {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
          "What a rank has on its device, such as 2GiB (default: the platform's, or a rank's share of its "
@@ -375,8 +379,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 {o->overlap_allreduce, "--overlap-allreduce"},
                 {o->zero == 1, "--zero 1"},
                 {o->zero == 3, "--zero 3"},
-                {o->recompute == RECOMPUTE_SELECTIVE, "--recompute selective"},
-                {o->recompute == RECOMPUTE_LAYER, "--recompute layer"},
         };
         for (size_t i = 0; i < sizeof later / sizeof *later; i++)
                 if (later[i].asked)

@@ -104,7 +104,8 @@ static int work_out(const struct report *r, struct figures *f)
         f->p90 = report_quantile(sorted, r->batches, 0.9);
         free(sorted);
         const struct options *o = r->options;
-        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, o->recompute);
+        const struct work work = options_work(o);
+        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, work_recomputation(&work));
         f->tokens_per_second = (double)o->batch_size * o->seq_len / f->median;
         f->flops_per_gpu_per_second = flops / f->median / r->ranks;
         if (r->peak_flops_per_gpu_per_second > 0)

@@ -133,6 +133,8 @@ static void attention_backward(const struct nn_stage *nn, const struct block *k,
         const int64_t N = s->N, C = s->C;
         project_backward(device, nn->work_c, k->d[BLOCK_PROJ_W], g, k->b.atty, k->w[BLOCK_PROJ_W], N, C, C);
         kernels_bias_backward(device, k->d[BLOCK_PROJ_B], g, N, C);
+        if (work_recomputes_scores(&nn->plan.work))
+                attention_scores(nn, &k->b, s);
         attend_backward(nn, &k->b, s);
         project_backward(device, nn->work_c, k->d[BLOCK_QKV_W], nn->work_qkv, k->b.ln1, k->w[BLOCK_QKV_W], N,
                          3 * C, C);
@@ -154,6 +156,16 @@ static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_s
                                    slot_tensor(nn, nn->weights, lnf), s->N, s->C, false);
 }
 
+/* A layer's output, which nobody reads again, goes to a workspace: the stored one may still be on its way to
+ * the next stage. */
+static void recompute_block(const struct nn_stage *nn, int block, const struct block *k,
+                            const struct nn_shape *s)
+{
+        struct block_slot b = k->b;
+        b.residual2 = nn->work_c;
+        block_forward(nn, block, k->x, &b, s, nn->plan.work.recompute == RECOMPUTE_LAYER);
+}
+
 void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
 {
         const struct nn_shape s = slot_shape(nn);
@@ -164,7 +176,7 @@ void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
         for (int block = nn->stage.layers - 1; block >= 0; block--) {
                 const struct block k = block_of(nn, slot, block, input);
                 if (work_recomputes_blocks(&nn->plan.work))
-                        block_forward(nn, block, k.x, &k.b, &s, true);
+                        recompute_block(nn, block, &k, &s);
                 mlp_backward(nn, &k, &s, g);
                 attention_backward(nn, &k, &s, g);
         }

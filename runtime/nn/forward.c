@@ -9,13 +9,11 @@ static void project(struct device *device, void *y, const void *x, const void *w
         kernels_matmul(device, &(struct matmul){.m = m, .n = n, .k = k, .transpose_b = true}, x, w, y);
 }
 
-/* atty = softmax(Q K^T / sqrt(hs)) V for every sequence and head. Q, K and V are columns of qkv (B,T,3C), a
- * head's are hs wide; strides pick them out, and put a head's result back among the columns of atty (B,T,C).
- */
-static void attend(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+/* Q, K and V are columns of qkv (B,T,3C), a head's are hs wide; strides pick them out. */
+void attention_scores(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
 {
         const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs;
-        const void *q = b->qkv, *k = nn_at(nn, b->qkv, C), *v = nn_at(nn, b->qkv, 2 * C);
+        const void *q = b->qkv, *k = nn_at(nn, b->qkv, C);
         kernels_matmul(nn->device,
                        &(struct matmul){.m = T,
                                         .n = T,
@@ -30,6 +28,14 @@ static void attend(const struct nn_stage *nn, const struct block_slot *b, const 
                                         .stride_c = {H * T * T, T * T}},
                        q, k, b->attention);
         kernels_softmax(nn->device, b->attention, s->B * H, T, s->scale);
+}
+
+/* atty = scores V for every sequence and head, whose results are put among the columns of atty (B,T,C). */
+static void attend(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s)
+{
+        const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs;
+        const void *v = nn_at(nn, b->qkv, 2 * C);
+        attention_scores(nn, b, s);
         kernels_matmul(nn->device,
                        &(struct matmul){.m = T,
                                         .n = hs,
@@ -59,7 +65,7 @@ static struct operands operands_of(const struct nn_stage *nn, int block, const v
 }
 
 static void plain_block(const struct nn_stage *nn, const struct operands *o, const struct block_slot *b,
-                        const struct nn_shape *s, bool again)
+                        const struct nn_shape *s, bool output)
 {
         struct device *device = nn->device;
         const void *const *w = o->w;
@@ -74,14 +80,14 @@ static void plain_block(const struct nn_stage *nn, const struct operands *o, con
         kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
         project(device, b->fc, b->ln2, w[BLOCK_FC_W], N, 4 * C, C);
         kernels_bias_gelu(device, b->gelu, b->fc, w[BLOCK_FC_B], N, 4 * C);
-        if (again)
+        if (!output)
                 return;
         project(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], N, C, 4 * C);
         kernels_bias_residual(device, b->residual2, w[BLOCK_FCPROJ_B], b->residual1, N, C);
 }
 
 static void fused_block(const struct nn_stage *nn, const struct operands *o, const struct block_slot *b,
-                        const struct nn_shape *s, bool again)
+                        const struct nn_shape *s, bool output)
 {
         struct device *device = nn->device;
         const void *const *w = o->w;
@@ -94,17 +100,17 @@ static void fused_block(const struct nn_stage *nn, const struct operands *o, con
 
         kernels_layernorm(device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], N, C);
         kernels_matmul_bias_gelu(device, b->gelu, b->fc, b->ln2, w[BLOCK_FC_W], w[BLOCK_FC_B], N, 4 * C, C);
-        if (again)
+        if (!output)
                 return;
         kernels_matmul_bias_residual(device, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], w[BLOCK_FCPROJ_B],
                                      b->residual1, N, C, 4 * C);
 }
 
 void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
-                   const struct nn_shape *s, bool again)
+                   const struct nn_shape *s, bool output)
 {
         const struct operands o = operands_of(nn, block, x);
-        (nn->plan.work.fused ? fused_block : plain_block)(nn, &o, b, s, again);
+        (nn->plan.work.fused ? fused_block : plain_block)(nn, &o, b, s, output);
 }
 
 static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, const struct nn_shape *s,
@@ -130,7 +136,7 @@ void nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, doubl
                                   slot_tensor(nn, nn->weights, partition_wpe(&nn->stage)), s.B, s.T, s.C);
         for (int block = 0; block < nn->stage.layers; block++) {
                 const struct block_slot b = slot_block(nn, slot, block);
-                block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s, false);
+                block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s, true);
         }
         if (nn->stage.last)
                 loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);

@@ -29,7 +29,7 @@ struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
         b.stats2 = b.stats1 + 2 * s.N;
         b.ln1 = take(&at, l->block_ln1);
         b.qkv = take(&at, l->block_qkv);
-        b.attention = take(&at, l->block_attention);
+        b.attention = work_recomputes_scores(&nn->plan.work) ? nn->work_block : take(&at, l->block_attention);
         b.atty = take(&at, l->block_atty);
         b.residual1 = take(&at, l->block_residual1);
         b.ln2 = take(&at, l->block_ln2);

@@ -5,8 +5,9 @@
 
 #include "runtime/nn/nn.h"
 
-/* Activations of one block. N = B T rows. All are the slot's own, or, recomputed, only residual2 is: the
- * others lie in the stage's work_block until the next block runs. */
+/* Activations of one block. N = B T rows. All are the slot's own, or, recomputed, only residual2 is (full,
+ * layer), or all but attention (selective): the others lie in the stage's work_block until the next block
+ * runs. */
 struct block_slot {
         real *stats1, *stats2; /* (2,N) */
         void *ln1;             /* (N,C) */
@@ -44,10 +45,13 @@ struct nn_shape {
 };
 struct nn_shape slot_shape(const struct nn_stage *nn);
 
-/* A block's forward from its input x (N,C) into `b`; `again`: for the backward pass, which has no use for the
- * block's output (forward.c). */
+/* A block's forward from its input x (N,C) into `b`, to its output or, for a backward pass that has no use
+ * for that, to what its last product works on (forward.c). */
 void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
-                   const struct nn_shape *s, bool again);
+                   const struct nn_shape *s, bool output);
+
+/* b->attention (B,H,T,T) = softmax(Q K^T / sqrt(hs)) of b->qkv, which is a part of that. */
+void attention_scores(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s);
 
 /* What is launched between them may be handed to the device together. */
 static inline void group_begin(struct device *device)

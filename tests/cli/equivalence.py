@@ -52,6 +52,12 @@ def main():
             tap.ok(isinstance(losses, list) and losses == direct,
                    f"{pp} x {dp} {' '.join(map(str, more))} staged gives the same losses bit for bit".replace("  ", " "),
                    f"{losses}\n{direct}")
+        # What is computed again is computed alike.
+        for (pp, dp), recompute in (((1, 1), "selective"), ((3, 1), "selective"), ((2, 2), "layer")):
+            losses = train(folder, pp, dp, "axonn", "--recompute", recompute)
+            stored = train(folder, pp, dp, "axonn")
+            tap.ok(isinstance(losses, list) and losses == stored,
+                   f"{pp} x {dp} --recompute {recompute} gives the same losses bit for bit", f"{losses}\n{stored}")
         unclipped = train(folder, 1, 1, "axonn", "--clip", "0", "--bucket-params", "7000")
         other = train(folder, 2, 2, "axonn", "--clip", "0", "--bucket-params", "7000", "--allreduce-buckets", "1")
         same = isinstance(unclipped, list) and isinstance(other, list) and max(

@@ -71,7 +71,8 @@ def check_variants(tap, folder):
         unclipped = Run(folder, grid, *MIXED, "--clip", 0)
         variants = [(reference, SMALL), (unclipped, SMALL + ["--clip", 0]),
                     (reference, OFFLOAD + ["--recompute", "full"])]
-        for flags in (["--schedule", "gpipe"], ["--pipeline-limit", 6]):
+        for flags in (["--schedule", "gpipe", "--recompute", "selective"], ["--pipeline-limit", 6],
+                      ["--pipeline-limit", 6, "--recompute", "layer"]):
             variants.append((reference, SMALL + ["--offload-activations", *flags]))
         for expected, flags in variants:
             run = Run(folder, grid, *flags)

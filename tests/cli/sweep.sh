@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 
 machine=(--profile v100-datasheet --platform summit)
 small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")
-echo 1..44
+echo 1..47
 
 # ---- against a brute force ----
 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --csv "$folder/all.csv" \
@@ -110,6 +110,15 @@ result "without offloading the precision is fp32, which needs such kernels"
 "$ranvier" "${small[@]}" --pp 2 --offload no --recompute none --precision mixed --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
         [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f2,3,6 | sort -u)" = no,2,none ]
 result "--pp, --offload and --recompute leave only what they name"
+"$ranvier" "${small[@]}" --pp 2 --offload no --gpus 2 --micro-batch-size 1 --recompute none,layer,selective,full --precision mixed \
+        --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
+        [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f6 | sort | tr '\n' ' ')" = "full layer none selective " ]
+result "a list of recomputations is tried, each"
+awk -F, '{ bytes[$6] = $11; seconds[$6] = $8 }
+        END { exit !(bytes["none"] > bytes["selective"] && bytes["selective"] > bytes["full"] && bytes["full"] == bytes["layer"] &&
+                     seconds["none"] < seconds["selective"] && seconds["selective"] < seconds["full"] && seconds["full"] < seconds["layer"]) }' \
+        "$folder/few.csv"
+result "the more is computed again, the longer it takes and the less is stored"
 "$ranvier" "${small[@]}" --pp 1 --offload no --precision mixed --offload-activations yes --gpus 2 --micro-batch-size 1 --schedule gpipe \
         --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
         [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f7 | sort -u)" = yes ] && awk -F, 'NR > 1 && $13 == 0 { exit 1 }' "$folder/few.csv"
@@ -155,7 +164,7 @@ for _ in $(seq 100); do
 done
 kill -9 "$child"
 wait $parent
-[ $? -eq 1 ] && grep -q 'pp 48 x dp 8 offloaded, micro-batch 1, recomputed failed: its process was ended by signal 9' "$folder/said" &&
+[ $? -eq 1 ] && grep -q 'pp 48 x dp 8 offloaded, micro-batch 1, recompute full failed: its process was ended by signal 9' "$folder/said" &&
         tail -n 1 "$folder/said" | grep -q '^ranvier sweep: 1 of 1 simulations failed$'
 result "a simulation that dies is reported, and the sweep fails"
 
@@ -191,7 +200,8 @@ refused "nothing to simulate is refused" "--simulate: '0' is not a whole number 
 refused "no process is refused" "--jobs: '0' is not a whole number from 1" --jobs 0
 refused "no patience is refused" "--patience: '0' is not" --patience 0
 refused "an unknown choice is refused" "--offload: 'maybe' is not known; there are no, yes and both" --offload maybe
-refused "selective recomputation is not there" "--recompute: 'selective' is not known" --recompute selective
+refused "an unknown recomputation is refused" "--recompute: 'half' is not known; there are none, selective, full, layer" --recompute half
+refused "a recomputation twice is refused" "--recompute: full is there twice" --recompute full,none,full
 refused "an unknown choice of activations is refused" "--offload-activations: 'both' is not known" --offload-activations both
 refused "offloading in fp32 is refused" '--offload needs --precision mixed' --precision fp32
 refused "a wrong value of a plan's flag is refused in its words" "--clip: '-1' is not a number" --clip -1

@@ -173,8 +173,8 @@ static double cost(void *context, const struct options *o)
         if (costs->unknown)
                 return NAN;
         uint64_t state = costs->seed +
-                         (uint64_t)(o->offload + 2 * o->recompute + 4 * o->offload_activations) +
-                         8 * (uint64_t)o->micro_batch_size + 4096 * (uint64_t)o->pp;
+                         (uint64_t)(o->offload + 2 * o->offload_activations + 4 * (int)o->recompute) +
+                         16 * (uint64_t)o->micro_batch_size + 8192 * (uint64_t)o->pp;
         for (int i = 0; i < 4; i++)
                 random_bits(&state);
         return 2 + random_number(&state);
@@ -183,7 +183,7 @@ static double cost(void *context, const struct options *o)
 /* Every plan that differs from `base` as a user could ask for, in an order of its own; this test's copy of
  * what the header promises. */
 struct plans {
-        struct options all[1024];
+        struct options all[2048];
         int count;
 };
 
@@ -222,23 +222,38 @@ static int64_t largest_bucket(const struct options *base, const struct capacity 
         return largest;
 }
 
+/* Less recomputation is never proposed, nor layer, nor selective where it does nothing. */
+static bool recomputation_is_tried(const struct options *base, enum recompute recompute)
+{
+        switch (recompute) {
+        case RECOMPUTE_SELECTIVE:
+                return base->recompute == RECOMPUTE_SELECTIVE ||
+                       (base->recompute == RECOMPUTE_NONE && !base->fused);
+        case RECOMPUTE_FULL:
+                return base->recompute != RECOMPUTE_LAYER;
+        default:
+                return recompute == base->recompute;
+        }
+}
+
 static void list_plans(const struct options *base, const struct capacity *capacity, int most,
                        struct plans *plans)
 {
         plans->count = 0;
-        for (int switches = 7; switches >= 0; switches--)
+        for (int switches = 15; switches >= 0; switches--)
                 for (int size = 1; size <= base->micro_batch_size; size++)
                         for (int dp = 1; dp <= base->dp; dp++) {
                                 struct options o = *base;
                                 o.offload = switches & 1;
                                 o.mixed = base->mixed || o.offload;
-                                o.recompute = switches & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+                                o.recompute = (enum recompute)((switches & 2) / 2 + (switches & 8) / 4);
                                 o.offload_activations = switches & 4;
                                 o.micro_batch_size = size;
                                 o.dp = dp;
                                 o.pp = base->pp * base->dp / dp;
-                                if (base->recompute > o.recompute || o.pp * dp != base->pp * base->dp ||
-                                    o.pp > o.gpt.n_layer || o.batch_size % (dp * size))
+                                if (!recomputation_is_tried(base, o.recompute) ||
+                                    o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||
+                                    o.batch_size % (dp * size))
                                         continue;
                                 o.bucket_parameters = largest_bucket(&o, capacity);
                                 if (o.bucket_parameters && differences(base, &o) > 0 &&
@@ -256,7 +271,7 @@ static bool beaten(const struct plans *plans, const struct options *base, const 
         for (int i = 0; i < plans->count; i++) {
                 const struct options *p = &plans->all[i];
                 if (differences(p, o) && (p->offload == o->offload || p->offload == base->offload) &&
-                    p->recompute <= o->recompute &&
+                    recompute_depth(p->recompute) <= recompute_depth(o->recompute) &&
                     (p->offload_activations == o->offload_activations ||
                      p->offload_activations == base->offload_activations) &&
                     p->bucket_parameters >= o->bucket_parameters &&
@@ -279,7 +294,7 @@ static struct options random_plan(uint64_t *seed, struct capacity *capacity)
         o.bf16 = o.mixed && random_below(seed, 2);
         o.fused = random_below(seed, 2);
         o.offload = o.mixed && random_below(seed, 3) == 0;
-        o.recompute = random_below(seed, 4) == 0;
+        o.recompute = random_below(seed, 4) ? RECOMPUTE_NONE : (enum recompute)random_below(seed, RECOMPUTES);
         o.offload_activations = random_below(seed, 4) == 0;
         int where;
         double device = (double)most_bytes(&o, MEMORY_DEVICE, &where);

@@ -371,7 +371,7 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                         .work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                  .seq_len = 1 + (int)random_below(&random, 16),
                                  .element_bytes = half ? 2 : (int)sizeof(real),
-                                 .recompute = random_below(&random, 2) == 1},
+                                 .recompute = (enum recompute)random_below(&random, RECOMPUTES)},
                         .micro_batches = 1 + (int)random_below(&random, 5),
                         .slots = 1 + (int)random_below(&random, 4),
                         .input_buffers = stage.first ? 0 : 2,

@@ -170,7 +170,7 @@ static struct world random_world(uint64_t *seed, int pp, bool messages)
         o->micro_batch_size = one_of(seed, 1, 4);
         o->batch_size = o->micro_batch_size * (int64_t)one_of(seed, 1, 40);
         o->seq_len = 8 * one_of(seed, 1, 4);
-        o->recompute = one_of(seed, 0, 1);
+        o->recompute = (enum recompute)one_of(seed, 0, RECOMPUTES - 1);
         o->bucket_parameters = gpt_parameters(&o->gpt);
         price_world(&w);
         if (messages)

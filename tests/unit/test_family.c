@@ -84,7 +84,7 @@ static void check_plans(const struct request *request)
 {
         struct family family = family_of(request);
         const struct gpt *gpt = &request->gpts[0];
-        for (int plan = 0; plan < 3 * 2 * 2 * 3 * 2; plan++) {
+        for (int plan = 0; plan < 3 * 2 * 2 * 3 * RECOMPUTES; plan++) {
                 const int stages = 1 + plan % 3;
                 const enum half half = (enum half)(plan / 12 % 3);
                 const struct work work = {.micro_batch_size = plan / 3 % 2 ? 1 : 3,
@@ -92,7 +92,7 @@ static void check_plans(const struct request *request)
                                           .element_bytes = half ? 2 : 4,
                                           .bf16 = half == HALF_BF16,
                                           .fused = request->fused,
-                                          .recompute = plan / 36};
+                                          .recompute = (enum recompute)(plan / 36)};
                 for (int index = 0; index < stages; index++) {
                         struct stage stage = partition_stage(gpt, stages, index);
                         check_stage(&family, gpt, &stage, &work);

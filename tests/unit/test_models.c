@@ -260,18 +260,18 @@ static void matmul_flops_are_the_closed_form_and_backward_is_twice_forward(void 
         free(kernels);
 }
 
-/* Narayanan et al. count exactly the matrix products; with recomputation their 96 is ours less a block's last
- * product, 8 B s l h^2. */
+/* Narayanan et al. count exactly the matrix products; their 96 with recomputation is our layer's, and full
+ * has a block's last product less, 8 B s l h^2. Selective has Q K^T once more. */
 static void batch_flops_are_those_of_the_workload(void **state)
 {
         (void)state;
         static const char *const models[] = {"tiny", "gpt2-350m", "gpt-12b"};
         struct kernel *kernels = malloc(10000 * sizeof *kernels);
         for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-                for (int recompute = 0; recompute < 2; recompute++) {
+                for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
                         struct gpt gpt = preset(models[i]);
                         struct work work = fp32_work(2, gpt.n_positions);
-                        work.recompute = recompute;
+                        work.recompute = (enum recompute)recompute;
                         double listed = 0;
                         for (int s = 0; s < 3; s++) {
                                 struct stage stage = partition_stage(&gpt, 3, s);
@@ -281,10 +281,15 @@ static void batch_flops_are_those_of_the_workload(void **state)
                                 listed += matmul_flops(kernels, count);
                         }
                         double l = gpt.n_layer, h = gpt.n_embd, V = gpt.vocab_size, s = gpt.n_positions;
-                        double eq3 = recompute ? 96 * (1 + s / (6 * h) + V / (16 * l * h)) - 8
-                                               : 72 * (1 + s / (6 * h) + V / (12 * l * h));
-                        assert_close(gpt_batch_flops(&gpt, 2, gpt.n_positions, recompute), listed, 1e-12);
-                        assert_close(listed, eq3 * 2 * s * l * h * h, 1e-12);
+                        double none = 72 * (1 + s / (6 * h) + V / (12 * l * h));
+                        double layer = 96 * (1 + s / (6 * h) + V / (16 * l * h));
+                        const double eq3[RECOMPUTES] = {[RECOMPUTE_NONE] = none,
+                                                        [RECOMPUTE_SELECTIVE] = none + 2 * s / h,
+                                                        [RECOMPUTE_FULL] = layer - 8,
+                                                        [RECOMPUTE_LAYER] = layer};
+                        assert_close(gpt_batch_flops(&gpt, 2, gpt.n_positions, work.recompute), listed,
+                                     1e-12);
+                        assert_close(listed, eq3[recompute] * 2 * s * l * h * h, 1e-12);
                 }
         free(kernels);
 }
@@ -332,6 +337,48 @@ static void recomputation_runs_a_block_again_but_for_its_last_product(void **sta
                         for (int i = 0; i < forwards; i++)
                                 assert_listed(&same[i], &forward[i]);
                 }
+}
+
+/* Layer: all 13 kernels of a block's forward before its 20 of backward. Selective: Q K^T and softmax, the 4th
+ * and 5th, before the first product of the scores' backward, the 12th. */
+static void layer_and_selective_run_again_what_they_say(void **state)
+{
+        (void)state;
+        enum { FORWARD = 13, BACKWARD = 20, SCORES = 3, SCORES_BACKWARD = 11 };
+        struct gpt gpt = preset("tiny");
+        struct kernel forward[128], plain[128], layer[256], selective[256];
+        struct stage stage = partition_stage(&gpt, 1, 0);
+        struct work work = fp32_work(3, 16);
+        int forwards = workload_forward(&gpt, &stage, &work, false, forward);
+        int backwards = workload_backward(&gpt, &stage, &work, plain);
+        work.recompute = RECOMPUTE_LAYER;
+        assert_int_equal(workload_forward(&gpt, &stage, &work, false, NULL), forwards);
+        assert_int_equal(workload_backward(&gpt, &stage, &work, layer), backwards + FORWARD * gpt.n_layer);
+        work.recompute = RECOMPUTE_SELECTIVE;
+        assert_int_equal(workload_forward(&gpt, &stage, &work, false, NULL), forwards);
+        assert_int_equal(workload_backward(&gpt, &stage, &work, selective), backwards + 2 * gpt.n_layer);
+        const struct kernel *p = &plain[3], *l = &layer[3], *s = &selective[3]; /* the head's come first */
+        for (int block = 0; block < gpt.n_layer; block++) {
+                for (int i = 0; i < FORWARD; i++)
+                        assert_listed(l++, &forward[1 + i]);
+                for (int i = 0; i < BACKWARD; i++, p++) {
+                        assert_listed(l++, p);
+                        for (int again = 0; i == SCORES_BACKWARD && again < 2; again++)
+                                assert_listed(s++, &forward[1 + SCORES + again]);
+                        assert_listed(s++, p);
+                }
+        }
+        /* Fused attention stores no scores: nothing is left for selective to do. */
+        work.fused = true;
+        assert_int_equal(work_recomputation(&work), RECOMPUTE_NONE);
+        int count = workload_backward(&gpt, &stage, &work, selective);
+        struct memory_plan plan = {.work = work, .micro_batches = 1, .slots = 1};
+        int64_t slot = memory_layout(&gpt, &stage, &plan).slot;
+        work.recompute = plan.work.recompute = RECOMPUTE_NONE;
+        assert_int_equal(count, workload_backward(&gpt, &stage, &work, plain));
+        for (int i = 0; i < count; i++)
+                assert_listed(&selective[i], &plain[i]);
+        assert_int_equal(memory_layout(&gpt, &stage, &plan).slot, slot);
 }
 
 /* The kernels of a micro-batch on a stage, forward or backward. */
@@ -655,9 +702,14 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         int64_t parameters = partition_parameters(gpt, stage), row = e * N * C;
         int64_t attention = plan->work.fused ? 4 * 8 * N : e * T2; /* one fp32 number a head and token */
         int64_t block = 16 * row + attention + 4 * 4 * N; /* of it 16 bytes a token: mean, rstd of two */
-        int64_t kept = plan->work.recompute ? row : block;
+        int64_t scores = plan->work.fused ? 0 : attention;
+        const int64_t kept[RECOMPUTES] = {[RECOMPUTE_NONE] = block,
+                                          [RECOMPUTE_SELECTIVE] = block - scores,
+                                          [RECOMPUTE_FULL] = row,
+                                          [RECOMPUTE_LAYER] = row};
+        int64_t stored = kept[plan->work.recompute];
         int64_t slot =
-                stage->first * row + stage->layers * kept + stage->last * (row + 4 * 2 * N + e * N * V);
+                stage->first * row + stage->layers * stored + stage->last * (row + 4 * 2 * N + e * N * V);
         int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
         struct memory_bytes bytes = {0};
         int64_t *device = bytes.in[MEMORY_DEVICE], *host = bytes.in[MEMORY_HOST];
@@ -674,7 +726,7 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
-        device[MEMORY_WORKSPACE] = 8 * row + attention + (plan->work.recompute ? block - row : 0);
+        device[MEMORY_WORKSPACE] = 8 * row + attention + block - stored;
         if (plan->stage_messages) /* outputs, unless they are the last stage's; what is received; gradients */
                 host[MEMORY_MESSAGES] =
                         ((stage->last ? 0 : plan->slots) + plan->input_buffers + plan->gradient_buffers) *
@@ -714,7 +766,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
 {
         (void)state;
         struct gpt gpt = preset("demo");
-        for (int choice = 0; choice < 128; choice++)
+        for (int choice = 0; choice < 256; choice++)
                 for (int stages = 1; stages <= 3; stages++)
                         for (int s = 0; s < stages; s++) {
                                 bool mixed = choice & 1, offload = choice & 2, host = choice & 8;
@@ -723,7 +775,8 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                 struct stage stage = partition_stage(&gpt, stages, s);
                                 struct work work = fp32_work(4, 128);
                                 work.element_bytes = mixed ? 2 : 4;
-                                work.recompute = choice & 4 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+                                work.recompute =
+                                        (enum recompute)((choice & 4 ? 1 : 0) + (choice & 128 ? 2 : 0));
                                 work.fused = choice & 16;
                                 work.bf16 = mixed && stages == 2; /* as wide as fp16 */
                                 struct memory_plan plan = {
@@ -1105,6 +1158,7 @@ int main(void)
                 cmocka_unit_test(matmul_flops_are_the_closed_form_and_backward_is_twice_forward),
                 cmocka_unit_test(batch_flops_are_those_of_the_workload),
                 cmocka_unit_test(recomputation_runs_a_block_again_but_for_its_last_product),
+                cmocka_unit_test(layer_and_selective_run_again_what_they_say),
                 cmocka_unit_test(kernels_of_mixed_precision_are_the_same_in_half),
                 cmocka_unit_test(an_update_in_half_precision_is_unscaled_first),
                 cmocka_unit_test(the_norm_counts_every_parameter_once),

@@ -106,7 +106,6 @@ static const struct {
         {GOOD "--offload-activations=2", 1, RV_EINPUT, "option '--offload-activations' takes no argument"},
         {GOOD "--off", 1, RV_EINPUT, "option '--off' is ambiguous: it begins several; --help lists them"},
         {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
-        {GOOD "--recompute selective", 1, RV_ENOTBUILT, "--recompute selective is not built yet"},
         {GOOD "--recompute all", 1, RV_EINPUT,
          "--recompute: 'all' is not known; there are none, full, selective and layer"},
         {GOOD "--device-memory lots", 1, RV_EINPUT, "--device-memory: 'lots' is not a size " SIZES},

@@ -184,7 +184,7 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                 const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                           .seq_len = 1 + (int)random_below(&random, 16),
                                           .element_bytes = half ? 2 : sizeof(real),
-                                          .recompute = random_below(&random, 2) == 1,
+                                          .recompute = (enum recompute)random_below(&random, RECOMPUTES),
                                           .bf16 = bf16,
                                           .fused = fused};
                 for (int s = 0; s < stages; s++, checked++) {

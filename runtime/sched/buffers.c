@@ -11,13 +11,15 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         bool first = stage == 0, last = stage == plan->pp - 1;
         int stored = policy->stored(plan, stage, limit), on_device = FORWARD_SLOTS + BACKWARD_SLOTS;
         bool offloaded = plan->offload_activations && stored > on_device;
-        /* One gradient buffer is worked on; one more is being received, and one more is being sent.
+        int received = plan->blocking ? stored : policy->received(plan, stage, limit);
+        /* One gradient buffer is worked on; one more is being received, and one more is being sent, unless
+         * messages block: nothing is received ahead then.
          * Validation offloads nothing, but runs in the slots of the training that it interrupts. */
         return (struct core_limits){
                 .slots = offloaded ? on_device : stored,
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
-                .inputs = first ? 0 : policy->received(plan, stage, limit),
-                .gradients = 1 + !last + !first,
+                .inputs = first ? 0 : received,
+                .gradients = plan->blocking ? 1 + policy->exchanges : 1 + !last + !first,
         };
 }
 

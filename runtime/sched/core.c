@@ -42,6 +42,7 @@ void core_start(struct core *core)
         core->backwards_started = core->backwards_done = 0;
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
+        core->exchanging = 0;
         core_clear_tables(core);
         activations_start(core);
         optimizer_start(core);
@@ -66,6 +67,7 @@ static bool next_send(struct core *core, struct op *op)
                 op->slot = t.slot_of[op->micro_batch];
                 op->bytes = core->plan.message_bytes;
                 core->send_activation = -1;
+                blocking_begin(core, op);
                 return true;
         }
         if (core->send_gradient >= 0) {
@@ -73,32 +75,7 @@ static bool next_send(struct core *core, struct op *op)
                 op->gradient = t.gradient_of[op->micro_batch];
                 op->bytes = core->plan.message_bytes;
                 core->send_gradient = -1;
-                return true;
-        }
-        return false;
-}
-
-/* One receive stays posted on each side while messages are still to come and a buffer is free. */
-static bool next_receive(struct core *core, struct op *op)
-{
-        struct core_tables t = core_tables(core);
-        int m = core->plan.micro_batches;
-        if (!core->first && !core->receiving_activation && core->activations_posted < m &&
-            buffer_any_free(t.input_users, core->limits.inputs)) {
-                *op = core_new_op(OP_RECEIVE_ACTIVATION, LANE_RECEIVE_PREVIOUS, -1);
-                op->input = buffer_acquire(t.input_users, core->limits.inputs, NULL, -1, 1);
-                op->bytes = core->plan.message_bytes;
-                core->receiving_activation = true;
-                core->activations_posted++;
-                return true;
-        }
-        if (!core->last && !core->plan.forward_only && !core->receiving_gradient &&
-            core->gradients_posted < m && buffer_any_free(t.gradient_users, core->limits.gradients)) {
-                *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT, -1);
-                op->gradient = buffer_acquire(t.gradient_users, core->limits.gradients, NULL, -1, 1);
-                op->bytes = core->plan.message_bytes;
-                core->receiving_gradient = true;
-                core->gradients_posted++;
+                blocking_begin(core, op);
                 return true;
         }
         return false;
@@ -189,9 +166,55 @@ static struct policy_view look(struct core *core, int *forward_at, int *backward
         return view;
 }
 
+/* What the policy computes next, if everything that it may choose between is there. */
+static enum policy_choice wanted(struct core *core)
+{
+        int forward_at, backward_at;
+        if (core->plan.forward_only)
+                return CHOOSE_FORWARD;
+        struct policy_view view = look(core, &forward_at, &backward_at);
+        view.forward_ready = view.backward_ready = 0;
+        return policy_get(core->plan.policy)->choose(&view);
+}
+
+static bool may_post(struct core *core, enum op_kind receive)
+{
+        return !core->plan.blocking || blocking_permits(core, receive, wanted(core));
+}
+
+/* One receive stays posted on each side while messages are still to come and a buffer is free; blocking, of
+ * what is computed next. */
+static bool next_receive(struct core *core, struct op *op)
+{
+        struct core_tables t = core_tables(core);
+        int m = core->plan.micro_batches;
+        if (!core->first && !core->receiving_activation && core->activations_posted < m &&
+            buffer_any_free(t.input_users, core->limits.inputs) && may_post(core, OP_RECEIVE_ACTIVATION)) {
+                *op = core_new_op(OP_RECEIVE_ACTIVATION, LANE_RECEIVE_PREVIOUS, -1);
+                op->input = buffer_acquire(t.input_users, core->limits.inputs, NULL, -1, 1);
+                op->bytes = core->plan.message_bytes;
+                core->receiving_activation = true;
+                core->activations_posted++;
+                blocking_begin(core, op);
+                return true;
+        }
+        if (!core->last && !core->plan.forward_only && !core->receiving_gradient &&
+            core->gradients_posted < m && buffer_any_free(t.gradient_users, core->limits.gradients) &&
+            may_post(core, OP_RECEIVE_GRADIENT)) {
+                *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT, -1);
+                op->gradient = buffer_acquire(t.gradient_users, core->limits.gradients, NULL, -1, 1);
+                op->bytes = core->plan.message_bytes;
+                core->receiving_gradient = true;
+                core->gradients_posted++;
+                blocking_begin(core, op);
+                return true;
+        }
+        return false;
+}
+
 static bool next_compute(struct core *core, struct op *op)
 {
-        if (core->computing || !core->loaded)
+        if (core->computing || !core->loaded || blocking_holds(core))
                 return false;
         int forward_at, backward_at;
         struct policy_view view = look(core, &forward_at, &backward_at);
@@ -299,6 +322,7 @@ void core_complete(struct core *core, const struct op *done)
         received(core, done);
         if (staging_continue(core, op))
                 return;
+        blocking_end(core, op);
         switch (op->kind) {
         case OP_LOAD:
                 core->loaded = true;

@@ -253,7 +253,7 @@ static bool next_copy(struct core *core, struct op *op)
 
 bool optimizer_next(struct core *core, struct op *op)
 {
-        if (!core_pipeline_done(core))
+        if (!core_pipeline_done(core) || blocking_holds(core))
                 return false;
         return next_scalars(core, op) || next_collective(core, op) || next_copy(core, op) ||
                next_compute(core, op);

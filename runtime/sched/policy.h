@@ -24,6 +24,8 @@ struct policy {
         /* Most micro-batches that lie between the arrival of their activations and the end of backward. */
         int (*received)(const struct plan *plan, int stage, int limit);
         enum policy_choice (*choose)(const struct policy_view *view);
+        /* Blocking messages: those that go the same way go together, since the stages are a ring. */
+        bool exchanges;
 };
 
 extern const struct policy policy_axonn, policy_gpipe, policy_1f1b;

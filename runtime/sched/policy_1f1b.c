@@ -31,4 +31,7 @@ static enum policy_choice one_f_one_b_choose(const struct policy_view *view)
         return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
 }
 
-const struct policy policy_1f1b = {"1f1b", one_f_one_b_stored, one_f_one_b_received, one_f_one_b_choose};
+const struct policy policy_1f1b = {.name = "1f1b",
+                                   .stored = one_f_one_b_stored,
+                                   .received = one_f_one_b_received,
+                                   .choose = one_f_one_b_choose};

@@ -30,4 +30,5 @@ static enum policy_choice axonn_choose(const struct policy_view *view)
         return forward ? CHOOSE_FORWARD : backward ? CHOOSE_BACKWARD : CHOOSE_WAIT;
 }
 
-const struct policy policy_axonn = {"axonn", axonn_stored, axonn_received, axonn_choose};
+const struct policy policy_axonn = {
+        .name = "axonn", .stored = axonn_stored, .received = axonn_received, .choose = axonn_choose};

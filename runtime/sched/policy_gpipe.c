@@ -15,4 +15,5 @@ static enum policy_choice gpipe_choose(const struct policy_view *view)
         return view->backward_ready >= 0 ? CHOOSE_BACKWARD : CHOOSE_WAIT;
 }
 
-const struct policy policy_gpipe = {"gpipe", gpipe_all, gpipe_all, gpipe_choose};
+const struct policy policy_gpipe = {
+        .name = "gpipe", .stored = gpipe_all, .received = gpipe_all, .choose = gpipe_choose};

@@ -57,10 +57,11 @@ struct core {
         int on_host;   /* entries in the list of offloaded micro-batches */
         bool fetching; /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
-        int in_flight;  /* operations issued and not completed */
-        int arrivals;   /* entries in the queue */
-        bool continues; /* a part of a staged operation is over, and */
-        struct op next; /* this is the part to be issued next */
+        int in_flight;       /* operations issued and not completed */
+        int arrivals;        /* entries in the queue */
+        unsigned exchanging; /* blocking: a bit a kind of message that is under way */
+        bool continues;      /* a part of a staged operation is over, and */
+        struct op next;      /* this is the part to be issued next */
         struct optimizer_state optimizer;
         int tables[]; /* see the functions below; sizes follow from plan and limits */
 };
@@ -134,6 +135,15 @@ void staging_begin(const struct core *core, struct op *op);
  * the whole operation, complete. */
 bool staging_continue(struct core *core, struct op *op);
 bool staging_next(struct core *core, struct op *op);
+
+/* Blocking messages: see blocking.c. A message is about to be issued; the whole of it is over. */
+void blocking_begin(struct core *core, const struct op *message);
+void blocking_end(struct core *core, const struct op *message);
+/* Messages hold up the compute lane. */
+bool blocking_holds(const struct core *core);
+/* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
+ * next. */
+bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted);
 
 void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);

@@ -40,6 +40,7 @@ struct seen {
         struct place *slots, *host_slots, *inputs, *gradients;
         struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
         struct lane_queue lanes[LANES];
+        int messages; /* under way, with their copies */
         int under_way;
         int checks, overflows_known, norms, scalars, clears; /* completed */
         int fetches, updates, write_backs;                   /* issued */
@@ -677,12 +678,40 @@ static bool of_pipeline(enum op_kind kind)
         return kind <= OP_SEND_GRADIENT || kind == OP_STORE_ACTIVATIONS || kind == OP_FETCH_ACTIVATIONS;
 }
 
+static bool of_message(const struct op *op)
+{
+        return op->of == OP_SEND_ACTIVATION || op->of == OP_SEND_GRADIENT || is_receive(op->of);
+}
+
+/* While a message is under way nothing computes; with one neighbour at most one goes each way. */
+static void check_blocking(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        if (!o->plan.blocking)
+                return;
+        expect(o, op->lane != LANE_COMPUTE || s->messages == 0, "a blocking message holds up computation");
+        expect(o, !of_message(op) || s->lanes[LANE_COMPUTE].count == 0,
+               "a blocking message is not issued while something computes");
+        if (of_message(op))
+                s->messages +=
+                        op->kind == (is_receive(op->of) || !o->plan.stage_messages ? op->of : OP_STAGE_OUT);
+        expect(o, s->messages <= 2, "a send and a receive are under way at most");
+}
+
+static void end_blocking(struct observer *o, int rank, const struct op *op)
+{
+        if (o->plan.blocking && of_message(op))
+                o->seen[rank].messages -=
+                        op->kind == (is_receive(op->of) && o->plan.stage_messages ? OP_STAGE_IN : op->of);
+}
+
 void observer_issue(struct observer *o, int rank, const struct op *op, struct core_limits in_use)
 {
         struct lane_queue *lane = &o->seen[rank].lanes[op->lane];
         expect(o, op->lane != LANE_COMPUTE || lane->count == 0, "one operation at a time computes");
         assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
         lane->serials[lane->count++] = op->serial;
+        check_blocking(o, rank, op);
         if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
         else
@@ -697,6 +726,7 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
         while (at < lane->count && lane->serials[at] != op->serial)
                 at++;
         expect(o, at < lane->count, "what completes was issued");
+        end_blocking(o, rank, op);
         bool collective = op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS;
         expect(o, at == 0 || (o->eager && collective), "a lane keeps its order");
         if (at < lane->count)

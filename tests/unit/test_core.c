@@ -83,6 +83,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.element_bytes = 4;
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
+        plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
         return plan;
 }
 
@@ -113,7 +114,8 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
         for (int batch = 0; batch < 2 && !*broken; batch++)
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
-        snprintf(text, text_size, "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s",
+        snprintf(text, text_size,
+                 "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.dp,
                  w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
@@ -121,7 +123,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                  w.plan.offload ? ", offload" : "",
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
-                 w.plan.stage_allreduce ? ", staged all-reduces" : "");
+                 w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "");
         return w.decisions;
 }
 
@@ -265,6 +267,44 @@ static void n_staged_allreduces_take_n_plus_2_of_the_longest_part(void **state)
                 }
 }
 
+/* How many blocking messages, one after another, a batch of equal stages takes beyond (m + p - 1)(tf + tb).
+ * One micro-batch waits for 2 (p - 1). Each further one is received and sent on by a stage in the middle,
+ * which computes nothing meanwhile: gpipe does that on the way there and on the way back, 1F1B has a message
+ * of the one kind beside each of the other (but its second micro-batch meets the first one's gradient once
+ * only, where a message is no longer than what is computed). With two stages there is nobody in the middle.
+ */
+static int blocking_messages(enum policy_id policy, int pp, int m)
+{
+        if (pp == 1)
+                return 0;
+        int once = 2 * (pp - 1), others = m - 1, middle = pp > 2 ? 2 : 1;
+        if (policy == POLICY_GPIPE)
+                return once + others * 2 * middle;
+        return once + others * middle - (pp > 2 && others > 0);
+}
+
+static void blocking_messages_are_paid_for_one_after_another(void **state)
+{
+        (void)state;
+        const struct fixed jobs[] = {{.forward = 1, .backward = 2, .message = 0.25},
+                                     {.forward = 1.25, .backward = 1.25, .message = 0.5},
+                                     {.forward = 2, .backward = 1, .message = 1},
+                                     {.forward = 1, .backward = 3, .message = 0.001}};
+        for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+                for (int id = POLICY_GPIPE; id <= POLICY_1F1B; id++)
+                        for (int pp = 1; pp <= 8; pp++)
+                                for (int m = 1; m <= 20; m++) {
+                                        const struct fixed f = jobs[i];
+                                        struct plan plan = simple_plan((enum policy_id)id, pp, m);
+                                        plan.blocking = true;
+                                        assert_seconds(fixed_run(&plan, 1, f),
+                                                       (m + pp - 1) * (f.forward + f.backward) +
+                                                               blocking_messages(plan.policy, pp, m) *
+                                                                       f.message,
+                                                       policy_get(plan.policy)->name, pp, m);
+                                }
+}
+
 /* AxoNN's seconds a micro-batch once the pipeline is full. */
 static double axonn_steady(int pp, int limit, struct fixed f)
 {
@@ -396,6 +436,7 @@ int main(void)
                 cmocka_unit_test(the_same_input_gives_the_same_decisions),
                 cmocka_unit_test(without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
+                cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),
                 cmocka_unit_test(n_staged_allreduces_take_n_plus_2_of_the_longest_part),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),

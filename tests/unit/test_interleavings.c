@@ -327,12 +327,12 @@ static size_t search_all(struct search s)
         explore(&s, &w);
         free(s.seen);
         if (s.deadlock)
-                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s: %s",
+                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s%s: %s",
                          policy_get(plan->policy)->name, plan->pp, plan->dp, s.alone, plan->micro_batches,
                          plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
                          plan->offload_activations ? ", offloaded activations" : "",
                          plan->offload ? ", offload" : "", plan->stage_messages ? ", staged" : "",
-                         s.overflow ? ", overflow" : "", s.deadlock);
+                         plan->blocking ? ", blocking" : "", s.overflow ? ", overflow" : "", s.deadlock);
         return s.states;
 }
 
@@ -388,6 +388,10 @@ static void no_interleaving_of_small_plans_deadlocks(void **state)
                         plan.pipeline_limit = 0;
                         for (plan.policy = POLICY_GPIPE; plan.policy < POLICIES; plan.policy++)
                                 states += explore_variants(plan);
+                        plan.blocking = true;
+                        for (plan.policy = POLICY_GPIPE; plan.policy < POLICIES; plan.policy++)
+                                states += explore_variants(plan);
+                        plan.blocking = false;
                 }
         print_message("# %zu states\n", states);
         assert_true(states > 100000);
@@ -405,6 +409,9 @@ static void no_interleaving_of_staged_plans_deadlocks(void **state)
                      plan.micro_batches++)
                         for (int id = 0; id < POLICIES; id++) {
                                 plan.policy = (enum policy_id)id;
+                                plan.blocking = false;
+                                states += explore_variants(plan);
+                                plan.blocking = plan.policy != POLICY_AXONN;
                                 states += explore_variants(plan);
                         }
         print_message("# %zu states\n", states);

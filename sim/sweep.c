@@ -38,7 +38,7 @@ enum {
 static const char *const passed[] = {"batch-size",    "seq-len",     "schedule",      "pipeline-limit",
                                      "clip",          "precision",   "bucket-params", "allreduce-buckets",
                                      "device-memory", "host-memory", "fusion",        "messages",
-                                     "allreduce"};
+                                     "allreduce",     "p2p"};
 enum { PASSED = sizeof passed / sizeof *passed };
 
 static const struct argp_option sweep_options[] = {
@@ -81,6 +81,8 @@ static const struct argp_option sweep_options[] = {
         {"messages", KEY_PASSED + 11, "ROUTE", 0,
          "direct, from and to device memory, the default; staged: copied through host memory", 3},
         {"allreduce", KEY_PASSED + 12, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
+         3},
+        {"p2p", KEY_PASSED + 13, "HOW", 0, "async, the default; blocking: as Megatron-LM's and DeepSpeed's",
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},

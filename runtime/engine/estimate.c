@@ -22,6 +22,7 @@ struct estimation {
         const struct estimate_prices *prices;
         struct plan plan;
         double message, message_part; /* staged, with its copies, and the longest of the three */
+        double message_held;          /* blocking: what a message keeps a stage at each end from computing */
         struct stage_estimate *stages;
 };
 
@@ -58,6 +59,7 @@ static void price_message(struct estimation *e)
         const double message = e->prices->message(e->prices->context, bytes);
         e->message = message + 2 * copy;
         e->message_part = later(message, copy);
+        e->message_held = e->plan.blocking ? message + copy : 0;
 }
 
 /* Of gradients: `count` parameters, after others of the same size or alone. Staged, a chunk's copies run
@@ -138,6 +140,23 @@ static double idle(double trip, int works, double work)
         return later(0, trip - works * work);
 }
 
+/* Blocking: what a micro-batch's messages take of a stage, on their way there and back together. Those of
+ * 1F1B go in pairs, one each way. */
+static double held(const struct estimation *e, int index)
+{
+        int neighbours = (index > 0) + (index < e->plan.pp - 1);
+        return neighbours * e->message_held * (e->plan.policy == POLICY_GPIPE ? 2 : 1);
+}
+
+/* And all of them, but for those of the first micro-batch on the stages before. The second one meets the
+ * first one's gradient once only. */
+static double messages_held(const struct estimation *e, int index)
+{
+        int m = e->plan.micro_batches, last = e->plan.pp - 1;
+        double first = index < last ? 2 * e->message_held : 0;
+        return first + (m - 1) * held(e, index) - (last > 1 && m > 1 ? e->message_held : 0);
+}
+
 /* What the batch takes at least for the sake of one stage; `before`: of a micro-batch on the stages before
  * it; `longest`: of one piece of work on it or a stage or hop after it. */
 static double stage_bound(const struct estimation *e, int index, double before, double longest)
@@ -145,7 +164,9 @@ static double stage_bound(const struct estimation *e, int index, double before, 
         const struct stage_estimate *s = &e->stages[index];
         int m = e->plan.micro_batches, w = window(&e->plan, index);
         double work = s->forward + s->backward, beyond = s->round_trip - work;
-        double busy = m * work;
+        double busy = m * work + messages_held(e, index);
+        if (e->plan.blocking)
+                beyond -= 2 * (e->plan.pp - 1 - index) * e->message;
         if (m > w)
                 busy += idle(beyond, w - 1, s->forward) + idle(beyond, w - 1, s->backward);
         double rounds = (1 + (m - 1) / w) * s->round_trip + (m - 1) % w * longest;
@@ -167,24 +188,25 @@ static double windowed_pipeline(const struct estimation *e)
         return bound;
 }
 
-/* What all micro-batches but the first add where each takes `work`, and cannot be worked on before the last
- * but one before it was copied. */
-static double following(const struct estimation *e, double work, double copy)
+/* What all micro-batches but the first add where each takes `work`, beside `messages` that hold it up, and
+ * cannot be worked on before the last but one before it was copied. */
+static double following(const struct estimation *e, double work, double messages, double copy)
 {
         int m = e->plan.micro_batches;
-        return m < 2 ? 0 : later((m - 1) * work, work + (m - 2) * copy);
+        return m < 2 ? 0 : later((m - 1) * (work + messages), work + (m - 2) * copy);
 }
 
 /* Every forward, then every backward: two flow shops of equal jobs. */
 static double gpipe_pipeline(const struct estimation *e)
 {
-        double hop = e->plan.pp > 1 ? following(e, e->message_part, 0) : 0, forward = hop, backward = hop;
+        double hop = e->plan.pp > 1 ? following(e, e->message_part, 0, 0) : 0, forward = hop, backward = hop;
         double sum = 2 * (e->plan.pp - 1) * e->message;
         for (int i = 0; i < e->plan.pp; i++) {
                 const struct stage_estimate *s = &e->stages[i];
                 sum += s->forward + s->backward;
-                forward = later(forward, following(e, s->forward, s->copy));
-                backward = later(backward, following(e, s->backward, s->copy));
+                double messages = held(e, i) / 2;
+                forward = later(forward, following(e, s->forward, messages, s->copy));
+                backward = later(backward, following(e, s->backward, messages, s->copy));
         }
         return sum + forward + backward;
 }

@@ -124,6 +124,12 @@ static const struct argp_option plan_options[] = {
          1},
         {"allreduce", KEY_ALLREDUCE, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
          1},
+        {"p2p", KEY_P2P, "HOW", 0,
+         "async, the default: a stage computes while messages are under way; blocking: it sends and receives "
+         "as "
+         "Megatron-LM's schedules do, and computes nothing meanwhile (needs a schedule of fixed order: not "
+         "axonn)",
+         1},
         {"device", KEY_DEVICE, "NAME", 0,
          "What computes: cpu or cuda (default: cpu; in a prediction, what the profile was measured on)", 1},
         {"fusion", KEY_FUSION, "WHEN", 0,
@@ -142,7 +148,6 @@ static const struct argp_option plan_options[] = {
          1},
         /* Known, and refused by name until they are built. */
         {"tp", KEY_TP, "T", OPTION_HIDDEN, 0, 1},
-        {"p2p", KEY_P2P, "async", OPTION_HIDDEN, 0, 1},
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
         {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, OPTION_HIDDEN, 0, 1},
         {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
@@ -375,7 +380,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 {o->tp > 1, "--tp above 1"},
                 {o->sequence_parallel, "--sequence-parallel"},
                 {o->virtual_stages > 1, "--virtual-stages above 1"},
-                {o->blocking, "--p2p blocking"},
                 {o->overlap_allreduce, "--overlap-allreduce"},
                 {o->zero == 1, "--zero 1"},
                 {o->zero == 3, "--zero 3"},
@@ -612,6 +616,11 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--pipeline-limit is for --schedule axonn; %s has its own limit",
                                policy_get(o->policy)->name);
+        if (o->blocking && o->policy == POLICY_AXONN)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on "
+                        "whatever message came first, so it cannot wait for one of them");
         if (o->offload && !o->mixed)
                 return rv_fail(err, RV_EPLAN,
                                "--offload needs --precision mixed or bf16: in fp32 the parameters on the "

@@ -132,6 +132,14 @@ static json_t *plan_json(const struct options *o)
                          plan.stage_allreduce ? "staged" : "direct");
 }
 
+/* What is as AxoNN's unless a plan says otherwise. */
+static json_t *whole_plan_json(const struct options *o)
+{
+        json_t *plan = plan_json(o);
+        json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
+        return plan;
+}
+
 static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
 {
         json_t *object = json_object();
@@ -180,7 +188,7 @@ json_t *report_json(const struct report *r)
                 "s:f, s:f, s:f}, "
                 "s:o, s:o}",
                 "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
-                "model", gpt_to_json(&r->options->gpt), "plan", plan_json(r->options), "batch_seconds",
+                "model", gpt_to_json(&r->options->gpt), "plan", whole_plan_json(r->options), "batch_seconds",
                 "median", f.median, "p10", f.p10, "p90", f.p90, "batches", r->batches, "tokens_per_second",
                 f.tokens_per_second, "flops_per_gpu_per_second", f.flops_per_gpu_per_second,
                 "percent_of_peak", f.percent_of_peak > 0 ? json_real(f.percent_of_peak) : json_null(),

@@ -38,6 +38,9 @@ def main():
                      ((2, 2), "axonn", ("--bucket-params", "5000", "--allreduce-buckets", "2")),
                      ((1, 1), "axonn", ("--fusion", "on")), ((2, 2), "1f1b", ("--fusion", "on")),
                      ((3, 1), "axonn", ("--fusion", "on", "--recompute", "full"))]
+        variants += [(grid, schedule, ("--p2p", "blocking"))
+                     for grid, schedule in (((4, 1), "1f1b"), ((2, 2), "1f1b"), ((3, 1), "gpipe"))]
+        variants += [((3, 2), "1f1b", ("--p2p", "blocking", "--messages", "staged", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:
             losses = train(folder, pp, dp, schedule, *more)
             worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..102
+echo 1..105
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -54,6 +54,12 @@ job 24 24 64 10gb 1f1b >"$folder/out" && holds "21.452 <= batch <= 21.535"
 result "1f1b of 24 stages and 64 micro-batches lies between what independent engines agree on"
 holds "close(batch, (64 + 23) * s + 2 * 23 * c + 2 * (64 - 1 - math.ceil(64 / 24)) * c)"
 result "and is the closed form of asynchronous messages"
+job 24 24 64 10gb 1f1b --p2p blocking >"$folder/out" && holds "close(batch, 21.512, 2e-5)"
+result "with blocking messages it is what LogGOPSim gives"
+holds "close(batch, (64 + 23) * s + (2 * (64 + 24) - 5) * c)"
+result "and the closed form of blocking messages"
+job 4 4 16 10gb gpipe --p2p blocking >"$folder/out" && holds "close(batch, 19 * s + (4 * 16 + 2 * 4 - 6) * c)"
+result "gpipe with blocking messages is its closed form"
 
 # ---- all-reduces, batches, platforms ----
 "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$fixtures/profile_60_180.json" \

@@ -90,7 +90,12 @@ static const struct {
         {GOOD "--tp 2", 1, RV_ENOTBUILT, "--tp above 1 is not built yet"},
         {GOOD "--virtual-stages 2", 1, RV_ENOTBUILT, "--virtual-stages above 1 is not built yet"},
         {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet"},
-        {GOOD "--p2p blocking", 1, RV_ENOTBUILT, "--p2p blocking is not built yet"},
+        {GOOD "--p2p blocking", 1, RV_EPLAN,
+         "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
+         "message "
+         "came first, so it cannot wait for one of them"},
+        {GOOD "--p2p sync --schedule 1f1b", 1, RV_EINPUT,
+         "--p2p: 'sync' is not known; there are async and blocking"},
         {GOOD "--precision fp8", 1, RV_EINPUT,
          "--precision: 'fp8' is not known; there are fp32, and with fp32 master parameters mixed "
          "(fp16) and bf16"},

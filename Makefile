@@ -21,6 +21,7 @@ MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS  := $(or $(shell pkg-config --libs openblas 2>/dev/null),-lopenblas)
 GSL_LIBS   := -lgsl -lgslcblas
+SIMGRID_LIBS := -lsimgrid -lstdc++
 
 # One archive a room; the order is the order of the arrows.
 models   := $(wildcard models/*.c)
@@ -31,13 +32,13 @@ net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
 real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/routes.c runtime/probe.c runtime/train_options.c \
             runtime/together.c
-sim      := $(filter-out sim/main.c,$(wildcard sim/*.c))
+sim      := $(filter-out sim/main.c,$(wildcard sim/*.c)) $(wildcard sim/*.cpp)
 profile  := calibrate/profile.c calibrate/model.c
 fit      := calibrate/fit.c
 calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(wildcard tests/paper/*.c)
-obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
 ROOMS    := models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
@@ -58,6 +59,10 @@ $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
+# What SimGrid offers in C++ only (SimGrid's headers are not clean under all warnings, so they are system headers).
+$(BUILD)/obj/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o: EXTRA = -fPIC
@@ -75,7 +80,7 @@ $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net d
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models)
-	$(LINK) -lsimgrid -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm

@@ -1,6 +1,9 @@
 #include "sim/driver_sim.h"
 
+#include "sim/flow.h"
+
 #include <assert.h>
+#include <math.h>
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
 #include <stdlib.h>
@@ -32,36 +35,32 @@ static struct sim_op pop(struct sim_lane *lane)
         return op;
 }
 
-/* ---- waking ---- */
+/* ---- moments ---- */
+
+static void note(struct sim_world *world, double seconds, void *what, unsigned serial)
+{
+        agenda_note(&world->agenda, seconds, what, serial);
+        if (seconds < world->alarm) {
+                world->alarm = seconds;
+                flow_alarm(seconds);
+        }
+}
 
 void sim_lane_mark(struct sim_lane *lane)
 {
         struct sim_world *world = lane->rank->world;
         if (lane->marked)
                 return;
-        assert(world->wake_count < world->wake_capacity); /* room for every lane */
+        assert(world->marked_count < world->marked_capacity); /* room for every lane */
         lane->marked = true;
-        world->wake[world->wake_count++] = lane;
+        world->marked[world->marked_count++] = lane;
 }
 
-/* Other actors may run, and mark and wake lanes, inside each resume: so nothing is kept over it. (Suspending
- * and resuming takes about a tenth less processor time than semaphores.) */
-static void wake_marked(struct sim_world *world)
+/* A moment that has passed by less than the clock's precision is now. */
+void sim_lane_ends(struct sim_lane *lane, double seconds)
 {
-        while (world->wake_count > 0) {
-                struct sim_lane *lane = world->wake[--world->wake_count];
-                lane->marked = false;
-                if (lane->waits) {
-                        lane->waits = false;
-                        sg_actor_resume(lane->actor);
-                }
-        }
-}
-
-void sim_lane_wait(struct sim_lane *lane)
-{
-        lane->waits = true;
-        sg_actor_suspend(lane->actor);
+        const double now = lane->rank->world->now;
+        note(lane->rank->world, seconds > now ? seconds : now, lane, ++lane->serial);
 }
 
 /* ---- the driver's two functions ---- */
@@ -72,7 +71,7 @@ static void sim_issue(void *context, const struct op *op)
         struct sim_world *world = rank->world;
         struct sim_lane *lane = rank->lanes[op->lane];
         assert(lane);
-        struct sim_op queued = {.op = *op, .issued = simgrid_get_clock()};
+        struct sim_op queued = {.op = *op, .issued = world->now};
         if (sim_lane_collects(op->lane))
                 queued.collective = rank->collectives[op->group]++;
         world->operations++;
@@ -84,8 +83,8 @@ static void sim_issue(void *context, const struct op *op)
 
 static double sim_now(void *context)
 {
-        (void)context;
-        return simgrid_get_clock();
+        const struct sim_rank *rank = context;
+        return rank->world->now;
 }
 
 /* ---- lanes ---- */
@@ -95,7 +94,51 @@ static bool finished(const struct sim_rank *rank)
         return rank->done == rank->world->batches;
 }
 
-/* A batch is complete on this rank: keeps its times and begins the next one, or lets the lanes end. */
+/* An operation that ends on its own. */
+struct loose_op {
+        enum sim_subject subject; /* first: SIM_OPERATION_ENDS */
+        struct sim_rank *rank;
+        struct op op;
+};
+
+static void let_loose(struct sim_lane *lane)
+{
+        struct sim_world *world = lane->rank->world;
+        struct loose_op *loose = malloc(sizeof *loose);
+        if (!loose)
+                abort(); /* a driver cannot fail */
+        *loose = (struct loose_op){SIM_OPERATION_ENDS, lane->rank, lane->now.op};
+        note(world, fmax(lane->now.ends, world->now), loose, 0);
+}
+
+/* Begins what the lane can begin. */
+static void look_at(struct sim_lane *lane)
+{
+        const struct sim_physics *physics = &lane->rank->world->physics;
+        while (!lane->busy && (lane->ready || lane->count > 0)) {
+                if (!lane->ready)
+                        lane->now = pop(lane);
+                lane->ready = true;
+                if (!physics->begin(physics->context, lane))
+                        return;
+                lane->ready = false;
+                if (physics->overlaps)
+                        let_loose(lane);
+                else
+                        lane->busy = true;
+        }
+}
+
+static void look_at_marked(struct sim_world *world)
+{
+        while (world->marked_count > 0) {
+                struct sim_lane *lane = world->marked[--world->marked_count];
+                lane->marked = false;
+                look_at(lane);
+        }
+}
+
+/* A batch is complete on this rank: keeps its times and begins the next one, or lets its actors end. */
 static void end_batch(struct sim_rank *rank)
 {
         const struct engine *e = &rank->engine;
@@ -111,8 +154,8 @@ static void end_batch(struct sim_rank *rank)
                 return;
         }
         for (int i = 0; i < LANES; i++)
-                if (rank->lanes[i])
-                        sim_lane_mark(rank->lanes[i]);
+                if (rank->lanes[i] && rank->lanes[i]->actor)
+                        sg_actor_resume(rank->lanes[i]->actor);
 }
 
 static void complete(struct sim_rank *rank, const struct op *done)
@@ -120,65 +163,97 @@ static void complete(struct sim_rank *rank, const struct op *done)
         engine_complete(&rank->engine, done);
         if (engine_done(&rank->engine))
                 end_batch(rank);
-        wake_marked(rank->world);
 }
 
-/* An operation that ends on its own, with the rank that it belongs to. */
-struct loose_op {
-        struct sim_rank *rank;
-        struct sim_op op;
-};
-
-static void loose_actor(int argc, char **argv)
+/* The operation under way on a lane is over. */
+static void lane_ended(struct sim_lane *lane)
 {
-        (void)argc, (void)argv;
-        struct loose_op *loose = sg_actor_self_get_data();
-        if (loose->op.ends > simgrid_get_clock())
-                sg_actor_sleep_until(loose->op.ends);
-        complete(loose->rank, &loose->op.op);
-        free(loose);
+        lane->busy = false;
+        if (lane->count > 0)
+                sim_lane_mark(lane);
+        const struct op done = lane->now.op; /* the next one may begin meanwhile */
+        complete(lane->rank, &done);
+        look_at_marked(lane->rank->world);
 }
 
-static void start_actor(const char *name, sg_host_t host, void (*code)(int, char **), void *data)
+/* ---- what SimGrid tells ---- */
+
+static void happen(struct sim_world *world, const struct agenda_entry *entry)
 {
-        sg_actor_t actor = sg_actor_init(name, host);
-        sg_actor_set_data(actor, data);
-        sg_actor_start_(actor, code, 0, NULL);
+        switch (*(enum sim_subject *)entry->what) {
+        case SIM_RANK_STARTS: {
+                struct sim_rank *rank = entry->what;
+                engine_start(&rank->engine);
+                break;
+        }
+        case SIM_LANE_ENDS: {
+                struct sim_lane *lane = entry->what;
+                if (entry->serial == lane->serial)
+                        lane_ended(lane);
+                break;
+        }
+        default: {
+                struct loose_op *loose = entry->what;
+                complete(loose->rank, &loose->op);
+                free(loose);
+        }
+        }
+        look_at_marked(world);
 }
 
-static void let_loose(struct sim_rank *rank, const struct sim_op *op)
+static void alarm_rings(void *context)
 {
-        struct loose_op *loose = malloc(sizeof *loose);
-        if (!loose)
-                abort(); /* a driver cannot fail */
-        *loose = (struct loose_op){rank, *op};
-        start_actor(op_name(op->op.kind), rank->place.device, loose_actor, loose);
+        struct sim_world *world = context;
+        struct agenda_entry entry;
+        world->now = flow_now();
+        world->alarm = INFINITY;
+        while (agenda_take(&world->agenda, world->now, &entry))
+                happen(world, &entry);
+        if (world->agenda.count > 0 && world->agenda.heap[0].seconds < world->alarm) {
+                world->alarm = world->agenda.heap[0].seconds;
+                flow_alarm(world->alarm);
+        }
 }
+
+/* A message ends on both sides, a copy on its own. */
+static void flow_over(void *context, void *what)
+{
+        struct sim_world *world = context;
+        struct sim_lane *lane = what, *opposite = sim_lane_opposite(lane);
+        world->now = flow_now();
+        lane_ended(lane);
+        if (opposite)
+                lane_ended(opposite);
+}
+
+/* ---- collectives ---- */
 
 static void lane_actor(int argc, char **argv)
 {
         (void)argc, (void)argv;
         struct sim_lane *lane = sg_actor_self_get_data();
-        struct sim_rank *rank = lane->rank;
-        struct sim_world *world = rank->world;
-        lane->actor = sg_actor_self();
-        if (lane->lane == LANE_COMPUTE) { /* it starts the rank */
-                sg_actor_sleep_for(rank->start_seconds);
-                engine_start(&rank->engine);
-                wake_marked(world);
+        struct sim_world *world = lane->rank->world;
+        while (!finished(lane->rank)) {
+                world->physics.collect(world->physics.context, lane);
+                note(world, simgrid_get_clock(), lane, ++lane->serial);
+                sg_actor_suspend(sg_actor_self());
         }
-        while (!finished(rank)) {
-                if (lane->count == 0) {
-                        sim_lane_wait(lane);
-                        continue;
-                }
-                struct sim_op op = pop(lane);
-                world->physics.perform(world->physics.context, lane, &op);
-                if (world->physics.overlaps)
-                        let_loose(rank, &op);
-                else
-                        complete(rank, &op.op);
+}
+
+void sim_lane_collect(struct sim_lane *lane)
+{
+        if (lane->actor) {
+                sg_actor_resume(lane->actor);
+                return;
         }
+        lane->actor = sg_actor_init(op_lane_name(lane->lane), sim_lane_host(lane));
+        sg_actor_set_data(lane->actor, lane);
+        sg_actor_start_(lane->actor, lane_actor, 0, NULL);
+}
+
+void sim_lane_flow(struct sim_lane *lane, sg_host_t from, sg_host_t to, int64_t bytes)
+{
+        flow_start(from, to, (double)bytes, lane);
 }
 
 /* ---- building ---- */
@@ -210,6 +285,7 @@ static int build_lane(struct sim_rank *rank, enum op_lane id)
         if (!lane)
                 return -1;
         rank->lanes[id] = lane;
+        lane->subject = SIM_LANE_ENDS;
         lane->rank = rank;
         lane->lane = id;
         return 0;
@@ -226,6 +302,7 @@ static int build_rank(struct sim_world *world, int index)
         int64_t parameters = partition_parameters(&o->gpt, &stage);
         const struct core_stage part = {rank->stage, parameters, layout.slot};
         struct memory_bytes bytes;
+        rank->subject = SIM_RANK_STARTS;
         rank->world = world;
         rank->rank = index;
         rank->replica = plan_replica(&world->plan, index);
@@ -259,11 +336,11 @@ int sim_world_init(struct sim_world *world, const struct options *options, const
                 .ranks = (int)options_ranks(options),
                 .batches = batches,
         };
-        world->wake_capacity = world->ranks * LANES;
+        world->marked_capacity = world->ranks * LANES;
         world->rank = calloc((size_t)world->ranks, sizeof *world->rank);
-        world->wake = calloc((size_t)world->wake_capacity, sizeof(struct sim_lane *));
+        world->marked = calloc((size_t)world->marked_capacity, sizeof(struct sim_lane *));
         world->times = calloc((size_t)batches * (size_t)world->ranks, sizeof *world->times);
-        int rc = world->rank && world->wake && world->times ? 0 : -1;
+        int rc = world->rank && world->marked && world->times ? 0 : -1;
         for (int i = 0; rc == 0 && i < world->ranks; i++) {
                 rc = build_rank(world, i);
                 world->rank[i].place = places[i];
@@ -289,31 +366,29 @@ void sim_world_free(struct sim_world *world)
         for (int i = 0; world->rank && i < world->ranks; i++)
                 free_rank(&world->rank[i]);
         free(world->rank);
-        free(world->wake);
+        free(world->marked);
+        agenda_free(&world->agenda);
         free(world->times);
         *world = (struct sim_world){0};
 }
 
-/* Where an actor sends from: what is staged is in host memory. The scalars lie there anyway, but are few. */
-static sg_host_t lane_host(const struct sim_world *world, const struct sim_lane *lane)
+/* What is staged is in host memory. The scalars lie there anyway, but are few. */
+sg_host_t sim_lane_host(const struct sim_lane *lane)
 {
+        const struct plan *plan = &lane->rank->world->plan;
         const struct network_place *place = &lane->rank->place;
         const bool message = lane->lane >= LANE_RECEIVE_PREVIOUS && lane->lane <= LANE_SEND_NEXT;
-        if ((message && world->plan.stage_messages) ||
-            (lane->lane == LANE_COLLECTIVE && world->plan.stage_allreduce))
+        if ((message && plan->stage_messages) || (lane->lane == LANE_COLLECTIVE && plan->stage_allreduce))
                 return place->staging;
         return place->device;
 }
 
 int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 {
+        flow_listen((struct flow_listener){flow_over, alarm_rings, world});
+        world->alarm = INFINITY;
         for (int i = 0; i < world->ranks; i++)
-                for (int j = 0; j < LANES; j++) {
-                        struct sim_lane *lane = world->rank[i].lanes[j];
-                        if (!lane)
-                                continue;
-                        start_actor(op_lane_name(lane->lane), lane_host(world, lane), lane_actor, lane);
-                }
+                note(world, world->rank[i].start_seconds, &world->rank[i], 0);
         simgrid_run();
         for (int i = 0; i < world->ranks; i++)
                 if (!finished(&world->rank[i]))
@@ -332,6 +407,16 @@ struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
 {
         bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
         return &rank->world->rank[rank->rank + (previous ? -1 : 1) * plan_stage_stride(&rank->world->plan)];
+}
+
+struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
+{
+        static const enum op_lane opposite[LANES] = {[LANE_SEND_PREVIOUS] = LANE_RECEIVE_NEXT,
+                                                     [LANE_SEND_NEXT] = LANE_RECEIVE_PREVIOUS,
+                                                     [LANE_RECEIVE_PREVIOUS] = LANE_SEND_NEXT,
+                                                     [LANE_RECEIVE_NEXT] = LANE_SEND_PREVIOUS};
+        const bool message = lane->lane >= LANE_RECEIVE_PREVIOUS && lane->lane <= LANE_SEND_NEXT;
+        return message ? sim_peer(lane->rank, lane->lane)->lanes[opposite[lane->lane]] : NULL;
 }
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)

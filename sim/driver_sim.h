@@ -1,8 +1,11 @@
-/* driver.h over SimGrid: every rank is an engine and a few lanes; a lane is a SimGrid actor with a queue.
+/* driver.h over SimGrid: every rank is an engine and a few lanes, each a queue of which one operation at a
+ * time is under way.
  *
- * issue() only writes memory: it queues the operation and notes which lanes have something to do. They are
- * woken after the engine has returned, because a call into SimGrid lets other actors run inside the caller's
- * loop. How long an operation takes is said by a `struct sim_physics`: priced (sim/priced.c) or recorded
+ * Nothing waits: an operation that begins either knows when it ends, which is noted in an agenda, or is a
+ * flow of SimGrid's that says when it has ended (sim/flow.h). Only collectives, which are written as what a
+ * member does step by step, run in an actor, and only where there is another member. issue() only writes
+ * memory: it queues the operation and marks the lane; marked lanes are looked at after the engine has
+ * returned. How long an operation takes is said by a `struct sim_physics`: priced (sim/priced.c) or recorded
  * (sim/replay.c). */
 #ifndef RANVIER_SIM_DRIVER_SIM_H
 #define RANVIER_SIM_DRIVER_SIM_H
@@ -10,6 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/phases.h"
+#include "sim/agenda.h"
 #include "sim/network.h"
 
 struct sim_rank;
@@ -23,16 +27,21 @@ struct sim_op {
         double ends;    /* of a physics that overlaps: when it completes */
 };
 
-/* Queue of operations and the actor that works on it. */
+/* What an entry of the agenda is about. */
+enum sim_subject { SIM_RANK_STARTS, SIM_LANE_ENDS, SIM_OPERATION_ENDS };
+
 struct sim_lane {
+        enum sim_subject subject; /* first: SIM_LANE_ENDS */
         struct sim_rank *rank;
         enum op_lane lane;
         struct sim_op *queue; /* ring buffer; capacity is a power of two */
         unsigned head, count, capacity;
-        sg_actor_t actor;
-        bool waits;       /* the actor is suspended until it is woken */
-        bool marked;      /* stands in the world's list of lanes to wake */
-        sg_mailbox_t box; /* the physics' own: where a message lane sends to or receives from */
+        struct sim_op now; /* the operation that has left the queue */
+        bool ready;        /* there is one, and it has not begun: it waits for something */
+        bool busy;         /* there is one, and it has begun */
+        bool marked;       /* stands in the world's list of lanes to look at */
+        unsigned serial;   /* of the moment noted last for its end: earlier ones are void */
+        sg_actor_t actor;  /* of a collective lane, once it was needed */
 };
 
 /* The physics' own: a device's link to the host, whose two directions slow each other down. */
@@ -48,6 +57,7 @@ struct sim_host_link {
 enum { SIM_GROUPS = GROUP_WORLD + 1 };
 
 struct sim_rank {
+        enum sim_subject subject; /* first: SIM_RANK_STARTS */
         struct sim_world *world;
         int rank, stage, replica;
         struct network_place place;
@@ -63,11 +73,14 @@ struct sim_rank {
 
 /* What operations take. */
 struct sim_physics {
-        /* An operation was issued. Writes memory only; may mark lanes to be woken. May be NULL. */
+        /* An operation was issued. Writes memory only; may mark lanes. May be NULL. */
         void (*issued)(void *context, struct sim_rank *rank, struct sim_op *op);
-        /* In the lane's actor: returns when `op` is complete, with micro_batch filled in for receives. If
-         * `overlaps`, returns as soon as op->ends is known instead. */
-        void (*perform)(void *context, struct sim_lane *lane, struct sim_op *op);
+        /* Begins lane->now: says when it ends (sim_lane_ends), starts a flow that ends it, or hands it to
+         * the lane's actor (sim_lane_collect). False: not yet; it is asked again whenever the lane is
+         * marked. Receives: fills in now.op.micro_batch before the end. If `overlaps`, sets now.ends. */
+        bool (*begin)(void *context, struct sim_lane *lane);
+        /* In the lane's actor: takes part in the collective lane->now, returns when it is over. */
+        void (*collect)(void *context, struct sim_lane *lane);
         /* Operations of a lane may complete in another order than they were issued in, as MPI's sends do. */
         bool overlaps;
         void *context;
@@ -81,8 +94,11 @@ struct sim_world {
         int ranks, batches;
         struct sim_rank *rank;     /* [ranks] */
         struct batch_times *times; /* [batches][ranks] */
-        struct sim_lane **wake;
-        int wake_count, wake_capacity;
+        struct agenda agenda;
+        double now;   /* seconds: a reading of SimGrid's clock, taken once a callback */
+        double alarm; /* what the alarm is set to; infinity: it is not */
+        struct sim_lane **marked;
+        int marked_count, marked_capacity;
         int64_t operations; /* issued by all ranks */
 };
 
@@ -95,10 +111,23 @@ void sim_world_free(struct sim_world *world);
 /* Runs the simulation to its end. An error says which rank waits for what if the schedule is deadlocked. */
 int sim_world_run(struct sim_world *world, struct rv_error_info *err);
 
-/* For the physics. Notes that `lane` has something to do (memory only). */
+/* For the physics: `lane` has something to look at (memory only). */
 void sim_lane_mark(struct sim_lane *lane);
-/* In the lane's actor: sleeps until the lane is woken; what it waits for must be looked at again then. */
-void sim_lane_wait(struct sim_lane *lane);
+
+/* The operation under way ends at this moment, whatever was said of it before. */
+void sim_lane_ends(struct sim_lane *lane, double seconds);
+
+/* lane->now is a collective with other members: the lane's actor takes part in it. */
+void sim_lane_collect(struct sim_lane *lane);
+
+/* A flow of `bytes` that belongs to what `lane` has under way: ends it. */
+void sim_lane_flow(struct sim_lane *lane, sg_host_t from, sg_host_t to, int64_t bytes);
+
+/* The host that a lane's messages leave from or come to. */
+sg_host_t sim_lane_host(const struct sim_lane *lane);
+
+/* The message lane at the other end of this one. */
+struct sim_lane *sim_lane_opposite(const struct sim_lane *lane);
 
 /* Whether all ranks of a group take part in what this lane does. */
 static inline bool sim_lane_collects(enum op_lane lane)

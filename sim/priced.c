@@ -2,37 +2,27 @@
 
 #include <assert.h>
 #include <math.h>
-#include <simgrid/actor.h>
-#include <simgrid/engine.h>
-#include <simgrid/host.h>
-#include <simgrid/mailbox.h>
 
-/* The mailbox of a message lane's receiving end, looked up once a lane. */
-static sg_mailbox_t mailbox(struct sim_lane *lane, int receiver, const char *what)
+/* A message begins when both ends have come to it. The payload is the micro-batch's number. */
+static bool begin_message(struct sim_lane *lane)
 {
-        if (!lane->box) {
-                char name[48];
-                snprintf(name, sizeof name, "%s to %d", what, receiver);
-                lane->box = sg_mailbox_by_name(name);
-        }
-        return lane->box;
+        struct sim_lane *opposite = sim_lane_opposite(lane);
+        const bool sends = lane->lane == LANE_SEND_PREVIOUS || lane->lane == LANE_SEND_NEXT;
+        struct sim_lane *sender = sends ? lane : opposite, *receiver = sends ? opposite : lane;
+        if (!opposite->ready)
+                return false;
+        opposite->ready = false;
+        opposite->busy = true;
+        receiver->now.op.micro_batch = sender->now.op.micro_batch;
+        sim_lane_flow(sender, sim_lane_host(sender), sim_lane_host(receiver), sender->now.op.bytes);
+        return true;
 }
 
-/* The payload is the micro-batch's number; SimGrid takes no NULL, so it counts from 1. */
-static void send(struct sim_lane *lane, const struct op *op, const char *what)
+static void collect(void *context, struct sim_lane *lane)
 {
-        int receiver = sim_peer(lane->rank, lane->lane)->rank;
-        sg_mailbox_put(mailbox(lane, receiver, what), (void *)(intptr_t)(op->micro_batch + 1),
-                       (long)op->bytes);
-}
-
-static void receive(struct sim_lane *lane, struct op *op, const char *what)
-{
-        op->micro_batch = (int)(intptr_t)sg_mailbox_get(mailbox(lane, lane->rank->rank, what)) - 1;
-}
-
-static void allreduce(const struct priced *priced, const struct sim_rank *rank, const struct op *op)
-{
+        const struct priced *priced = context;
+        const struct sim_rank *rank = lane->rank;
+        const struct op *op = &lane->now.op;
         const struct platform *platform = priced->platform;
         struct sim_group group = sim_group_of(rank, op->group);
         const enum half half = op->kind == OP_ALLREDUCE ? priced->half : HALF_NONE; /* scalars are double */
@@ -66,36 +56,58 @@ static double copy_rate(const struct sim_host_link *link, int way)
         return link->copies[!way].copying ? copy->both : copy->alone;
 }
 
-/* Both directions as far as they have come by now. */
-static void advance(struct sim_host_link *link)
+/* Seconds until the first of the copies under way ends, if none begins. */
+static double first_end(const struct sim_host_link *link)
 {
-        const double elapsed = simgrid_get_clock() - link->since;
-        const double rates[] = {copy_rate(link, 0), copy_rate(link, 1)};
+        double first = INFINITY;
         for (int way = 0; way < 2; way++)
                 if (link->copies[way].copying)
-                        link->copies[way].left -= elapsed / rates[way];
+                        first = fmin(first, link->copies[way].left * copy_rate(link, way));
+        return first;
+}
+
+/* Both directions as far as they have come `elapsed` seconds later, in which none ends before the others do.
+ */
+static void advance(struct sim_host_link *link, double elapsed)
+{
+        const double nothing = 1e-9; /* seconds: SimGrid's own precision */
+        const double rates[] = {copy_rate(link, 0), copy_rate(link, 1)};
+        for (int way = 0; way < 2; way++) {
+                struct sim_copy *copy = &link->copies[way];
+                if (copy->copying)
+                        copy->left -= elapsed / rates[way];
+                copy->copying = copy->copying && copy->left * rates[way] > nothing;
+        }
         link->since += elapsed;
 }
 
+static void advance_to(struct sim_host_link *link, double now)
+{
+        for (double first = first_end(link); link->since + first < now; first = first_end(link))
+                advance(link, first);
+        advance(link, now - link->since);
+}
+
+/* When a copy that is under way ends, if none begins. */
+static double end_of(struct sim_host_link link, int way)
+{
+        while (link.copies[way].copying)
+                advance(&link, first_end(&link));
+        return link.since;
+}
+
 /* Copies, all of it in `alone` seconds while the other direction is idle and in `both` while it copies too;
- * what is done when that changes stays done. The other direction can begin at any time, which makes this copy
- * longer: so the lane looks again when it would have ended, and when the other one ends. */
+ * what is done when that changes stays done. So when one begins the end of the other is said anew. */
 static void copy_both_ways(struct sim_lane *lane, double alone, double both)
 {
-        const double nothing = 1e-9; /* seconds: SimGrid's own precision */
         struct sim_host_link *link = &lane->rank->host_link;
         const int way = lane->lane == LANE_DEVICE_TO_HOST;
-        struct sim_copy *mine = &link->copies[way], *other = &link->copies[!way];
-        advance(link);
-        *mine = (struct sim_copy){.copying = true, .left = 1, .alone = alone, .both = both};
-        for (;;) {
-                double seconds = mine->left * copy_rate(link, way), others = other->left * other->both;
-                if (seconds <= nothing)
-                        break;
-                sg_actor_sleep_for(other->copying && others > nothing ? fmin(seconds, others) : seconds);
-                advance(link);
-        }
-        mine->copying = false;
+        struct sim_lane *other = lane->rank->lanes[way ? LANE_HOST_TO_DEVICE : LANE_DEVICE_TO_HOST];
+        advance_to(link, lane->rank->world->now);
+        link->copies[way] = (struct sim_copy){.copying = true, .left = 1, .alone = alone, .both = both};
+        sim_lane_ends(lane, end_of(*link, way));
+        if (link->copies[!way].copying)
+                sim_lane_ends(other, end_of(*link, !way));
 }
 
 /* As it was measured; without a measurement of both directions at once, one is as fast as alone. */
@@ -112,7 +124,7 @@ static void copy_measured(const struct priced *priced, struct sim_lane *lane, co
         if (measured->lines[LINE_COPY_BOTH].fit.present)
                 copy_both_ways(lane, alone, isnan(both) ? alone : fmax(alone, both));
         else
-                sg_actor_sleep_for(alone);
+                sim_lane_ends(lane, lane->rank->world->now + alone);
 }
 
 /* Between host and device: as it was measured, or a flow over the links between them. */
@@ -122,9 +134,11 @@ static void copy(const struct priced *priced, struct sim_lane *lane, const struc
         if (priced->platform->copies)
                 copy_measured(priced, lane, op);
         else if (place->memory && lane->lane == LANE_HOST_TO_DEVICE)
-                sg_host_sendto(place->memory, place->device, (double)op->bytes);
+                sim_lane_flow(lane, place->memory, place->device, op->bytes);
         else if (place->memory)
-                sg_host_sendto(place->device, place->memory, (double)op->bytes);
+                sim_lane_flow(lane, place->device, place->memory, op->bytes);
+        else
+                sim_lane_ends(lane, lane->rank->world->now);
 }
 
 int priced_check_lines(const struct platform *platform, const struct options *options,
@@ -150,10 +164,12 @@ int priced_check_lines(const struct platform *platform, const struct options *op
         return 0;
 }
 
-static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
+static bool begin(void *context, struct sim_lane *lane)
 {
         struct priced *priced = context;
-        switch (op->op.kind) {
+        const struct op *op = &lane->now.op;
+        const double now = lane->rank->world->now;
+        switch (op->kind) {
         case OP_LOAD:
         case OP_FETCH:
         case OP_WRITE_BACK:
@@ -161,32 +177,29 @@ static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
         case OP_FETCH_ACTIVATIONS:
         case OP_STAGE_OUT:
         case OP_STAGE_IN:
-                copy(priced, lane, &op->op);
-                break;
+                copy(priced, lane, op);
+                return true;
         case OP_SEND_ACTIVATION:
-                send(lane, &op->op, "activations");
-                break;
         case OP_SEND_GRADIENT:
-                send(lane, &op->op, "gradients");
-                break;
         case OP_RECEIVE_ACTIVATION:
-                receive(lane, &op->op, "activations");
-                break;
         case OP_RECEIVE_GRADIENT:
-                receive(lane, &op->op, "gradients");
-                break;
+                return begin_message(lane);
         case OP_ALLREDUCE:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
-                allreduce(priced, lane->rank, &op->op);
-                break;
+                if (sim_group_of(lane->rank, op->group).size > 1)
+                        sim_lane_collect(lane);
+                else
+                        sim_lane_ends(lane, now);
+                return true;
         default:
                 assert(lane->lane == LANE_COMPUTE);
-                sg_actor_sleep_for(price_operation(priced->prices, lane->rank->stage, &op->op));
+                sim_lane_ends(lane, now + price_operation(priced->prices, lane->rank->stage, op));
+                return true;
         }
 }
 
 struct sim_physics priced_physics(struct priced *priced)
 {
-        return (struct sim_physics){.perform = perform, .context = priced};
+        return (struct sim_physics){.begin = begin, .collect = collect, .context = priced};
 }

@@ -209,49 +209,51 @@ static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
                 sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[op->op.lane]);
 }
 
-static void receive(struct replay *replay, struct sim_lane *lane, struct sim_op *op)
+static bool receive(struct replay *replay, struct sim_lane *lane)
 {
         struct replay_list *arrivals = &replay->rank[lane->rank->rank].arrivals[lane->lane];
-        while (arrivals->taken == arrivals->count)
-                sim_lane_wait(lane);
+        if (arrivals->taken == arrivals->count)
+                return false;
         struct replay_entry message = arrivals->entries[arrivals->taken++];
-        op->op.micro_batch = message.micro_batch;
-        op->ends = message.seconds;
+        lane->now.op.micro_batch = message.micro_batch;
+        lane->now.ends = message.seconds;
+        return true;
 }
 
 /* Ends as long after the last member of the group issued it as it did in the real run. */
-static void collect(struct replay *replay, struct sim_lane *lane, struct sim_op *op)
+static bool collect(struct replay *replay, struct sim_lane *lane)
 {
+        struct sim_op *op = &lane->now;
         struct sim_group group = sim_group_of(lane->rank, op->op.group);
         double last = 0, recorded_last = 0;
         for (int i = 0; i < group.size; i++) {
                 int member = sim_group_member(&group, i);
                 const struct replay_list *issues = &replay->rank[member].issues[op->op.group];
-                while (issues->count <= op->collective)
-                        sim_lane_wait(lane);
+                if (issues->count <= op->collective)
+                        return false;
                 last = fmax(last, issues->entries[op->collective].seconds);
                 recorded_last = fmax(recorded_last, find_op(replay, member, &op->op).issued);
         }
         op->ends = last + (find_op(replay, lane->rank->rank, &op->op).end - recorded_last);
+        return true;
 }
 
-static void perform(void *context, struct sim_lane *lane, struct sim_op *op)
+static bool begin(void *context, struct sim_lane *lane)
 {
         struct replay *replay = context;
-        if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT) {
-                receive(replay, lane, op);
-        } else if (sim_lane_collects(lane->lane)) {
-                collect(replay, lane, op);
-        } else {
-                struct trace_record record = find_op(replay, lane->rank->rank, &op->op);
-                op->ends = op->issued + (record.end - record.issued);
-        }
+        struct sim_op *op = &lane->now;
+        if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT)
+                return receive(replay, lane);
+        if (sim_lane_collects(lane->lane))
+                return collect(replay, lane);
+        struct trace_record record = find_op(replay, lane->rank->rank, &op->op);
+        op->ends = op->issued + (record.end - record.issued);
+        return true;
 }
 
 struct sim_physics replay_physics(struct replay *replay)
 {
-        return (struct sim_physics){
-                .issued = issued, .perform = perform, .overlaps = true, .context = replay};
+        return (struct sim_physics){.issued = issued, .begin = begin, .overlaps = true, .context = replay};
 }
 
 /* ---- the comparison ---- */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Who may include whom: nothing includes upward. Prints each include that breaks an arrow; status 1 if there is one.
 cd "$(dirname "$0")/.." || exit 2
-sources=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+sources=$(git ls-files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh')
 [ -n "$sources" ] || { echo "arrows: git lists no sources here" >&2; exit 2; }
 echo "$sources" | grep -v '^tests/' | xargs grep -Ho '^#include "[^"]*"' | tr -d '"' | sed 's/#include //' |
 awk -F: '

@@ -5,7 +5,7 @@ sources=$(git ls-files '*.c' '*.h')
 [ -n "$sources" ] || { echo "lint: git lists no sources here" >&2; exit 2; }
 status=0
 # shellcheck disable=SC2086 # words are files
-clang-format --dry-run -Werror $sources || status=1
+clang-format --dry-run -Werror $sources $(git ls-files 'sim/*.cpp') || status=1
 # shellcheck disable=SC2086
 cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I. -D__x86_64__ -D_POSIX_C_SOURCE=200809L \
         --enable=warning,performance,portability --suppress=missingIncludeSystem --suppress=ctuuninitvar $sources || status=1

@@ -1,4 +1,6 @@
-TESTS += test_platform
+TESTS += test_platform test_agenda
+$(BUILD)/tests/test_agenda: $(call obj,tests/unit/test_agenda.c sim/agenda.c)
+	$(TEST_LINK)
 $(BUILD)/tests/test_platform: $(call obj,tests/unit/test_platform.c) $(call lib,sim engine core profile models)
-	$(TEST_LINK) -lsimgrid
+	$(TEST_LINK) $(SIMGRID_LIBS)
 SCRIPT_TESTS += tests/cli/simulate.sh tests/cli/sweep.sh

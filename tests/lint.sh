@@ -2,10 +2,11 @@
 # Layout (clang-format), defects (cppcheck, shellcheck), the include arrows. Silent if clean.
 cd "$(dirname "$0")/.." || exit 2
 sources=$(git ls-files '*.c' '*.h')
+in_cpp=$(git ls-files 'sim/*.cpp')
 [ -n "$sources" ] || { echo "lint: git lists no sources here" >&2; exit 2; }
 status=0
 # shellcheck disable=SC2086 # words are files
-clang-format --dry-run -Werror $sources $(git ls-files 'sim/*.cpp') || status=1
+clang-format --dry-run -Werror $sources $in_cpp || status=1
 # shellcheck disable=SC2086
 cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I. -D__x86_64__ -D_POSIX_C_SOURCE=200809L \
         --enable=warning,performance,portability --suppress=missingIncludeSystem --suppress=ctuuninitvar $sources || status=1

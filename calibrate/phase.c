@@ -145,7 +145,7 @@ static struct plan plan_updates(struct phase *phase, int64_t parameters)
 void phase_run(struct phase *phase, struct net *net, int ranks, int64_t parameters, struct samples *samples)
 {
         const struct plan plan = plan_updates(phase, parameters);
-        const struct core_stage stage = {0, UPDATES * parameters, 0};
+        const struct core_stage stage = {.parameters = UPDATES * parameters};
         const struct driver driver = {.issue = issue, .now = now, .world = phase};
         struct engine engine;
         struct trace trace;

@@ -55,33 +55,41 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 {
         const struct work *work = &plan->work;
         int64_t T = work->seq_len, N = work->micro_batch_size * T, e = work->element_bytes;
-        int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in half precision */
+        const int shards = stage->shards, C = gpt->n_embd;
+        const bool scattered = work->sequence_parallel && shards > 1;
+        int64_t R = scattered ? N / shards : N; /* rows that a shard has of what is not split */
+        int64_t wide_e = e > 4 ? e : 4;         /* of what is never stored in half precision */
         int64_t parameters = partition_parameters(gpt, stage);
         int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
-        int64_t row = memory_aligned(N * gpt->n_embd * e); /* one (B,T,C) */
-        int64_t qkv = memory_aligned(N * 3 * gpt->n_embd * e), wide = memory_aligned(N * 4 * gpt->n_embd * e);
+        int64_t all = memory_aligned(N * C * e);            /* one (B,T,C), */
+        int64_t row = memory_aligned(R * C * e);            /* of which a shard has these rows, */
+        int64_t own = memory_aligned(N * (C / shards) * e); /* or its heads' columns */
+        int64_t qkv = memory_aligned(N * 3 * (C / shards) * e),
+                wide = memory_aligned(N * (4 * C / shards) * e);
         /* (B,H,T,T), or, fused, one number a row of it */
-        int64_t attention = memory_aligned(N * gpt->n_head * (work->fused ? wide_e : T * e));
+        int64_t attention = memory_aligned(N * (gpt->n_head / shards) * (work->fused ? wide_e : T * e));
         struct memory_layout layout = {
                 .block_ln1 = row,
                 .block_qkv = qkv,
                 .block_attention = attention,
-                .block_atty = row,
+                .block_atty = own,
                 .block_residual1 = row,
                 .block_ln2 = row,
                 .block_fc = wide,
                 .block_gelu = wide,
                 .block_residual2 = row,
-                .block_stats = memory_aligned(4 * N * wide_e),
+                .block_stats = memory_aligned(4 * R * wide_e),
                 .embedded = stage->first ? row : 0,
                 .final_ln = stage->last ? row : 0,
-                .final_stats = stage->last ? memory_aligned(2 * N * wide_e) : 0,
-                .logits = stage->last ? memory_aligned(N * gpt->vocab_size * e) : 0,
+                .final_stats = stage->last ? memory_aligned(2 * R * wide_e) : 0,
+                .logits = stage->last ? memory_aligned(N * partition_vocabulary(gpt, stage) * e) : 0,
                 .message = row,
-                .work_c = row,
+                .work_c = all,
                 .work_4c = wide,
                 .work_qkv = qkv,
                 .work_attention = attention,
+                .work_gather = scattered ? all : 0,
+                .work_losses = stage->last && shards > 1 ? memory_aligned(3 * shards * N * wide_e) : 0,
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned(parameters * e),
@@ -159,8 +167,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         bytes->in[MEMORY_HOST][MEMORY_GRADIENTS] = layout.staged;
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
-        device[MEMORY_WORKSPACE] =
-                layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention + layout.work_block;
+        device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
+                                   layout.work_block + layout.work_gather + layout.work_losses;
         bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;

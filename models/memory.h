@@ -55,7 +55,8 @@ struct memory_plan {
 };
 
 /* Byte sizes of the individual buffers, for whoever allocates them: nn uses these, so there is one
- * arithmetic. */
+ * arithmetic. Of a shard they are what it has: of heads, of the 4 C columns and of the vocabulary its part,
+ * and, sequence parallel, of the rows of inputs, LayerNorms, residuals and messages. */
 struct memory_layout {
         /* block_attention and work_attention: (B,H,T,T), or, with fused kernels, (B,H,T) that is never half
          */
@@ -71,6 +72,9 @@ struct memory_layout {
         int64_t work_c, work_4c, work_qkv, work_attention,
                 work_scalars; /* backward workspace, once a stage; the scalars are in host memory */
         int64_t work_block;   /* recomputed: what a slot does not hold of a block, once a stage */
+        int64_t work_gather;  /* sequence parallel: (B,T,C) of all shards, once a stage; 0 else */
+        int64_t work_losses;  /* last stage of several shards: three numbers a row of each, never half; 0 else
+                               */
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */

@@ -14,85 +14,163 @@ struct stage partition_stage(const struct gpt *gpt, int stages, int index)
                 .layers = each + (index < more ? 1 : 0),
                 .first = index == 0,
                 .last = index == stages - 1,
+                .shards = 1,
         };
+}
+
+struct stage partition_shard(const struct stage *stage, int shards, int shard)
+{
+        assert(shards >= 1 && 0 <= shard && shard < shards);
+        struct stage part = *stage;
+        part.shards = shards;
+        part.shard = shard;
+        return part;
+}
+
+int partition_vocabulary(const struct gpt *gpt, const struct stage *stage)
+{
+        return (gpt->vocab_size + stage->shards - 1) / stage->shards;
+}
+
+int partition_first_token(const struct gpt *gpt, const struct stage *stage)
+{
+        return partition_vocabulary(gpt, stage) * stage->shard;
 }
 
 /* Identities of the tensors outside the blocks; block b's follow from FIRST_BLOCK_ID. */
 enum { WTE_ID, WPE_ID, LNF_W_ID, LNF_B_ID, HEAD_ID, FIRST_BLOCK_ID = 16 };
 
+/* How a tensor is split over shards. */
+enum split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
+
+/* A tensor of the whole model. */
+struct whole {
+        const char *name;
+        int rows, cols;
+        enum tensor_init init;
+        enum split split;
+        int parts; /* that are each split */
+};
+
+/* Where a tensor lies in a shard's memory, one after the other. */
+enum place { PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
+
 /* The list under construction; `out` may be NULL. */
 struct list {
         struct tensor *out;
+        const struct stage *stage;
         int count;
-        int64_t elements;
+        int64_t elements[PLACES];
 };
 
-static void add(struct list *list, const char *name, int block, int rows, int cols, enum tensor_init init,
-                uint32_t id)
+/* A split tensor's extent on one shard; only a vocabulary is not divisible. */
+static int part_of(int whole, int shards)
 {
+        return (whole + shards - 1) / shards;
+}
+
+static void add(struct list *list, const struct whole *whole, int block, enum place place, uint32_t id)
+{
+        const struct stage *stage = list->stage;
+        const int shards = stage->shards, parts = whole->parts;
+        int rows = whole->split == SPLIT_ROWS ? part_of(whole->rows, shards) : whole->rows;
+        int cols = whole->split == SPLIT_COLS ? part_of(whole->cols, shards) : whole->cols;
+        const bool decay = whole->init == INIT_NORMAL || whole->init == INIT_NORMAL_RESIDUAL;
         int64_t elements = (int64_t)rows * cols;
         if (list->out) {
                 struct tensor *tensor = &list->out[list->count];
                 *tensor = (struct tensor){.rows = rows,
                                           .cols = cols,
-                                          .offset = list->elements,
+                                          .offset = list->elements[place], /* of its place; see place_all */
                                           .elements = elements,
-                                          .decay = init == INIT_NORMAL || init == INIT_NORMAL_RESIDUAL,
-                                          .init = init,
+                                          .decay = decay,
+                                          .init = whole->init,
                                           .id = id};
+                tensor->whole.rows = whole->rows;
+                tensor->whole.cols = whole->cols;
+                tensor->whole.parts = parts;
+                tensor->whole.first = (whole->split == SPLIT_COLS ? cols : rows) / parts * stage->shard;
+                tensor->replicated = place == PLACE_REPLICATED;
+                if (whole->split == SPLIT_NONE)
+                        tensor->whole.first = 0;
                 if (block < 0)
-                        snprintf(tensor->name, sizeof tensor->name, "%s", name);
+                        snprintf(tensor->name, sizeof tensor->name, "%s", whole->name);
                 else
-                        snprintf(tensor->name, sizeof tensor->name, "transformer.h.%d.%s", block, name);
+                        snprintf(tensor->name, sizeof tensor->name, "transformer.h.%d.%s", block,
+                                 whole->name);
         }
         list->count++;
-        list->elements += elements;
+        list->elements[place] += elements;
+}
+
+/* With one shard everything lies in the order of the list. */
+static void add_tensor(struct list *list, struct whole whole, int block, uint32_t id)
+{
+        const bool replicated = list->stage->shards > 1 && whole.split == SPLIT_NONE;
+        add(list, &whole, block, replicated ? PLACE_REPLICATED : PLACE_SPLIT, id);
 }
 
 /* `block` counts over the whole model. */
 static void add_block(struct list *list, int C, int block)
 {
-        const struct {
-                const char *name;
-                int rows, cols;
-                enum tensor_init init;
-        } tensors[BLOCK_TENSORS] = {
-                [BLOCK_LN1_W] = {"ln_1.weight", 1, C, INIT_ONE},
-                [BLOCK_LN1_B] = {"ln_1.bias", 1, C, INIT_ZERO},
-                [BLOCK_QKV_W] = {"attn.c_attn.weight", 3 * C, C, INIT_NORMAL},
-                [BLOCK_QKV_B] = {"attn.c_attn.bias", 1, 3 * C, INIT_ZERO},
-                [BLOCK_PROJ_W] = {"attn.c_proj.weight", C, C, INIT_NORMAL_RESIDUAL},
-                [BLOCK_PROJ_B] = {"attn.c_proj.bias", 1, C, INIT_ZERO},
-                [BLOCK_LN2_W] = {"ln_2.weight", 1, C, INIT_ONE},
-                [BLOCK_LN2_B] = {"ln_2.bias", 1, C, INIT_ZERO},
-                [BLOCK_FC_W] = {"mlp.c_fc.weight", 4 * C, C, INIT_NORMAL},
-                [BLOCK_FC_B] = {"mlp.c_fc.bias", 1, 4 * C, INIT_ZERO},
-                [BLOCK_FCPROJ_W] = {"mlp.c_proj.weight", C, 4 * C, INIT_NORMAL_RESIDUAL},
-                [BLOCK_FCPROJ_B] = {"mlp.c_proj.bias", 1, C, INIT_ZERO},
+        const struct whole tensors[BLOCK_TENSORS] = {
+                [BLOCK_LN1_W] = {"ln_1.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
+                [BLOCK_LN1_B] = {"ln_1.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
+                [BLOCK_QKV_W] = {"attn.c_attn.weight", 3 * C, C, INIT_NORMAL, SPLIT_ROWS, 3},
+                [BLOCK_QKV_B] = {"attn.c_attn.bias", 1, 3 * C, INIT_ZERO, SPLIT_COLS, 3},
+                [BLOCK_PROJ_W] = {"attn.c_proj.weight", C, C, INIT_NORMAL_RESIDUAL, SPLIT_COLS, 1},
+                [BLOCK_PROJ_B] = {"attn.c_proj.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
+                [BLOCK_LN2_W] = {"ln_2.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
+                [BLOCK_LN2_B] = {"ln_2.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
+                [BLOCK_FC_W] = {"mlp.c_fc.weight", 4 * C, C, INIT_NORMAL, SPLIT_ROWS, 1},
+                [BLOCK_FC_B] = {"mlp.c_fc.bias", 1, 4 * C, INIT_ZERO, SPLIT_COLS, 1},
+                [BLOCK_FCPROJ_W] = {"mlp.c_proj.weight", C, 4 * C, INIT_NORMAL_RESIDUAL, SPLIT_COLS, 1},
+                [BLOCK_FCPROJ_B] = {"mlp.c_proj.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
         };
         for (int role = 0; role < BLOCK_TENSORS; role++)
-                add(list, tensors[role].name, block, tensors[role].rows, tensors[role].cols,
-                    tensors[role].init, (uint32_t)(FIRST_BLOCK_ID + block * BLOCK_TENSORS + role));
+                add_tensor(list, tensors[role], block,
+                           (uint32_t)(FIRST_BLOCK_ID + block * BLOCK_TENSORS + role));
+}
+
+/* From offsets in its place to offsets in the flat buffer. */
+static void place_all(struct list *list)
+{
+        for (int i = 0; list->out && i < list->count; i++) {
+                struct tensor *tensor = &list->out[i];
+                if (tensor->replicated)
+                        tensor->offset += list->elements[PLACE_SPLIT];
+        }
+        if (list->out && list->elements[PLACE_COPY] > 0)
+                list->out[list->count - 1].offset =
+                        list->elements[PLACE_SPLIT] + list->elements[PLACE_REPLICATED];
 }
 
 static struct list list_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out)
 {
-        struct list list = {.out = out};
+        struct list list = {.out = out, .stage = stage};
         int C = gpt->n_embd, V = gpt->vocab_size;
+        const struct whole wte = {"transformer.wte.weight", V, C, INIT_NORMAL, SPLIT_ROWS, 1};
         if (stage->first) {
-                add(&list, "transformer.wte.weight", -1, V, C, INIT_NORMAL, WTE_ID);
-                add(&list, "transformer.wpe.weight", -1, gpt->n_positions, C, INIT_NORMAL, WPE_ID);
+                add_tensor(&list, wte, -1, WTE_ID);
+                add_tensor(&list,
+                           (struct whole){"transformer.wpe.weight", gpt->n_positions, C, INIT_NORMAL,
+                                          SPLIT_NONE, 1},
+                           -1, WPE_ID);
         }
         for (int block = 0; block < stage->layers; block++)
                 add_block(&list, C, stage->first_layer + block);
         if (stage->last) {
-                add(&list, "transformer.ln_f.weight", -1, 1, C, INIT_ONE, LNF_W_ID);
-                add(&list, "transformer.ln_f.bias", -1, 1, C, INIT_ZERO, LNF_B_ID);
+                add_tensor(&list, (struct whole){"transformer.ln_f.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
+                           -1, LNF_W_ID);
+                add_tensor(&list, (struct whole){"transformer.ln_f.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1}, -1,
+                           LNF_B_ID);
                 if (!gpt->tied)
-                        add(&list, "lm_head.weight", -1, V, C, INIT_NORMAL, HEAD_ID);
+                        add_tensor(&list, (struct whole){"lm_head.weight", V, C, INIT_NORMAL, SPLIT_ROWS, 1},
+                                   -1, HEAD_ID);
                 else if (!stage->first)
-                        add(&list, "transformer.wte.weight", -1, V, C, INIT_NORMAL, WTE_ID);
+                        add(&list, &wte, -1, PLACE_COPY, WTE_ID);
         }
+        place_all(&list);
         return list;
 }
 
@@ -103,7 +181,33 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
 
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage)
 {
-        return list_tensors(gpt, stage, NULL).elements;
+        struct list list = list_tensors(gpt, stage, NULL);
+        return list.elements[PLACE_SPLIT] + list.elements[PLACE_REPLICATED] + list.elements[PLACE_COPY];
+}
+
+int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset)
+{
+        struct list list = list_tensors(gpt, stage, NULL);
+        if (offset)
+                *offset = list.elements[PLACE_SPLIT];
+        return list.elements[PLACE_REPLICATED];
+}
+
+/* Of `extent` rows or columns of a shard the i-th, in the whole tensor; -1: beyond it. */
+static int64_t whole_place(const struct tensor *tensor, int64_t i, int extent, int whole)
+{
+        if (extent == whole)
+                return i;
+        const int64_t each = extent / tensor->whole.parts, part = i / each;
+        const int64_t at = tensor->whole.first + i % each, of = whole / tensor->whole.parts;
+        return at < of ? part * of + at : -1;
+}
+
+int64_t partition_whole_index(const struct tensor *tensor, int64_t index)
+{
+        const int64_t row = whole_place(tensor, index / tensor->cols, tensor->rows, tensor->whole.rows);
+        const int64_t col = whole_place(tensor, index % tensor->cols, tensor->cols, tensor->whole.cols);
+        return row < 0 || col < 0 ? -1 : row * tensor->whole.cols + col;
 }
 
 int partition_block_tensor(const struct stage *stage, int block, enum tensor_role role)

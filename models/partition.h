@@ -8,11 +8,23 @@ struct stage {
         int index, stages;
         int first_layer, layers; /* transformer blocks [first_layer, first_layer + layers) */
         bool first, last;        /* first: embeddings; last: final LayerNorm, output projection, loss */
+        int shards, shard;       /* of its tensors this is one of so many parts; shard 0 of 1: all of them */
 };
 
 /* The contiguous split: n_layer / stages blocks each, the remainder one each to the earliest stages (the last
  * stage already carries the output projection). Needs 1 <= stages <= n_layer. */
 struct stage partition_stage(const struct gpt *gpt, int stages, int index);
+
+/* A shard of a stage, split as Megatron-LM does (Shoeybi et al. 2019, section 3): of the products that enter
+ * attention and the MLP the outputs (rows of weights and biases: a shard has n_head / shards heads), of those
+ * that leave them the inputs (columns of weights), of embedding and output projection the vocabulary, padded
+ * up to a multiple of `shards`. LayerNorm, the biases behind a sum over shards and positions are replicated.
+ * All shards of a stage are of equal sizes. `shards` must divide n_head. */
+struct stage partition_shard(const struct stage *stage, int shards, int shard);
+
+/* Rows of the token embedding that a shard has, padding included, and which of them comes first. */
+int partition_vocabulary(const struct gpt *gpt, const struct stage *stage);
+int partition_first_token(const struct gpt *gpt, const struct stage *stage);
 
 enum tensor_init { INIT_NORMAL, INIT_NORMAL_RESIDUAL, INIT_ZERO, INIT_ONE };
 
@@ -21,7 +33,13 @@ struct tensor {
         int rows, cols;   /* a matrix is (out, in); a vector is (1, n) */
         int64_t offset;   /* first element in the stage's flat parameter buffer */
         int64_t elements; /* rows x cols */
-        bool decay;       /* AdamW weight decay: matrices yes, biases and LayerNorm no */
+        struct {          /* the tensor that this is a shard's part of; of a stage that is whole, itself */
+                int rows, cols;
+                int first; /* of what was split, rows or columns: where this shard's begin, */
+                int parts; /* in each of so many equal parts (queries, keys and values: 3) */
+        } whole;
+        bool replicated; /* every shard has all of it (of a stage that is whole: false) */
+        bool decay;      /* AdamW weight decay: matrices yes, biases and LayerNorm no */
         enum tensor_init init;
         uint32_t id; /* the same on every layout: seeds the initial values */
 };
@@ -45,8 +63,16 @@ enum tensor_role { /* a block's tensors follow each other in this order */
 /* The tensors of a stage: [wte, wpe if first], blocks, [ln_f w, ln_f b, head if last]. With a tied embedding
  * and more than one stage the last stage's head is its own copy of wte (same name and id, kept equal by
  * summing the two gradients); with one stage there is only one. Returns how many; `out` may be NULL to count.
- */
+ *
+ * They lie in memory in this order too. Of a shard, what is split comes first, then what is replicated, then
+ * the last stage's own copy of a tied head: what all shards have is then one range. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
+
+/* Where element `index` of a shard's tensor is in the whole one; -1: nowhere, it pads the vocabulary. */
+int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
+
+/* Elements that every shard has alike: a range of the flat buffer, which begins behind what is split. */
+int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
 
 /* Elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const char *const names[KERNEL_KINDS] = {
+static const char *const names[KERNEL_ENTRIES] = {
         [KERNEL_MATMUL] = "matmul",
         [KERNEL_EMBEDDING] = "embedding",
         [KERNEL_EMBEDDING_BACKWARD] = "embedding_backward",
@@ -28,6 +28,9 @@ static const char *const names[KERNEL_KINDS] = {
         [KERNEL_MATMUL_GELU_BACKWARD] = "matmul_gelu_backward",
         [KERNEL_ATTENTION] = "attention",
         [KERNEL_ATTENTION_BACKWARD] = "attention_backward",
+        [KERNEL_TENSOR_ALLREDUCE] = "tensor_allreduce",
+        [KERNEL_TENSOR_ALL_GATHER] = "tensor_all_gather",
+        [KERNEL_TENSOR_REDUCE_SCATTER] = "tensor_reduce_scatter",
 };
 
 static const char *const precisions[HALF_FORMATS] = {
@@ -62,6 +65,11 @@ int kernel_kind_of(const char *name)
                 if (strcmp(names[kind], name) == 0)
                         return kind;
         return -1;
+}
+
+int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes)
+{
+        return kernel->m * kernel->n * (kernel->half ? 2 : real_bytes);
 }
 
 bool kernel_same(const struct kernel *a, const struct kernel *b)
@@ -127,8 +135,7 @@ double kernel_flops(const struct kernel *kernel)
         case KERNEL_OVERFLOW:
         case KERNEL_UNSCALE:
                 return m;
-        case KERNEL_CLEAR:
-        case KERNEL_KINDS:
+        default: /* only moved, or no kernel */
                 break;
         }
         return 0;
@@ -202,7 +209,7 @@ static double kernel_elements(const struct kernel *kernel)
                 return 2 * m;
         case KERNEL_ADAMW: /* p, g, m, v read and written; half: the weight written */
                 return kernel->half ? m : 8 * m;
-        case KERNEL_KINDS:
+        default:
                 break;
         }
         return 0;
@@ -283,38 +290,71 @@ static void add_backward(struct list *list, enum kernel_kind kind, int part, boo
                                   .n = n});
 }
 
-/* The sizes that a block's kernels depend on. */
+/* The sizes that a block's kernels depend on. Of a shard: R, the rows that it keeps of what is not split; S
+ * and F, what it has of the C and 4 C columns inside attention and MLP; V, of the vocabulary. */
 struct shape {
-        int64_t N, T, C, V;
+        int64_t N, R, T, C, S, F, V;
         int64_t batch; /* attention: B x heads */
         int64_t hs;    /* width of a head */
-        bool fused;
+        int shards;
+        bool scattered; /* R rows of what is not split, else all N */
+        bool fused;     /* with products, what follows them */
+        bool sums;      /* biases and residuals come after a sum over shards, so they are by themselves */
 };
 
-static struct shape shape_of(const struct gpt *gpt, const struct work *work)
+static struct shape shape_of(const struct gpt *gpt, const struct stage *stage, const struct work *work)
 {
+        const int64_t N = (int64_t)work->micro_batch_size * work->seq_len;
+        const int shards = stage->shards;
         return (struct shape){
-                .N = (int64_t)work->micro_batch_size * work->seq_len,
+                .N = N,
+                .R = work->sequence_parallel ? N / shards : N,
                 .T = work->seq_len,
                 .C = gpt->n_embd,
-                .V = gpt->vocab_size,
-                .batch = (int64_t)work->micro_batch_size * gpt->n_head,
+                .S = gpt->n_embd / shards,
+                .F = 4 * gpt->n_embd / shards,
+                .V = partition_vocabulary(gpt, stage),
+                .batch = (int64_t)work->micro_batch_size * gpt->n_head / shards,
                 .hs = gpt->n_embd / gpt->n_head,
+                .shards = shards,
+                .scattered = work->sequence_parallel && shards > 1,
                 .fused = work->fused,
+                .sums = shards > 1,
         };
 }
 
-static void fused_block_forward(struct list *list, const struct shape *s, bool output)
+/* What shards do together to a matrix of all N rows. */
+static void add_collective(struct list *list, const struct shape *s, enum kernel_kind kind, int part)
 {
-        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
-        add_fused(list, KERNEL_MATMUL_BIAS, s->N, 3 * s->C, s->C); /* q, k, v */
-        add(list,
-            (struct kernel){.kind = KERNEL_ATTENTION, .batch = s->batch, .m = s->T, .n = s->T, .k = s->hs});
-        add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, s->C);
-        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
-        add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, 4 * s->C, s->C);
-        if (output)
-                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, 4 * s->C);
+        if (s->shards > 1)
+                add(list,
+                    (struct kernel){
+                            .kind = kind, .part = (unsigned char)part, .batch = 1, .m = s->N, .n = s->C});
+}
+
+/* Each shard has a part of a sum: the sum, or a shard's rows of it. */
+static void add_sum(struct list *list, const struct shape *s, int part)
+{
+        add_collective(list, s, s->scattered ? KERNEL_TENSOR_REDUCE_SCATTER : KERNEL_TENSOR_ALLREDUCE, part);
+}
+
+/* All rows, of which a shard has its own. */
+static void add_gather(struct list *list, const struct shape *s, int part)
+{
+        if (s->scattered)
+                add_collective(list, s, KERNEL_TENSOR_ALL_GATHER, part);
+}
+
+/* y (N,C) = x (N,k) w^T, a sum over shards of what each has of k; then bias and residual. */
+static void output_forward(struct list *list, const struct shape *s, int64_t k)
+{
+        if (s->fused && !s->sums) {
+                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, k);
+                return;
+        }
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, k);
+        add_sum(list, s, 0);
+        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->R, s->C);
 }
 
 /* Softmax of Q K^T, which selective recomputation runs again. */
@@ -324,65 +364,111 @@ static void scores_forward(struct list *list, const struct shape *s)
         add_forward(list, KERNEL_SOFTMAX, s->batch, s->T, s->T);
 }
 
+static void attention_forward(struct list *list, const struct shape *s)
+{
+        if (s->fused) {
+                add_fused(list, KERNEL_MATMUL_BIAS, s->N, 3 * s->S, s->C); /* q, k, v */
+                add(list,
+                    (struct kernel){
+                            .kind = KERNEL_ATTENTION, .batch = s->batch, .m = s->T, .n = s->T, .k = s->hs});
+                return;
+        }
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->S, s->C); /* q, k, v */
+        add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->S);
+        scores_forward(list, s);
+        add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
+}
+
 /* `output`: to the end. Else for a backward pass, which has no use for the block's output. */
 static void block_forward(struct list *list, const struct shape *s, bool output)
 {
+        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
+        add_gather(list, s, 0);
+        attention_forward(list, s);
+        output_forward(list, s, s->S);
+        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
+        add_gather(list, s, 0);
         if (s->fused) {
-                fused_block_forward(list, s, output);
+                add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, s->F, s->C);
+        } else {
+                add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->F, s->C);
+                add_forward(list, KERNEL_BIAS_GELU, 1, s->N, s->F);
+        }
+        if (output)
+                output_forward(list, s, s->F);
+}
+
+/* Over a shard's part of the vocabulary in two halves: what it has of each row's softmax and target, and,
+ * when all shards' numbers are there, the loss. */
+static void loss_forward(struct list *list, const struct shape *s, bool loss_only)
+{
+        const enum kernel_kind whole = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY;
+        if (s->shards == 1) {
+                add_forward(list, whole, 1, s->N, s->V);
                 return;
         }
-        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->C, s->C); /* q, k, v */
-        add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->C);
-        scores_forward(list, s);
-        add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, s->C);
-        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
-        add_forward(list, KERNEL_LAYERNORM, 1, s->N, s->C);
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 4 * s->C, s->C);
-        add_forward(list, KERNEL_BIAS_GELU, 1, s->N, 4 * s->C);
-        if (!output)
-                return;
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, 4 * s->C);
-        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->N, s->C);
+        const enum half half = list->half;
+        add_forward(list, KERNEL_CROSS_ENTROPY_LOSS, 1, s->N, s->V);
+        list->half = HALF_NONE; /* the numbers are never half */
+        add(list,
+            (struct kernel){.kind = KERNEL_TENSOR_ALL_GATHER, .batch = 1, .m = s->N * s->shards, .n = 3});
+        if (loss_only)
+                add_forward(list, KERNEL_CROSS_ENTROPY_LOSS, 1, s->N, 3 * s->shards);
+        list->half = half;
+        if (!loss_only)
+                add_forward(list, KERNEL_CROSS_ENTROPY, 1, s->N, s->V);
 }
 
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out)
 {
         struct list list = {.out = out, .half = work_format(work)};
-        struct shape s = shape_of(gpt, work);
-        if (stage->first)
+        struct shape s = shape_of(gpt, stage, work);
+        if (stage->first) {
                 add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
+                add_sum(&list, &s, 0);
+        }
         for (int block = 0; block < stage->layers; block++)
                 block_forward(&list, &s, true);
         if (stage->last) {
-                add_forward(&list, KERNEL_LAYERNORM, 1, s.N, s.C);
+                add_forward(&list, KERNEL_LAYERNORM, 1, s.R, s.C);
+                add_gather(&list, &s, 0);
                 add_matmul(&list, TRANSPOSE_B, 0, 1, s.N, s.V, s.C);
-                add_forward(&list, loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, 1, s.N, s.V);
+                loss_forward(&list, &s, loss_only);
         }
         return list.count;
 }
 
+/* Of y (N,n) = x (N,C) w^T with LayerNorm's output for x: the gradients of w, its bias and x, and
+ * LayerNorm's. A shard has some of n, so its dx is a part of a sum. */
+static void input_backward(struct list *list, const struct shape *s, int64_t n, bool bias, bool accumulate)
+{
+        add_gather(list, s, PART_WEIGHT); /* x */
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, n);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, n, s->C, s->N);
+        if (bias)
+                add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, n);
+        add_sum(list, s, PART_INPUT);
+        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, accumulate, 1, s->R, s->C);
+}
+
 static void mlp_backward(struct list *list, const struct shape *s)
 {
+        add_gather(list, s, PART_BOTH); /* g */
         if (s->fused)
                 add(list, (struct kernel){.kind = KERNEL_MATMUL_GELU_BACKWARD,
                                           .part = PART_INPUT,
                                           .batch = 1,
                                           .m = s->N,
-                                          .n = 4 * s->C,
+                                          .n = s->F,
                                           .k = s->C});
         else
-                add_matmul(list, PLAIN, PART_INPUT, 1, s->N, 4 * s->C, s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, 4 * s->C, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
+                add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->F, s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->F, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->R, s->C);
         if (!s->fused)
-                add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, 4 * s->C);
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 4 * s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 4 * s->C, s->C, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 4 * s->C);
-        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
+                add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, s->F);
+        input_backward(list, s, s->F, true, true);
 }
 
 static void scores_backward(struct list *list, const struct shape *s)
@@ -405,46 +491,45 @@ static void scores_backward(struct list *list, const struct shape *s)
 
 static void attention_backward(struct list *list, const struct shape *s, bool scores_again)
 {
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->C, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, s->C);
+        add_gather(list, s, PART_BOTH); /* g */
+        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->S, s->C);
+        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->S, s->N);
+        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->R, s->C);
         if (scores_again)
                 scores_forward(list, s);
         scores_backward(list, s);
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, 3 * s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, 3 * s->C, s->C, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, 3 * s->C);
-        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, true, 1, s->N, s->C);
+        input_backward(list, s, 3 * s->S, true, true);
 }
 
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out)
 {
         struct list list = {.out = out, .half = work_format(work)};
-        struct shape s = shape_of(gpt, work);
-        if (stage->last) {
-                add_matmul(&list, PLAIN, PART_INPUT, 1, s.N, s.C, s.V);
-                add_matmul(&list, TRANSPOSE_A, PART_WEIGHT, 1, s.V, s.C, s.N);
-                add_backward(&list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s.N, s.C);
-        }
+        struct shape s = shape_of(gpt, stage, work);
+        if (stage->last)
+                input_backward(&list, &s, s.V, false, false);
         for (int block = 0; block < stage->layers; block++) {
                 if (work_recomputes_blocks(work))
                         block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER);
                 mlp_backward(&list, &s);
                 attention_backward(&list, &s, work_recomputes_scores(work));
         }
-        if (stage->first)
+        if (stage->first) {
+                add_gather(&list, &s, PART_WEIGHT);
                 add_backward(&list, KERNEL_EMBEDDING_BACKWARD, PART_WEIGHT, true, 1, s.N, s.C);
+        }
         return list.count;
 }
 
-/* A last stage's own copy of a tied head is its last tensor, so what it counts is a prefix of its parameters.
- */
+/* What it counts is a prefix of the stage's parameters: a last stage's own copy of a tied head is its last
+ * tensor, and before it lies what all shards have, which the first of them counts. */
 struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half)
 {
-        int64_t all = partition_parameters(gpt, stage);
-        bool copy = gpt->tied && stage->last && !stage->first;
-        int64_t counted = copy ? all - (int64_t)gpt->vocab_size * gpt->n_embd : all;
+        int64_t counted = partition_parameters(gpt, stage);
+        if (gpt->tied && stage->last && !stage->first)
+                counted -= (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd;
+        if (stage->shard > 0)
+                counted -= partition_replicated(gpt, stage, NULL);
         return (struct kernel){
                 .kind = KERNEL_SQUARED_NORM, .half = (unsigned char)half, .batch = 1, .m = counted};
 }

@@ -43,7 +43,13 @@ enum kernel_kind {
         KERNEL_MATMUL_GELU_BACKWARD, /* dh (m,n) = (dy w) gelu'(h) */
         KERNEL_ATTENTION, /* causal attention: batch (sequences x heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
-        KERNEL_KINDS
+        KERNEL_KINDS,
+        /* No kernels, but entries of a shard's list all the same, where they run: what the shards of a stage
+         * do together to an (m,n) matrix of tokens, m of all shards together. */
+        KERNEL_TENSOR_ALLREDUCE = KERNEL_KINDS, /* the sum of all shards' matrices, to all */
+        KERNEL_TENSOR_ALL_GATHER,               /* each shard has m / shards rows; all rows, to all */
+        KERNEL_TENSOR_REDUCE_SCATTER,           /* of the sum, m / shards rows to each */
+        KERNEL_ENTRIES
 };
 
 enum kernel_part { PART_INPUT = 1, PART_WEIGHT = 2, PART_BOTH = 3 }; /* of a backward pass: dx or dW, db */
@@ -59,6 +65,15 @@ struct kernel {
 
 /* One of the fused vocabulary: what a plan has where work.fused, and no other plan. */
 bool kernel_fused(enum kernel_kind kind);
+
+/* What shards do together: nothing that a device runs. */
+static inline bool kernel_collective(enum kernel_kind kind)
+{
+        return kind >= KERNEL_KINDS;
+}
+/* Bytes of the whole matrix that a collective is about. `real_bytes`: of an element that is never half, 4 (8
+ * in the double build). */
+int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes);
 
 const char *kernel_name(enum kernel_kind kind);                   /* "matmul", "layernorm_backward", ... */
 int kernel_kind_of(const char *name);                             /* -1 if there is none */
@@ -107,14 +122,25 @@ static inline enum half work_format(const struct work *work)
 
 /* The kernels of one micro-batch on a stage. Each returns how many, and writes them to `out` unless it is
  * NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. A block that is recomputed
- * stops before its last product, whose result nobody reads again; layer runs it all the same. */
+ * stops before its last product, whose result nobody reads again; layer runs it all the same.
+ *
+ * Of a shard (Shoeybi et al. 2019): products are narrower, and each shard's result of the product that leaves
+ * attention or the MLP is a part of a sum, as is, backward, the gradient of what enters them: an all-reduce
+ * each. Biases behind a sum are added after it, also where products fuse them else. With
+ * work.sequence_parallel (Korthikanti et al. 2022) LayerNorms, those biases and residuals see a shard's rows
+ * only, N / shards; rows are gathered before what is split by columns, backward those of the output's
+ * gradient and, for the weights' gradient, once more the input's, and sums are scattered. The loss of a
+ * shard's part of the vocabulary is made in two halves: KERNEL_CROSS_ENTROPY_LOSS over its logits writes
+ * three numbers a row (maximum, sum of exponentials, the target's logit), which are gathered; then
+ * KERNEL_CROSS_ENTROPY, or, loss_only, the loss of these numbers alone (n = 3 x shards), goes on. */
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out);
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out);
 
 /* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
- * for a tied head that is the last stage's own copy: the first stage counts that. */
+ * for a tied head that is the last stage's own copy: the first stage counts that; and but for what all shards
+ * have: the first shard counts that. */
 struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half);
 
 /* The update of `parameters`: AdamW, or in half precision unscale and AdamW. Returns how many kernels. */

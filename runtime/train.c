@@ -325,6 +325,7 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
                 .allreduce_seconds = phases.allreduce_seconds,
                 .optimizer_seconds = phases.optimizer_seconds,
                 .busiest_seconds = phases.busiest_seconds,
+                .tensor_seconds = phases.tensor_seconds,
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
                 .ranks = ranks,

@@ -218,9 +218,9 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
         if (grid == ranks || !o->model || !o->batch_size ||
             !o->micro_batch_size) /* what is missing comes first */
                 return 0;
-        return rv_fail(err, RV_EPLAN,
-                       "--pp %d x --dp %d needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
-                       o->pp, o->dp, (long long)grid, grid == 1 ? "" : "s", ranks,
+        char text[OPTIONS_GRID];
+        return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
+                       options_grid(o, text), (long long)grid, grid == 1 ? "" : "s", ranks,
                        ranks == 1 ? "was" : "were", (long long)grid);
 }
 
@@ -231,7 +231,7 @@ static int check_messages(const struct options *o, const struct net *net, struct
         struct plan plan = options_plan(o, false);
         int64_t reduced = plan.embedding_parameters;
         for (int i = 0; i < o->pp && o->dp > 1; i++) {
-                struct stage stage = partition_stage(&o->gpt, o->pp, i);
+                struct stage stage = options_stage(o, i);
                 int64_t all = partition_parameters(&o->gpt, &stage);
                 int64_t chunk = plan.bucket_parameters * plan.allreduce_buckets;
                 chunk = all < chunk ? all : chunk;
@@ -304,6 +304,8 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = options_resolve(&s->plan, net->ranks, err);
+        if (rc == 0 && s->plan.tp > 1)
+                return rv_fail(err, RV_ENOTBUILT, "--tp above 1 is not built yet, but in ranvier simulate");
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

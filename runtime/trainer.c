@@ -31,8 +31,8 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .mean = 1.0 / ((double)o->batch_size * o->seq_len),
                 .loss_scale = 1,
         };
-        const struct core_stage stage = {plan_stage(&t->plan, t->net->rank), t->nn->parameters,
-                                         t->nn->layout.slot};
+        const struct core_stage stage =
+                options_core_stage(o, plan_stage(&t->plan, t->net->rank), plan_shard(&t->plan, t->net->rank));
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
@@ -86,7 +86,8 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         t->share = o->batch_size / o->dp;
         loss_scaler_init(&t->scaler, options_format(o));
         trace_init(&t->trace);
-        struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&t->plan, t->net->rank));
+        struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
+        struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
         struct memory_plan memory = options_memory(o, stage.index);
         int rc = data_open(&t->data, settings->data, o->gpt.vocab_size, o->seq_len,
                            settings->validation_fraction, err);
@@ -178,7 +179,7 @@ struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
         t->optim.skipped += driver->overflow;
         t->skipped[step] = driver->overflow;
         t->times[step] = (struct batch_times){engine->started, engine->pipeline_end, engine->allreduce_end,
-                                              engine->ended, engine->busy_seconds};
+                                              engine->ended,   engine->busy_seconds, engine->tensor_seconds};
         return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};
 }
 

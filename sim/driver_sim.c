@@ -148,6 +148,7 @@ static void end_batch(struct sim_rank *rank)
                 .allreduce_end = e->allreduce_end,
                 .ended = e->ended,
                 .busy_seconds = e->busy_seconds,
+                .tensor_seconds = e->tensor_seconds,
         };
         if (!finished(rank)) {
                 engine_start(&rank->engine);
@@ -274,6 +275,8 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
         case LANE_RECEIVE_NEXT:
         case LANE_SEND_NEXT:
                 return !last;
+        case LANE_TENSOR:
+                return world->plan.tp > 1;
         default:
                 return true;
         }
@@ -296,11 +299,10 @@ static int build_rank(struct sim_world *world, int index)
         const struct options *o = world->options;
         struct sim_rank *rank = &world->rank[index];
         rank->stage = plan_stage(&world->plan, index);
-        struct stage stage = partition_stage(&o->gpt, o->pp, rank->stage);
+        struct stage stage = options_stage(o, rank->stage);
         struct memory_plan memory = options_memory(o, rank->stage);
         struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
-        int64_t parameters = partition_parameters(&o->gpt, &stage);
-        const struct core_stage part = {rank->stage, parameters, layout.slot};
+        const struct core_stage part = options_core_stage(o, rank->stage, plan_shard(&world->plan, index));
         struct memory_bytes bytes;
         rank->subject = SIM_RANK_STARTS;
         rank->world = world;

@@ -132,7 +132,7 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane);
 /* Whether all ranks of a group take part in what this lane does. */
 static inline bool sim_lane_collects(enum op_lane lane)
 {
-        return lane == LANE_COLLECTIVE || lane == LANE_SCALARS;
+        return lane == LANE_COLLECTIVE || lane == LANE_SCALARS || lane == LANE_TENSOR;
 }
 
 /* The rank at the other end of a message lane. */

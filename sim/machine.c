@@ -1,5 +1,7 @@
 #include "sim/machine.h"
 
+#include "sim/tensor.h"
+
 #include "sim/collective.h"
 
 #include <math.h>
@@ -120,6 +122,14 @@ static double allreduce_seconds(void *context, int64_t bytes, int ranks)
                (ranks - 1) * p->reduce_seconds_per_byte * block;
 }
 
+/* Shards are neighbours. */
+static double shards_seconds(void *context, enum kernel_kind collective, int64_t bytes, int shards)
+{
+        const struct estimate_context *c = context;
+        return tensor_collective_seconds(&c->machine->platform, collective, bytes, shards,
+                                         options_format(c->options));
+}
+
 static double copy_seconds(void *context, int64_t bytes)
 {
         const struct machine *m = ((const struct estimate_context *)context)->machine;
@@ -139,6 +149,6 @@ double machine_estimate(void *machine, const struct options *options)
 {
         struct estimate_context context = {machine, options};
         const struct estimate_prices prices = {kernel_seconds, message_seconds, allreduce_seconds,
-                                               copy_seconds, &context};
+                                               copy_seconds,   &context,        shards_seconds};
         return estimate_batch(options, &prices).batch_seconds;
 }

@@ -39,7 +39,7 @@ static int weigh(struct prediction *p, struct rv_error_info *err)
         if (!p->rank_bytes)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", ranks);
         for (int i = 0; i < ranks; i++) {
-                struct stage stage = partition_stage(&o->gpt, o->pp, plan_stage(&plan, i));
+                struct stage stage = options_stage(o, plan_stage(&plan, i));
                 struct memory_plan memory = options_memory(o, stage.index);
                 int first = plan_rank(&plan, 0, stage.index, 0); /* replicas and shards are equal */
                 if (i == first)
@@ -123,6 +123,7 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .allreduce_seconds = p->phases.allreduce_seconds,
                 .optimizer_seconds = p->phases.optimizer_seconds,
                 .busiest_seconds = p->phases.busiest_seconds,
+                .tensor_seconds = p->phases.tensor_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
                 .tokens = (int64_t)tokens,

@@ -93,10 +93,31 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         return rc ? rc : price_update(pricing, price->last_update_count, &price->last_update);
 }
 
+/* What shards do together in a list, equal ones as one; takes them out of it. Returns how many are left. */
+static int take_collectives(struct kernel *kernels, int count, struct price_collective *found, int *finds)
+{
+        int left = 0;
+        *finds = 0;
+        for (int i = 0; i < count; i++) {
+                if (!kernel_collective(kernels[i].kind)) {
+                        kernels[left++] = kernels[i];
+                        continue;
+                }
+                int same = 0;
+                while (same < *finds && !kernel_same(&found[same].kernel, &kernels[i]))
+                        same++;
+                assert(same < PRICE_COLLECTIVES);
+                if (same == *finds)
+                        found[(*finds)++] = (struct price_collective){kernels[i], 0};
+                found[same].count++;
+        }
+        return left;
+}
+
 static int price_stage(const struct pricing *pricing, int index, struct stage_price *price)
 {
         const struct options *o = pricing->options;
-        struct stage stage = partition_stage(&o->gpt, o->pp, index);
+        struct stage stage = options_stage(o, index);
         const struct profile_load *load = pricing->basis->load;
         const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
         struct work work = options_work(o);
@@ -105,11 +126,14 @@ static int price_stage(const struct pricing *pricing, int index, struct stage_pr
         struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
         if (!kernels)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d", index);
+        struct kernel *backwards = kernels + forward;
         workload_forward(&o->gpt, &stage, &work, false, kernels);
-        workload_backward(&o->gpt, &stage, &work, kernels + forward);
+        workload_backward(&o->gpt, &stage, &work, backwards);
+        forward = take_collectives(kernels, forward, price->tensor.forward, &price->tensor.forwards);
+        backward = take_collectives(backwards, backward, price->tensor.backward, &price->tensor.backwards);
         int rc = price_kernels(pricing, kernels, forward, launch, &price->forward);
         if (rc == 0)
-                rc = price_kernels(pricing, kernels + forward, backward, launch, &price->backward);
+                rc = price_kernels(pricing, backwards, backward, launch, &price->backward);
         if (rc == 0)
                 rc = price_optimizer(pricing, &stage, price);
         free(kernels);

@@ -12,12 +12,23 @@ struct price {
         enum profile_source source;
 };
 
+/* What shards do together in a forward or backward: so many collectives of a kind and size. */
+struct price_collective {
+        struct kernel kernel;
+        int count;
+};
+enum { PRICE_COLLECTIVES = 4 }; /* different ones in a list: three of (N,C), one of the loss */
+
 /* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
  * if that is longer, what the host needs to launch them. */
 struct stage_price {
         double forward, backward, norm, check; /* check: for overflow */
         double update, last_update;            /* of a full update, and of the stage's last one */
         int64_t last_update_count;             /* parameters of the last one */
+        struct {
+                struct price_collective forward[PRICE_COLLECTIVES], backward[PRICE_COLLECTIVES];
+                int forwards, backwards; /* how many of them */
+        } tensor;
 };
 
 struct price_list {

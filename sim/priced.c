@@ -1,5 +1,7 @@
 #include "sim/priced.h"
 
+#include "sim/tensor.h"
+
 #include <assert.h>
 #include <math.h>
 
@@ -15,6 +17,28 @@ static bool begin_message(struct sim_lane *lane)
         opposite->busy = true;
         receiver->now.op.micro_batch = sender->now.op.micro_batch;
         sim_lane_flow(sender, sim_lane_host(sender), sim_lane_host(receiver), sender->now.op.bytes);
+        return true;
+}
+
+/* All that shards do together in a forward or backward, in one. It begins when the last of them has come to
+ * it, and takes what each of its collectives does by closed form: there are thousands a batch, one after
+ * another, on links that nothing else uses meanwhile. */
+static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
+{
+        const struct sim_rank *rank = lane->rank;
+        const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
+        struct sim_rank *ranks = rank->world->rank;
+        for (int i = 0; i < group.size; i++)
+                if (!ranks[sim_group_member(&group, i)].lanes[LANE_TENSOR]->ready)
+                        return false;
+        const double ends = rank->world->now + tensor_seconds(priced->platform, &group, priced->prices,
+                                                              rank->stage, lane->now.op.of == OP_FORWARD);
+        for (int i = 0; i < group.size; i++) {
+                struct sim_lane *other = ranks[sim_group_member(&group, i)].lanes[LANE_TENSOR];
+                other->ready = false;
+                other->busy = true;
+                sim_lane_ends(other, ends);
+        }
         return true;
 }
 
@@ -192,8 +216,12 @@ static bool begin(void *context, struct sim_lane *lane)
                 else
                         sim_lane_ends(lane, now);
                 return true;
+        case OP_TENSOR:
+                return begin_tensor(priced, lane);
         default:
                 assert(lane->lane == LANE_COMPUTE);
+                lane->now.op.more =
+                        lane->rank->world->plan.tp > 1 && (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
                 sim_lane_ends(lane, now + price_operation(priced->prices, lane->rank->stage, op));
                 return true;
         }

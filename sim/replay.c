@@ -9,11 +9,9 @@
 static int by_identity(const void *left, const void *right)
 {
         const struct trace_record *a = left, *b = right;
-        const int order[][2] = {{a->rank, b->rank},
-                                {(int)a->kind, (int)b->kind},
-                                {(int)a->of, (int)b->of},
-                                {a->micro_batch, b->micro_batch},
-                                {a->bucket, b->bucket}};
+        const int order[][2] = {{a->rank, b->rank},       {(int)a->kind, (int)b->kind},
+                                {(int)a->of, (int)b->of}, {a->micro_batch, b->micro_batch},
+                                {a->bucket, b->bucket},   {a->segment, b->segment}};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
                 if (order[i][0] != order[i][1])
                         return order[i][0] < order[i][1] ? -1 : 1;
@@ -148,13 +146,22 @@ double replay_start(const struct replay *replay, int rank)
 
 /* The record of an operation. One that the trace lacks is noted, and takes no time: the run then ends, and
  * replay_compare says what was missing. */
-static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, enum op_kind of,
-                                int micro_batch, int bucket)
+static const struct trace_record *look(const struct replay *replay, const struct trace_record *key)
 {
-        struct trace_record key = {
-                .rank = rank, .kind = kind, .of = of, .micro_batch = micro_batch, .bucket = bucket};
-        const struct trace_record *found = bsearch(&key, replay->recorded.records,
-                                                   (size_t)replay->recorded.count, sizeof key, by_identity);
+        return bsearch(key, replay->recorded.records, (size_t)replay->recorded.count, sizeof *key,
+                       by_identity);
+}
+
+static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, enum op_kind of,
+                                int micro_batch, int bucket, int segment)
+{
+        struct trace_record key = {.rank = rank,
+                                   .kind = kind,
+                                   .of = of,
+                                   .micro_batch = micro_batch,
+                                   .bucket = bucket,
+                                   .segment = segment};
+        const struct trace_record *found = look(replay, &key);
         if (found)
                 return *found;
         if (!replay->any_missing)
@@ -165,7 +172,23 @@ static struct trace_record find(struct replay *replay, int rank, enum op_kind ki
 
 static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
 {
-        return find(replay, rank, op->kind, op->of, op->micro_batch, op->bucket);
+        return find(replay, rank, op->kind, op->of, op->micro_batch, op->bucket, op->segment);
+}
+
+/* Whether the trace has the part that follows this one of a forward or backward: see runtime/sched/tensor.c.
+ */
+static bool more(const struct replay *replay, int rank, const struct op *op)
+{
+        if (op->of != OP_FORWARD && op->of != OP_BACKWARD)
+                return false;
+        const bool computed = op->kind != OP_TENSOR;
+        const struct trace_record next = {.rank = rank,
+                                          .kind = computed ? OP_TENSOR : op->of,
+                                          .of = op->of,
+                                          .micro_batch = op->micro_batch,
+                                          .bucket = op->bucket,
+                                          .segment = op->segment + !computed};
+        return look(replay, &next) != NULL;
 }
 
 /* ---- the physics ---- */
@@ -190,7 +213,7 @@ static void send_issued(struct replay *replay, struct sim_rank *rank, const stru
         enum op_lane lane = activation ? LANE_RECEIVE_PREVIOUS : LANE_RECEIVE_NEXT;
         struct trace_record sent = find_op(replay, rank->rank, &op->op);
         enum op_kind receive = activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
-        struct trace_record received = find(replay, peer->rank, receive, receive, op->op.micro_batch, -1);
+        struct trace_record received = find(replay, peer->rank, receive, receive, op->op.micro_batch, -1, 0);
         append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued),
                op->op.micro_batch);
         sim_lane_mark(peer->lanes[lane]);
@@ -242,6 +265,7 @@ static bool begin(void *context, struct sim_lane *lane)
 {
         struct replay *replay = context;
         struct sim_op *op = &lane->now;
+        op->op.more = more(replay, lane->rank->rank, &op->op);
         if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT)
                 return receive(replay, lane);
         if (sim_lane_collects(lane->lane))
@@ -286,7 +310,10 @@ static void describe(char *text, size_t text_size, const struct trace_record *re
                 length += snprintf(text + length, text_size - (size_t)length, " of micro-batch %d",
                                    record->micro_batch);
         if (record->bucket >= 0)
-                snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);
+                length +=
+                        snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);
+        if (record->segment > 0)
+                snprintf(text + length, text_size - (size_t)length, " part %d", record->segment);
 }
 
 static int compare_decisions(const struct trace_record *real, int64_t real_count,

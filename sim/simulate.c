@@ -188,6 +188,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
+        char text[OPTIONS_GRID];
         const struct options *o = &s->plan;
         int64_t grid = options_ranks(o);
         if (!s->gpus)
@@ -207,8 +208,8 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                                "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
         if (grid != s->gpus && o->model && o->batch_size &&
             o->micro_batch_size) /* what is missing comes first */
-                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld device%s, but --gpus is %d",
-                               o->pp, o->dp, (long long)grid, grid == 1 ? "" : "s", s->gpus);
+                return rv_fail(err, RV_EPLAN, "%s needs %lld device%s, but --gpus is %d",
+                               options_grid(o, text), (long long)grid, grid == 1 ? "" : "s", s->gpus);
         return check_files(s, err);
 }
 

@@ -54,7 +54,10 @@ void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real 
         case KERNEL_ATTENTION_BACKWARD:
                 cpu_attention_backward(kernel, args, scratch);
                 return;
-        case KERNEL_KINDS:
+        case KERNEL_TENSOR_ALLREDUCE: /* the network's */
+        case KERNEL_TENSOR_ALL_GATHER:
+        case KERNEL_TENSOR_REDUCE_SCATTER:
+        case KERNEL_ENTRIES:
                 break;
         }
         assert(!"a kernel that exists");

@@ -8,7 +8,7 @@
 
 static struct memory_bytes stage_bytes(const struct options *o, int index)
 {
-        struct stage stage = partition_stage(&o->gpt, o->pp, index);
+        struct stage stage = options_stage(o, index);
         struct memory_plan plan = options_memory(o, index);
         struct memory_bytes bytes;
         memory_stage(&o->gpt, &stage, &plan, &bytes);

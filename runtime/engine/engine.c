@@ -92,7 +92,7 @@ void engine_start(struct engine *engine)
         double now = engine->driver.now(engine->driver.world);
         engine->batch++;
         engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = now;
-        engine->busy_seconds = 0;
+        engine->busy_seconds = engine->tensor_seconds = 0;
         core_start(engine->core);
         issue_ready(engine, now);
         engine->inside = false;
@@ -106,8 +106,8 @@ static void account(struct engine *engine, const struct op *done, double now)
                                                                        : engine->lane_free[done->lane];
         engine->lane_free[done->lane] = now;
         engine->ended = now;
-        if (done->kind == OP_FORWARD || done->kind == OP_BACKWARD) {
-                engine->busy_seconds += now - start;
+        if (done->of == OP_FORWARD || done->of == OP_BACKWARD) {
+                *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += now - start;
                 engine->pipeline_end = now;
         }
         if (done->of == OP_ALLREDUCE) /* staged, until it is copied in */
@@ -122,6 +122,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                                          .lane = done->lane,
                                          .micro_batch = done->micro_batch,
                                          .bucket = done->bucket,
+                                         .segment = done->segment,
                                          .bytes = done->bytes,
                                          .issued = pending->issued,
                                          .start = start,

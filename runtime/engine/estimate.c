@@ -32,11 +32,23 @@ static double later(double a, double b)
         return isnan(a) || a > b ? a : b;
 }
 
+static double price_tensor(const struct estimation *e, const struct kernel *k)
+{
+        const struct estimate_prices *p = e->prices;
+        const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
+        if (p->tensor)
+                return p->tensor(p->context, k->kind, bytes, e->plan.tp);
+        const double rounds = k->kind == KERNEL_TENSOR_ALLREDUCE ? 1 : 0.5;
+        return rounds * p->allreduce(p->context, bytes, e->plan.tp);
+}
+
 static double price_kernels(const struct estimation *e, const struct kernel *kernels, int count)
 {
         double seconds = 0;
         for (int i = 0; i < count; i++)
-                seconds += e->prices->kernel(e->prices->context, &kernels[i]);
+                seconds += kernel_collective(kernels[i].kind)
+                                   ? price_tensor(e, &kernels[i])
+                                   : e->prices->kernel(e->prices->context, &kernels[i]);
         return seconds;
 }
 
@@ -101,14 +113,14 @@ static bool same_stage(const struct stage *a, const struct stage *b)
 static bool price_stage(const struct estimation *e, int index)
 {
         const struct gpt *gpt = &e->options->gpt;
-        struct stage part = partition_stage(gpt, e->plan.pp, index);
+        struct stage part = options_stage(e->options, index);
         struct stage_estimate *s = &e->stages[index];
         *s = (struct stage_estimate){.parameters = partition_parameters(gpt, &part)};
         if (core_limits(&e->plan, index).host_slots > 0) {
                 struct memory_plan memory = options_memory(e->options, index);
                 s->copy = price_copy(e, memory_layout(gpt, &part, &memory).slot);
         }
-        struct stage before = partition_stage(gpt, e->plan.pp, index > 0 ? index - 1 : 0);
+        struct stage before = options_stage(e->options, index > 0 ? index - 1 : 0);
         if (!same_stage(&part, &before))
                 return price_micro_batch(e, &part, s);
         s->forward = s[-1].forward;
@@ -233,6 +245,14 @@ static void add_allreduces(struct estimation *e)
                 struct stage_estimate *s = &e->stages[i];
                 struct kernel check = workload_overflow(s->parameters, options_format(e->options));
                 s->chunks_begin = s->pipeline_end + (plan->mixed ? price_kernels(e, &check, 1) : 0);
+                if (e->plan.sequence_parallel) {
+                        const struct core_stage part = options_core_stage(e->options, i, 0);
+                        const struct kernel sum = {.kind = KERNEL_TENSOR_ALLREDUCE,
+                                                   .half = (unsigned char)options_format(e->options),
+                                                   .m = 1,
+                                                   .n = part.replicated_count};
+                        s->chunks_begin += price_tensor(e, &sum);
+                }
                 s->chunks_end = s->gradients_end = s->chunks_begin;
                 if (plan->dp == 1)
                         continue;
@@ -268,7 +288,7 @@ static double scalars_known(struct estimation *e, double no_overflow)
         double known = 0;
         for (int i = 0; i < e->plan.pp; i++) {
                 struct stage_estimate *s = &e->stages[i];
-                struct stage part = partition_stage(&e->options->gpt, e->plan.pp, i);
+                struct stage part = options_stage(e->options, i);
                 struct kernel norm = workload_norm(&e->options->gpt, &part, options_format(e->options));
                 s->norm_end = e->plan.clip ? later(s->gradients_end, no_overflow) + price_kernels(e, &norm, 1)
                                            : s->chunks_begin;

@@ -12,6 +12,9 @@ struct estimate_prices {
         double (*allreduce)(void *context, int64_t bytes, int ranks);
         double (*copy)(void *context, int64_t bytes); /* between host and device, one direction */
         void *context;
+        /* What `shards` neighbours do together, a kernel_collective of `bytes` in all. NULL: an all-reduce as
+         * above, or half of it. */
+        double (*tensor)(void *context, enum kernel_kind collective, int64_t bytes, int shards);
 };
 
 struct estimate {
@@ -41,8 +44,8 @@ struct estimate {
  * (tests/unit/test_estimate.c).
  *
  * What follows the pipeline is worked out update by update in the core's order: look for overflow,
- * all-reduces one after another, norm, updates, and fetches and write backs beside them as buffers allow. The
- * phases end as struct phases says.
+ * sums of what sequence parallel shards have alike, all-reduces one after another, norm, updates, and fetches
+ * and write backs beside them as buffers allow. The phases end as struct phases says.
  *
  * More than 4096 updates of a stage are worked out in 4096 steps of several each, which makes what follows
  * the pipeline at most 0.2 % longer; so an estimate takes O(layers + stages), whatever the buckets. */

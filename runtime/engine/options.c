@@ -58,7 +58,16 @@ enum key {
 static const struct argp_option plan_options[] = {
         {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
         {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
-        {"dp", KEY_DP, "D", 0, "Replicas of the pipeline, AxoNN's G_data (default 1); P x D ranks in all", 1},
+        {"dp", KEY_DP, "D", 0, "Replicas of the pipeline, AxoNN's G_data (default 1)", 1},
+        {"tp", KEY_TP, "T", 0,
+         "Shards of each stage, AxoNN's G_intra (default 1), which must divide the model's heads: products "
+         "are "
+         "split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
+         1},
+        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
+         "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
+         "all-gathers and reduce-scatters take the all-reduces' place",
+         1},
         {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0,
          "Sequences that go through a stage at once (required)", 1},
         {"batch-size", KEY_BATCH_SIZE, "G", 0,
@@ -147,9 +156,7 @@ static const struct argp_option plan_options[] = {
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         /* Known, and refused by name until they are built. */
-        {"tp", KEY_TP, "T", OPTION_HIDDEN, 0, 1},
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
-        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, OPTION_HIDDEN, 0, 1},
         {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
         {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
         {0},
@@ -377,8 +384,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 bool asked;
                 const char *option;
         } later[] = {
-                {o->tp > 1, "--tp above 1"},
-                {o->sequence_parallel, "--sequence-parallel"},
                 {o->virtual_stages > 1, "--virtual-stages above 1"},
                 {o->overlap_allreduce, "--overlap-allreduce"},
                 {o->zero == 1, "--zero 1"},
@@ -532,6 +537,24 @@ static int micro_batches(const struct options *o)
 }
 
 /* What is sound by itself, and too large to be counted or scheduled. */
+/* Shards take the same decisions in the same order, so a schedule may not depend on what arrives first. */
+static int check_shards(const struct options *o, struct rv_error_info *err)
+{
+        if (o->sequence_parallel && o->tp == 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--sequence-parallel splits among the shards of --tp, which is 1");
+        if (o->tp > 1 && o->pp > 1 && o->policy == POLICY_AXONN)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--schedule axonn decides by what arrives first, on which the shards of --tp %d "
+                        "could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b "
+                        "or gpipe",
+                        o->tp);
+        if (o->tp > 1 && o->offload_activations)
+                return rv_fail(err, RV_ENOTBUILT, "--offload-activations with --tp above 1 is not built yet");
+        return 0;
+}
+
 static int check_sizes(const struct options *o, struct rv_error_info *err)
 {
         if (micro_batches(o) > MOST_MICRO_BATCHES)
@@ -575,16 +598,30 @@ int64_t options_ranks(const struct options *o)
         return (int64_t)o->pp * o->dp * o->tp;
 }
 
+char *options_grid(const struct options *o, char text[OPTIONS_GRID])
+{
+        int length = snprintf(text, OPTIONS_GRID, "--pp %d x --dp %d", o->pp, o->dp);
+        if (o->tp > 1)
+                snprintf(text + length, OPTIONS_GRID - (size_t)length, " x --tp %d", o->tp);
+        return text;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
+        char text[OPTIONS_GRID];
         int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
-        if (grid != ranks && o->tp > 1)
-                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d x --tp %d needs %lld ranks, but there %s %d",
-                               o->pp, o->dp, o->tp, (long long)grid, ranks == 1 ? "is" : "are", ranks);
         if (grid != ranks)
-                return rv_fail(err, RV_EPLAN, "--pp %d x --dp %d needs %lld rank%s, but there %s %d", o->pp,
-                               o->dp, (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are",
-                               ranks);
+                return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d", options_grid(o, text),
+                               (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are", ranks);
+        if (o->gpt.n_head % o->tp)
+                return rv_fail(err, RV_EPLAN, "--tp %d does not divide the %d heads (n_head) of %s", o->tp,
+                               o->gpt.n_head, o->gpt.name);
+        if (o->sequence_parallel && (int64_t)o->micro_batch_size * o->seq_len % o->tp)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--sequence-parallel: --tp %d does not divide the %lld tokens of a micro-batch "
+                        "(--micro-batch-size %d x --seq-len %d)",
+                        o->tp, (long long)o->micro_batch_size * o->seq_len, o->micro_batch_size, o->seq_len);
         if (o->pp > o->gpt.n_layer)
                 return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
                                o->pp, o->gpt.name, o->gpt.n_layer);
@@ -627,6 +664,8 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                                "device are the "
                                "master parameters");
         int rc = check_built(o, err);
+        if (rc == 0)
+                rc = check_shards(o, err);
         if (rc == 0)
                 rc = gpt_load(&o->gpt, o->model, err);
         if (rc)
@@ -684,10 +723,17 @@ enum half options_format(const struct options *o)
         return work_format(&work);
 }
 
+struct stage options_stage(const struct options *o, int index)
+{
+        const struct stage whole = partition_stage(&o->gpt, o->pp, index);
+        return partition_shard(&whole, o->tp, 0);
+}
+
 struct plan options_plan(const struct options *o, bool forward_only)
 {
         int element_bytes = options_work(o).element_bytes;
         int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
+        struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
         return (struct plan){
                 .pp = o->pp,
@@ -710,9 +756,10 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
                 .stage_allreduce = o->allreduce == ROUTE_STAGED && (o->dp > 1 || tied),
-                .message_bytes = tokens * o->gpt.n_embd * element_bytes,
+                .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) * o->gpt.n_embd * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
-                .embedding_parameters = tied ? (int64_t)o->gpt.vocab_size * o->gpt.n_embd : 0,
+                .embedding_parameters =
+                        tied ? (int64_t)partition_vocabulary(&o->gpt, &first) * o->gpt.n_embd : 0,
                 .bucket_parameters = o->bucket_parameters,
                 .allreduce_buckets = o->allreduce_buckets,
                 .element_bytes = element_bytes,
@@ -728,11 +775,23 @@ static int64_t staged_gradients(const struct plan *plan, const struct stage *sta
         return plan->dp > 1 ? parameters : stage->first || stage->last ? plan->embedding_parameters : 0;
 }
 
+struct core_stage options_core_stage(const struct options *o, int index, int shard)
+{
+        const struct stage first = options_stage(o, index), stage = partition_shard(&first, o->tp, shard);
+        const struct memory_plan memory = options_memory(o, index);
+        struct core_stage part = {.stage = index,
+                                  .parameters = partition_parameters(&o->gpt, &stage),
+                                  .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
+        if (o->sequence_parallel)
+                part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
+        return part;
+}
+
 struct memory_plan options_memory(const struct options *o, int stage)
 {
         struct plan plan = options_plan(o, false);
         struct core_limits limits = core_limits(&plan, stage);
-        struct stage part = partition_stage(&o->gpt, o->pp, stage);
+        struct stage part = options_stage(o, stage);
         int64_t parameters = partition_parameters(&o->gpt, &part);
         return (struct memory_plan){
                 .work = options_work(o),

@@ -47,8 +47,10 @@ struct options {
 
 void options_init(struct options *options);
 
-/* pp x dp x tp. */
+/* pp x dp x tp; and as it is written, "--pp 2 x --dp 3", with tp if it is more than 1, into `text`. */
 int64_t options_ranks(const struct options *options);
+enum { OPTIONS_GRID = 64 };
+char *options_grid(const struct options *options, char text[OPTIONS_GRID]);
 
 /* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
  * --help, --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong
@@ -89,6 +91,12 @@ int options_choose_routes(struct options *options, bool sends_device_memory, boo
 
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);
+
+/* The stage of that index, as the first of its shards has it; all are of equal sizes. */
+struct stage options_stage(const struct options *options, int index);
+
+/* What a core knows of stage `index` on shard `shard`. */
+struct core_stage options_core_stage(const struct options *options, int index, int shard);
 
 /* What memory depends on, for one stage. */
 struct memory_plan options_memory(const struct options *options, int stage);

@@ -17,7 +17,8 @@ struct phases phases_of(const struct batch_times *times, int ranks)
                 all.allreduce_end = fmax(all.allreduce_end, times[i].allreduce_end);
                 all.ended = fmax(all.ended, times[i].ended);
                 all.busy_seconds += times[i].busy_seconds;
-                busiest = fmax(busiest, times[i].busy_seconds);
+                all.tensor_seconds += times[i].tensor_seconds;
+                busiest = fmax(busiest, times[i].busy_seconds + times[i].tensor_seconds);
         }
         all.allreduce_end = fmax(all.allreduce_end, all.pipeline_end);
         double pipeline = all.pipeline_end - all.started;
@@ -27,7 +28,9 @@ struct phases phases_of(const struct batch_times *times, int ranks)
                 .allreduce_seconds = all.allreduce_end - all.pipeline_end,
                 .optimizer_seconds = all.ended - all.allreduce_end,
                 .busiest_seconds = busiest,
-                .bubble_fraction = pipeline > 0 ? 1 - all.busy_seconds / ranks / pipeline : 0,
+                .tensor_seconds = all.tensor_seconds / ranks,
+                .bubble_fraction =
+                        pipeline > 0 ? 1 - (all.busy_seconds + all.tensor_seconds) / ranks / pipeline : 0,
         };
 }
 

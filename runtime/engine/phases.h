@@ -4,9 +4,10 @@
 
 /* One batch on one rank, in seconds of a clock that all ranks share: when it began, when its last micro-batch
  * was computed, when its last gradient all-reduce ended (or the batch began, if there was none), when it
- * ended; and how long its compute lane worked on forward and backward. */
+ * ended; how long its compute lane worked on forward and backward, and how long, in the midst of them, it
+ * waited for what shards do together. */
 struct batch_times {
-        double started, pipeline_end, allreduce_end, ended, busy_seconds;
+        double started, pipeline_end, allreduce_end, ended, busy_seconds, tensor_seconds;
 };
 
 /* One batch over all ranks: from the first that began it to the last that ended each phase. The phases follow
@@ -17,9 +18,11 @@ struct batch_times {
  * here. */
 struct phases {
         double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
-        double busiest_seconds; /* that the rank which computed most spent in forward and backward */
-        double bubble_fraction; /* of the pipeline phase: share in which a compute lane, on average, was idle
-                                 */
+        double busiest_seconds; /* that the rank which did most spent in forward and backward, shards' work
+                                   together included */
+        double tensor_seconds;  /* of the pipeline phase: what shards did together, on the average rank */
+        double bubble_fraction; /* of the pipeline phase: share in which a rank, on average, neither computed
+                                   nor did something with its shards */
 };
 struct phases phases_of(const struct batch_times *times, int ranks);
 

@@ -118,18 +118,18 @@ static int work_out(const struct report *r, struct figures *f)
 static json_t *plan_json(const struct options *o)
 {
         struct plan plan = options_plan(o, false);
-        return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, "
-                         "s:s, s:s, s:s}",
-                         "pp", o->pp, "dp", o->dp, "tp", o->tp, "micro_batch_size", o->micro_batch_size,
-                         "batch_size", (json_int_t)o->batch_size, "micro_batches", plan.micro_batches,
-                         "seq_len", o->seq_len, "schedule", policy_get(o->policy)->name, "pipeline_limit",
-                         o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip,
-                         "bucket_params", (json_int_t)o->bucket_parameters, "allreduce_buckets",
-                         o->allreduce_buckets, "precision", half_precision(options_format(o)), "recompute",
-                         recompute_name(o->recompute), "offload", o->offload, "offload_activations",
-                         o->offload_activations, "fusion", o->fused ? "on" : "off", "messages",
-                         plan.stage_messages ? "staged" : "direct", "allreduce",
-                         plan.stage_allreduce ? "staged" : "direct");
+        return json_pack(
+                "{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, "
+                "s:s, s:s, s:s, s:b}",
+                "pp", o->pp, "dp", o->dp, "tp", o->tp, "micro_batch_size", o->micro_batch_size, "batch_size",
+                (json_int_t)o->batch_size, "micro_batches", plan.micro_batches, "seq_len", o->seq_len,
+                "schedule", policy_get(o->policy)->name, "pipeline_limit",
+                o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip, "bucket_params",
+                (json_int_t)o->bucket_parameters, "allreduce_buckets", o->allreduce_buckets, "precision",
+                half_precision(options_format(o)), "recompute", recompute_name(o->recompute), "offload",
+                o->offload, "offload_activations", o->offload_activations, "fusion", o->fused ? "on" : "off",
+                "messages", plan.stage_messages ? "staged" : "direct", "allreduce",
+                plan.stage_allreduce ? "staged" : "direct", "sequence_parallel", o->sequence_parallel);
 }
 
 /* What is as AxoNN's unless a plan says otherwise. */
@@ -185,7 +185,7 @@ json_t *report_json(const struct report *r)
                 return NULL;
         json_t *json = json_pack(
                 "{s:s, s:s, s:s, s:o, s:o, s:{s:f, s:f, s:f, s:i}, s:f, s:f, s:o, s:f, s:I, s:{s:f, s:f, "
-                "s:f, s:f, s:f}, "
+                "s:f, s:f, s:f, s:f}, "
                 "s:o, s:o}",
                 "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
                 "model", gpt_to_json(&r->options->gpt), "plan", whole_plan_json(r->options), "batch_seconds",
@@ -195,7 +195,8 @@ json_t *report_json(const struct report *r)
                 "training_days", f.training_days, "training_tokens", (json_int_t)r->tokens, "phases",
                 "pipeline_seconds", r->pipeline_seconds, "allreduce_seconds", r->allreduce_seconds,
                 "optimizer_seconds", r->optimizer_seconds, "busiest_seconds", r->busiest_seconds,
-                "bubble_fraction", r->bubble_fraction, "memory", memory_json(r, &f), "ranks", ranks_json(r));
+                "tensor_seconds", r->tensor_seconds, "bubble_fraction", r->bubble_fraction, "memory",
+                memory_json(r, &f), "ranks", ranks_json(r));
         if (json && r->loss) {
                 json_t *loss = json_array();
                 for (int i = 0; i < r->losses; i++)
@@ -249,6 +250,8 @@ static void print_phases(const struct report *r, FILE *out)
         if (r->options->pp > 1 && uneven >= SHOWN)
                 fprintf(out, " (%.1f %% from uneven stages)", 100 * uneven);
         fprintf(out, "\n");
+        if (r->options->tp > 1)
+                fprintf(out, "    shards together   %14s\n", report_seconds(a, r->tensor_seconds));
         fprintf(out, "  all-reduce          %14s\n", report_seconds(a, r->allreduce_seconds));
         fprintf(out, "  optimizer           %14s\n", report_seconds(a, r->optimizer_seconds));
 }
@@ -308,6 +311,7 @@ static void print_choices(const struct report *r, FILE *out)
                 o->fused ? "fused kernels" : NULL,
                 plan.stage_messages ? "messages staged" : NULL,
                 plan.stage_allreduce ? "all-reduces staged" : NULL,
+                o->sequence_parallel ? "sequence parallel" : NULL,
         };
         const char *before = "  ";
         for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
@@ -325,8 +329,11 @@ void report_print(const struct report *r, FILE *out)
         if (work_out(r, &f))
                 return;
         const struct options *o = r->options;
-        fprintf(out, "%s on %d %s (pp %d x dp %d), %s, micro-batch %d, batch %lld x %d tokens, %s\n",
-                o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp,
+        char shards[32] = "";
+        if (o->tp > 1)
+                snprintf(shards, sizeof shards, " x tp %d", o->tp);
+        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s\n",
+                o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp, shards,
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated");
         print_choices(r, out);

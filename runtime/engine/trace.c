@@ -64,6 +64,8 @@ static const char *colour(enum op_kind kind)
         case OP_STAGE_OUT:
         case OP_STAGE_IN:
                 return "yellow";
+        case OP_TENSOR:
+                return "bad";
         default:
                 return "grey";
         }
@@ -110,13 +112,15 @@ static void write_record(const struct trace_record *r, FILE *out)
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
          */
         int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
-        char name[64], of[64] = "";
+        char name[64], of[96] = "";
         if (r->micro_batch >= 0)
                 snprintf(name, sizeof name, "%s %d", op_name(r->kind), r->micro_batch);
         else
                 snprintf(name, sizeof name, "%s", op_name(r->kind));
         if (r->of != r->kind)
                 snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
+        if (r->segment > 0)
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"segment\":%d", r->segment);
         fprintf(out,
                 "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cname\":\"%"
                 "s\","
@@ -241,14 +245,14 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL;
-        int rank, lane, micro_batch, bucket, batch;
+        int rank, lane, micro_batch, bucket, batch, segment = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
-                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?s}}", "pid", &rank,
-                           "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name, "micro_batch",
-                           &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch, "issued",
-                           &issued, "order", &order, "of", &of_name))
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?s, s?i}}", "pid",
+                           &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
+                           "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
+                           "issued", &issued, "order", &order, "of", &of_name, "segment", &segment))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
@@ -272,6 +276,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                                                 .lane = (enum op_lane)lane,
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,
+                                                .segment = segment,
                                                 .bytes = bytes,
                                                 .issued = issued,
                                                 .start = (double)start / 1e9,

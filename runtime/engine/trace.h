@@ -12,7 +12,7 @@ struct trace_record {
         int rank, batch;
         enum op_kind kind, of;
         enum op_lane lane;
-        int micro_batch, bucket;
+        int micro_batch, bucket, segment;
         int64_t bytes;
         double issued, start,
                 end;    /* seconds; start: when its lane came to it; end: when the engine heard of it */

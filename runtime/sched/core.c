@@ -28,6 +28,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->last = stage == plan->pp - 1;
         core->parameters = part->parameters;
         core->slot_bytes = part->slot_bytes;
+        core->replicated_offset = part->replicated_offset;
+        core->replicated_count = part->replicated_count;
         core->limits = core_limits(plan, stage);
         return core;
 }
@@ -320,7 +322,7 @@ void core_complete(struct core *core, const struct op *done)
         assert(core->in_flight > 0);
         core->in_flight--;
         received(core, done);
-        if (staging_continue(core, op))
+        if (tensor_continue(core, op) || staging_continue(core, op))
                 return;
         blocking_end(core, op);
         switch (op->kind) {

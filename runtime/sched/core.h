@@ -46,6 +46,9 @@ struct core_stage {
         int stage;          /* of plan.pp */
         int64_t parameters; /* of this rank, for buckets; at least 1 */
         int64_t slot_bytes; /* of one micro-batch's stored activations, for the operations that move them */
+        /* Sequence parallel shards: parameters whose gradients are first summed over the shards, because each
+         * has that of its rows only; 0: none. */
+        int64_t replicated_offset, replicated_count;
 };
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);

@@ -23,6 +23,7 @@ const char *op_name(enum op_kind kind)
                 [OP_FETCH_ACTIVATIONS] = "fetch activations",
                 [OP_STAGE_OUT] = "stage out",
                 [OP_STAGE_IN] = "stage in",
+                [OP_TENSOR] = "tensor",
         };
         return names[kind];
 }
@@ -39,6 +40,7 @@ const char *op_lane_name(enum op_lane lane)
                 [LANE_SEND_NEXT] = "send to next",
                 [LANE_COLLECTIVE] = "collective",
                 [LANE_SCALARS] = "scalars",
+                [LANE_TENSOR] = "tensor",
         };
         return names[lane];
 }

@@ -27,6 +27,7 @@ enum op_kind {
         OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
         OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
         OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
+        OP_TENSOR, /* what the shards of a stage do together behind the `segment`-th part of `of` */
         OP_KINDS
 };
 
@@ -41,6 +42,7 @@ enum op_lane {
         LANE_SEND_NEXT,
         LANE_COLLECTIVE,
         LANE_SCALARS, /* the few numbers that all ranks agree on: not behind the gradients */
+        LANE_TENSOR,  /* what shards do together; the compute lane waits for it */
         LANES
 };
 
@@ -59,7 +61,7 @@ enum {
 struct op {
         enum op_kind kind;
         enum op_lane lane;
-        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN: the operation that it is a part of; else `kind` */
+        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN, OP_TENSOR: what it is a part of; else `kind` */
         int parts;       /* OP_BACKWARD */
         int micro_batch; /* -1 where it has no meaning or is not known yet */
         int input;       /* input buffer, or -1 */
@@ -69,6 +71,9 @@ struct op {
         int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE: which chunk */
         int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */
         bool overflow;   /* OP_REDUCE_OVERFLOW, on completion: some rank's gradients are too large */
+        int segment;     /* OP_FORWARD, OP_BACKWARD, OP_TENSOR: which part of a forward or backward; see
+                            tensor.c */
+        bool more;       /* of these, on completion, filled in by the driver: another part follows */
         enum op_group group;
         int64_t offset, count; /* parameters */
         int64_t bytes;         /* of a message, copy or all-reduce */

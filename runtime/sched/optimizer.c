@@ -1,5 +1,6 @@
 /* What follows the pipeline on each rank.
  *
+ * Sequence parallel shards first sum the gradients of what all of them have: each has worked on its rows.
  * Gradients are all-reduced over the replicas in chunks (all issued first, as AxoNN does); then first and
  * last stage sum their gradient of a shared embedding (after, because a sum of two is the same bits on both
  * sides, so that their copies of it stay equal). AdamW works through the parameters, an update at a time:
@@ -83,6 +84,7 @@ void optimizer_start(struct core *core)
         }
         o->check_issued = o->check_done = !train || !plan->mixed;
         o->overflow_issued = o->overflow_known = o->check_done;
+        o->replicated_issued = o->replicated_done = !train || core->replicated_count == 0;
         o->embedding_issued = o->embedding_done = !train || !shares_embedding(core);
         o->norm_issued = o->norm_done = !train || !plan->clip;
 }
@@ -100,6 +102,15 @@ static struct op embedding_exchange(const struct core *core)
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_EMBEDDING);
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
+        op.bytes = op.count * core->plan.element_bytes;
+        return op;
+}
+
+static struct op replicated_sum(const struct core *core)
+{
+        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_TENSOR);
+        op.offset = core->replicated_offset;
+        op.count = core->replicated_count;
         op.bytes = op.count * core->plan.element_bytes;
         return op;
 }
@@ -144,6 +155,13 @@ static bool next_collective(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (!o->check_done)
                 return false;
+        if (!o->replicated_issued) {
+                *op = replicated_sum(core);
+                o->replicated_issued = true;
+                return true;
+        }
+        if (!o->replicated_done)
+                return false;
         if (o->chunks_issued < o->chunks) {
                 *op = chunk_allreduce(core, in_order(o->chunks_issued++, o->first_chunk, o->chunks));
                 return true;
@@ -185,7 +203,7 @@ static bool overlap(const struct op *a, const struct op *b)
 static bool may_update(struct core *core, const struct op *update)
 {
         const struct optimizer_state *o = &core->optimizer;
-        if (!o->overflow_known || o->overflow)
+        if (!o->overflow_known || o->overflow || !o->replicated_done)
                 return false;
         if (core->plan.clip)
                 return o->scalars_done;
@@ -216,7 +234,8 @@ static bool next_compute(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (core->computing)
                 return false;
-        bool final = o->overflow_known && o->chunks_done == o->chunks && o->embedding_done;
+        bool final =
+                o->overflow_known && o->replicated_done && o->chunks_done == o->chunks && o->embedding_done;
         if (!o->check_issued) {
                 *op = whole_stage(core, OP_CHECK_OVERFLOW);
                 o->check_issued = true;
@@ -270,6 +289,8 @@ static void allreduce_done(struct core *core, const struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (op->group == GROUP_EMBEDDING) {
                 o->embedding_done = true;
+        } else if (op->group == GROUP_TENSOR) {
+                o->replicated_done = true;
         } else {
                 core_tables(core).chunk_done[op->bucket] = 1;
                 o->chunks_done++;

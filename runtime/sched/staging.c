@@ -17,16 +17,17 @@
 #include <assert.h>
 #include <string.h>
 
-static bool is_staged(const struct plan *plan, enum op_kind kind)
+/* What shards sum is not among gradients that the plan takes through host memory. */
+static bool is_staged(const struct plan *plan, const struct op *op)
 {
-        switch (kind) {
+        switch (op->kind) {
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
         case OP_RECEIVE_ACTIVATION:
         case OP_RECEIVE_GRADIENT:
                 return plan->stage_messages;
         case OP_ALLREDUCE:
-                return plan->stage_allreduce;
+                return plan->stage_allreduce && op->group != GROUP_TENSOR;
         default:
                 return false;
         }
@@ -67,7 +68,7 @@ static void become(struct op *op, enum op_kind kind)
 
 void staging_begin(const struct core *core, struct op *op)
 {
-        if (is_staged(&core->plan, op->kind) && !receives(op->kind))
+        if (is_staged(&core->plan, op) && !receives(op->kind))
                 become(op, OP_STAGE_OUT);
 }
 
@@ -76,7 +77,7 @@ static enum op_kind next_part(const struct plan *plan, const struct op *op)
 {
         if (op->kind == OP_STAGE_OUT)
                 return op->of;
-        if (is_staged(plan, op->kind) && !sends(op->kind))
+        if (is_staged(plan, op) && !sends(op->kind))
                 return OP_STAGE_IN;
         return OP_KINDS;
 }

@@ -13,6 +13,7 @@ struct optimizer_state {
         bool check_issued, check_done;
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;
+        bool replicated_issued, replicated_done;
         bool embedding_issued, embedding_done;
         bool norm_issued, norm_done;
         bool scalars_issued, scalars_done;
@@ -45,6 +46,7 @@ struct core {
         int stage, limit; /* limit: AxoNN's, resolved */
         bool first, last;
         int64_t parameters, slot_bytes;
+        int64_t replicated_offset, replicated_count;
         struct core_limits limits;
 
         bool load_issued, loaded;
@@ -60,7 +62,7 @@ struct core {
         int in_flight;       /* operations issued and not completed */
         int arrivals;        /* entries in the queue */
         unsigned exchanging; /* blocking: a bit a kind of message that is under way */
-        bool continues;      /* a part of a staged operation is over, and */
+        bool continues;      /* a part of a staged or sharded operation is over, and */
         struct op next;      /* this is the part to be issued next */
         struct optimizer_state optimizer;
         int tables[]; /* see the functions below; sizes follow from plan and limits */
@@ -144,6 +146,10 @@ bool blocking_holds(const struct core *core);
 /* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
  * next. */
 bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted);
+
+/* Forwards and backwards of shards: see tensor.c. As staging_continue; staging_next hands out the next part.
+ */
+bool tensor_continue(struct core *core, struct op *op);
 
 void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);

@@ -130,7 +130,7 @@ static void open_bench(struct bench *b, struct device *device, struct net *net, 
                 exit(1);
         }
         const int64_t parameters = b->real.nn->parameters, slot = b->real.nn->layout.slot;
-        const struct core_stage part = {0, parameters, slot};
+        const struct core_stage part = {.parameters = parameters, .slot_bytes = slot};
         void *core = malloc(core_bytes(&b->real.plan, &part));
         if (!core)
                 abort();

@@ -9,3 +9,7 @@ $(BUILD)/obj/tests/half_portable.o: models/half.c models/half.h
 	$(CC) $(ALL_CFLAGS) -U__F16C__ $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
 $(BUILD)/tests/test_half: $(call obj,tests/unit/test_half.c) $(BUILD)/obj/tests/half_portable.o $(call lib,models)
 	$(TEST_LINK)
+
+TESTS += test_shards
+$(BUILD)/tests/test_shards: $(call obj,tests/unit/test_shards.c) $(call lib,models)
+	$(TEST_LINK)

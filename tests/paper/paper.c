@@ -244,7 +244,9 @@ struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager,
         assert(paper->members);
         for (int rank = 0; rank < paper->ranks; rank++) {
                 struct member *m = &paper->members[rank];
-                const struct core_stage part = {plan_stage(plan, rank), parameters, PAPER_SLOT_BYTES};
+                const struct core_stage part = {.stage = plan_stage(plan, rank),
+                                                .parameters = parameters,
+                                                .slot_bytes = PAPER_SLOT_BYTES};
                 void *memory = malloc(core_bytes(plan, &part));
                 assert(memory);
                 m->paper = paper;

@@ -42,7 +42,8 @@ static double copy_price(void *context, int64_t bytes)
 
 static struct estimate_prices prices_of(struct cluster *cluster)
 {
-        return (struct estimate_prices){kernel_price, message_price, allreduce_price, copy_price, cluster};
+        return (struct estimate_prices){kernel_price, message_price, allreduce_price,
+                                        copy_price,   cluster,       NULL};
 }
 
 /* A plan in the paper world: what each operation takes, from sums of this test's own. */

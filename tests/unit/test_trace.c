@@ -237,7 +237,7 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
                 {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
-                {HEAD EVENT("9", "forward", "1.0") "]}\n", "tid below 9"},
+                {HEAD EVENT("10", "forward", "1.0") "]}\n", "tid below 10"},
                 {HEAD EVENT("0", "forward", "-1.0") "]}\n", "must not be negative"},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

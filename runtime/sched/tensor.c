@@ -1,0 +1,40 @@
+/* Shards of a stage (tensor parallelism): a forward or backward in which they sum, gather or scatter what
+ * each has a part of is a chain: a part computes, the shards do something together, the next part computes,
+ * and so on. Where the chain ends is the world's to say, from the list of models/workload.h: it fills in
+ * op.more when a part completes. So what a chunk, a part of a backward or a recomputed forward needs is not
+ * known here.
+ *
+ * The compute lane is taken from the first part to the last, and every shard takes the same decisions in the
+ * same order, since they follow from the plan alone: policies whose order depends on what arrives first are
+ * not for several shards of several stages (runtime/engine/options.c refuses them). The rest of the core sees
+ * the operation whole: it begins with its first part, and is over when its last is. */
+#include "runtime/sched/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool tensor_continue(struct core *core, struct op *op)
+{
+        const bool chained = op->of == OP_FORWARD || op->of == OP_BACKWARD;
+        if (!chained || !op->more) {
+                if (chained)
+                        op->kind = op->of;
+                return false;
+        }
+        assert(!core->continues); /* core_next comes between two completions */
+        struct op *next = &core->next;
+        memcpy(next, op, sizeof *op);
+        next->more = false;
+        next->bytes = 0;
+        if (op->kind == OP_TENSOR) {
+                next->kind = op->of;
+                next->lane = LANE_COMPUTE;
+                next->segment++;
+        } else {
+                next->kind = OP_TENSOR;
+                next->lane = LANE_TENSOR;
+                next->group = GROUP_TENSOR;
+        }
+        core->continues = true;
+        return true;
+}

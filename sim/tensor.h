@@ -1,0 +1,17 @@
+/* What the shards of a stage do together takes, by closed form. */
+#ifndef RANVIER_SIM_TENSOR_H
+#define RANVIER_SIM_TENSOR_H
+
+#include "sim/driver_sim.h"
+#include "sim/platform.h"
+#include "sim/price.h"
+
+/* One collective (kernel_collective) of `bytes` in all between `shards` neighbouring GPUs. */
+double tensor_collective_seconds(const struct platform *platform, enum kernel_kind collective, int64_t bytes,
+                                 int shards, enum half half);
+
+/* All of a forward, or of a backward, of stage `stage`. */
+double tensor_seconds(const struct platform *platform, const struct sim_group *group,
+                      const struct price_list *prices, int stage, bool forward);
+
+#endif

@@ -431,12 +431,13 @@ struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
         switch (kind) {
         case GROUP_EMBEDDING:
                 return (struct sim_group){
-                        kind, 2, rank->stage != 0, of_pipeline, (plan->pp - 1) * stages, of_pipeline};
+                        kind, 2, rank->stage != 0, of_pipeline, (plan->pp - 1) * stages, of_pipeline, NULL};
         case GROUP_DATA:
-                return (struct sim_group){kind, plan->dp, rank->replica, of_replicas, replicas, of_replicas};
+                return (struct sim_group){kind,     plan->dp,    rank->replica, of_replicas,
+                                          replicas, of_replicas, NULL};
         case GROUP_TENSOR:
-                return (struct sim_group){kind, plan->tp, shard, of_shards, shards, of_shards};
+                return (struct sim_group){kind, plan->tp, shard, of_shards, shards, of_shards, NULL};
         default:
-                return (struct sim_group){kind, rank->world->ranks, rank->rank, 0, 1, 0};
+                return (struct sim_group){kind, rank->world->ranks, rank->rank, 0, 1, 0, NULL};
         }
 }

@@ -144,6 +144,8 @@ struct sim_group {
         int size, index;
         int first, stride; /* member i is rank first + i stride */
         int id;            /* tells groups of one kind apart */
+        /* Not NULL: the others are copies of this rank, which alone is simulated, here (collective.h). */
+        const struct network_place *twins;
 };
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind);
 static inline int sim_group_member(const struct sim_group *group, int i)

@@ -1,8 +1,7 @@
 #include "sim/machine.h"
 
+#include "sim/collective_model.h"
 #include "sim/tensor.h"
-
-#include "sim/collective.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,6 +26,7 @@ int machine_open(struct machine *m, const char *profile, const char *platform, i
 void machine_close(struct machine *m)
 {
         profile_free(&m->profile);
+        platform_free(&m->platform);
         *m = (struct machine){0};
 }
 
@@ -104,22 +104,23 @@ static double message_seconds(void *context, int64_t bytes)
         return ((n - 1) * inside_seconds(p, (double)bytes) + between_seconds(p, (double)bytes, 1)) / n;
 }
 
-/* The ring of collective.c. */
+/* Between replicas, all of whose stages do the same at once, or between the ends of a pipeline. */
 static double allreduce_seconds(void *context, int64_t bytes, int ranks)
 {
         const struct estimate_context *c = context;
         const struct platform *p = &c->machine->platform;
+        const struct plan plan = options_plan(c->options, false);
         const enum half half = options_format(c->options);
-        if (p->allreduces[half])
-                return profile_line_seconds(p->allreduces[half], profile_allreduce_line(half), bytes,
-                                            c->machine->fits_only);
-        if (p->gpu_link_bytes_per_second == 0)
+        const int stride = ranks == plan.dp             ? plan_replica_stride(&plan)
+                           : ranks == plan_ranks(&plan) ? 1
+                                                        : plan_stage_stride(&plan) * (plan.pp - 1);
+        if (ranks < 2)
                 return 0;
-        double block = (double)bytes / ranks;
-        bool inside = p->gpus_per_node >= c->machine->gpus;
-        double message = inside ? inside_seconds(p, block) : between_seconds(p, block, p->gpus_per_node);
-        return 2 * (ranks - 1) * (p->collective_latency_seconds + message) +
-               (ranks - 1) * p->reduce_seconds_per_byte * block;
+        const struct collective_group group = {0, stride > 0 ? stride : 1, ranks,
+                                               stride < 1                  ? 1
+                                               : stride < p->gpus_per_node ? stride
+                                                                           : p->gpus_per_node};
+        return collective_seconds(p, &group, COLLECTIVE_ALLREDUCE, bytes, half);
 }
 
 /* Shards are neighbours. */

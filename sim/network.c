@@ -106,6 +106,8 @@ static sg_host_t *devices(size_t *count)
         for (size_t i = 0; i < all; i++) {
                 mark(memory_of(hosts[i]));
                 mark(host_beside(hosts[i], PLATFORM_STAGING));
+                mark(host_beside(hosts[i], PLATFORM_NEAR));
+                mark(host_beside(hosts[i], PLATFORM_FAR));
         }
         for (size_t i = 0; i < all; i++)
                 if (!sg_host_get_data(hosts[i]))
@@ -125,8 +127,11 @@ static int take_places(const struct platform *platform, int ranks, struct networ
                 rc = rv_fail(err, RV_EPLAN, "--gpus %d: %s has only %zu hosts", ranks, platform->path, count);
         for (int i = 0; rc == 0 && i < ranks; i++) {
                 sg_host_t staging = host_beside(hosts[i], PLATFORM_STAGING);
-                places[i] =
-                        (struct network_place){hosts[i], memory_of(hosts[i]), staging ? staging : hosts[i]};
+                places[i] = (struct network_place){.device = hosts[i],
+                                                   .memory = memory_of(hosts[i]),
+                                                   .staging = staging ? staging : hosts[i],
+                                                   .near = host_beside(hosts[i], PLATFORM_NEAR),
+                                                   .far = host_beside(hosts[i], PLATFORM_FAR)};
         }
         free(hosts);
         return rc;

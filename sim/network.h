@@ -7,9 +7,10 @@
 #include <simgrid/forward.h>
 
 /* Where a rank runs; the host that its copies come from and go to (NULL: copies take no time); the host that
- * its staged messages come from and go to (its device, if the platform has none). */
+ * its staged messages come from and go to (its device, if the platform has none); of a folded platform, its
+ * twins (PLATFORM_NEAR, PLATFORM_FAR), else NULL. */
 struct network_place {
-        sg_host_t device, memory, staging;
+        sg_host_t device, memory, staging, near, far;
 };
 
 /* Starts SimGrid on a platform: only once a process. places[ranks] receives where each rank runs. A SimGrid

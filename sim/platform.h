@@ -6,15 +6,72 @@
 
 #include <stdio.h>
 
+/* How nodes reach each other. */
+enum fabric_kind {
+        FABRIC_SWITCH,    /* one that never limits: the rails do */
+        FABRIC_FAT_TREE,  /* trunks of a tree of switches, thinner upwards where it is oversubscribed */
+        FABRIC_DRAGONFLY, /* groups of switches, all joined inside a group, and groups with each other */
+        FABRIC_TORUS      /* a switch a node, joined to its neighbours in each dimension */
+};
+
+enum { FABRIC_LEVELS = 4 };
+
+struct fabric {
+        enum fabric_kind kind;
+        int levels; /* fat tree: numbers in `below`; torus: dimensions in `shape` */
+        /* Fat tree: nodes below a switch of the lowest level, such switches below one of the next, ...; one
+         * more level above joins all. `oversubscription`: how many times more its nodes' adapters carry than
+         * the trunk from a switch of that level upwards. */
+        int below[FABRIC_LEVELS];
+        double oversubscription[FABRIC_LEVELS];
+        int shape[FABRIC_LEVELS];            /* torus: nodes in each dimension, the first varies fastest */
+        int groups, routers, router_nodes;   /* dragonfly: groups, routers of a group, nodes of a router */
+        double link_bytes_per_second;        /* torus; dragonfly: inside a group */
+        double global_link_bytes_per_second; /* dragonfly: from one group to another */
+        double hop_seconds;                  /* from a switch to the next one */
+};
+
+/* Whose rules choose how a collective goes, and what its protocols cost (collective_model.h). */
+enum collective_library {
+        LIBRARY_PLAIN,               /* by size alone: doubling, then a ring */
+        LIBRARY_NCCL,                /* what its tuning model puts first */
+        LIBRARY_OPEN_MPI,            /* MPI_Allreduce */
+        LIBRARY_OPEN_MPI_NONBLOCKING /* MPI_Iallreduce in place */
+};
+
+enum { COLLECTIVE_PROTOCOLS = 3 };
+
+/* NCCL's LL, LL128 and Simple; the other libraries have one. */
+struct collective_protocol {
+        double start_seconds, tree_start_seconds; /* once a collective: a ring, a tree */
+        double near_step_seconds; /* a step inside a node or between nodes, the links' own latency included */
+        double far_step_seconds, far_level_seconds; /* level: of a tree */
+        double near_efficiency, far_efficiency;     /* of the links' bandwidth that reaches the buffer */
+};
+
+struct collective_rules {
+        enum collective_library library;
+        int algorithm; /* enum collective_algorithm: always this one; 0: as the library chooses */
+        struct collective_protocol protocols[COLLECTIVE_PROTOCOLS];
+        double least_seconds, least_seconds_per_member; /* no collective takes less, by its members */
+        double copy_seconds_per_byte; /* of a member's block, once: what a ring cannot hide behind its links
+                                       */
+};
+
 /* Bandwidths and latencies are of one direction; both directions are links of their own. */
 struct platform {
         char name[64], path[256], source[256];
         char note[512]; /* what the user should know about where the figures come from, or "" */
+        char gpu[64];   /* the device, as profiles name it; "": not said */
         int gpus_per_node, nodes;
         int64_t gpu_memory_bytes;         /* 0: not known */
         double gpu_peak_flops_per_second; /* 0: not known; for percent of peak */
         /* A GPU to its node's switch; a message inside a node crosses two of these. */
         double gpu_link_bytes_per_second, gpu_link_seconds;
+        /* A GPU's own PCI Express link, which its copies and its messages between nodes cross, and, without
+         * any other link, those inside the node (gpu_link is then as fast); 0: never limits. */
+        double pcie_bytes_per_second;
+        bool gpu_link_is_pcie;
         /* A node to the fabric over all its rails; neighbouring GPUs share a rail, and a message between
          * nodes crosses the rail of either end. */
         double nic_bytes_per_second, nic_seconds;
@@ -30,28 +87,43 @@ struct platform {
         double reduce_seconds_per_byte;    /* arithmetic of an all-reduce on the device */
         double collective_latency_seconds; /* software cost of starting one step of a collective */
         int collective_segments; /* parts of a step's block: one is reduced while the next arrives */
+        struct collective_rules collectives;
+        struct fabric fabric;
+        /* Nodes of several kinds: each entry has the figures of its own kind, and `nodes` of them, in this
+         * order; the figures above are those of the first, `nodes` those of all. NULL: all are equal. */
+        struct platform *groups;
+        int group_count;
         /* Local: the profile's loads whose messages and all-reduces (by enum half) these links are, and whose
          * copies are taken as measured; NULL: none. */
         const struct profile_load *messages, *allreduces[HALF_FORMATS], *copies;
-        bool staged;   /* messages or all-reduces go through host memory: their ends there are written too */
+        bool staged; /* messages or all-reduces go through host memory: their ends there are written too */
+        /* Not 0: one replica stands for all of the plan's so many ranks. Each GPU's neighbours are written as
+         * twins of it, and what replicas share is as wide as this one's part of it. */
+        int folded_ranks;
         char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 
-/* `name_or_path`: "local" (from the profile), a preset (sim/platforms), a JSON file or a SimGrid .xml. */
+/* `name_or_path`: "local" (from the profile), a preset (sim/platforms), a JSON file or a SimGrid .xml. The
+ * caller frees; on failure there is nothing to free. */
 int platform_load(struct platform *platform, const char *name_or_path, const struct profile *profile,
                   int ranks, struct rv_error_info *err);
+
+void platform_free(struct platform *platform);
+
+/* Where a rank's GPU is: the figures of its kind of node, which of the groups that is (0 if there are none),
+ * its node, counted over all groups, and its number in the node. */
+struct platform_place {
+        const struct platform *figures;
+        int group, node, gpu;
+};
+struct platform_place platform_place(const struct platform *platform, int rank);
+
+/* All GPUs of a platform. */
+int64_t platform_gpus(const struct platform *platform);
 
 /* Local: sets the links so that a message of `bytes`, the plan's one size, takes what was measured for it
  * (between two measured sizes: in proportion) rather than what the line fitted over all sizes says. */
 void platform_meet_messages(struct platform *platform, int64_t bytes);
-
-/* What an all-reduce of `bytes` between `ranks` costs beside its messages: the platform's constants or, where
- * all-reduces were measured, what is left of the measured one with blocks of that size. */
-struct platform_collective {
-        double step_seconds, reduce_seconds_per_byte;
-};
-struct platform_collective platform_collective(const struct platform *platform, int ranks, int64_t bytes,
-                                               enum half half);
 
 /* Bytes of host memory that each of `ranks` ranks can have for itself: its node's, in equal shares. 0: not
  * known. */
@@ -71,6 +143,10 @@ struct platform platform_without_network(int ranks);
  * joins the sockets, between nodes the rails as any message. Linear in nodes. */
 #define PLATFORM_MEMORY  "memory"
 #define PLATFORM_STAGING "staging"
+/* Folded: hosts that stand for the same GPU of the next node and for the next GPU of the same node, in copies
+ * of this replica: over the links that lead to them and, since copies do what this one does, back again. */
+#define PLATFORM_FAR  "far"
+#define PLATFORM_NEAR "near"
 int platform_write_xml(const struct platform *platform, int gpus, FILE *stream, struct rv_error_info *err);
 
 #endif

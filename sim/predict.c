@@ -93,8 +93,10 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
 {
         const struct options *o = p->options;
         int ranks = (int)options_ranks(o);
-        struct priced priced = {&p->prices, &p->platform, p->machine && p->machine->fits_only,
-                                options_format(o)};
+        struct priced priced = {.prices = &p->prices,
+                                .platform = &p->platform,
+                                .fits_only = p->machine && p->machine->fits_only,
+                                .half = options_format(o)};
         struct sim_physics own = priced_physics(&priced);
         p->places = calloc((size_t)ranks, sizeof *p->places);
         if (!p->places)

@@ -42,18 +42,43 @@ static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
         return true;
 }
 
+/* How a group lies on the platform, looked up again only for another one. Replicas of all stages sum their
+ * gradients at about the same time. */
+static struct priced_shape *shape_of(struct priced *priced, const struct sim_group *group)
+{
+        struct priced_shape *known = &priced->shapes[group->kind][group->id % PRICED_SHAPES];
+        if (!known->shape.size || known->id != group->id) {
+                const int node = priced->platform->gpus_per_node;
+                const bool replicas = group->kind == GROUP_DATA;
+                const struct collective_group gpus = {group->first, group->stride, group->size,
+                                                      !replicas              ? 1
+                                                      : group->stride < node ? group->stride
+                                                                             : node};
+                known->id = group->id;
+                known->bytes = -1;
+                known->shape = collective_shape(priced->platform, &gpus);
+        }
+        return known;
+}
+
+/* In the lane's actor. */
 static void collect(void *context, struct sim_lane *lane)
 {
-        const struct priced *priced = context;
-        const struct sim_rank *rank = lane->rank;
+        struct priced *priced = context;
         const struct op *op = &lane->now.op;
-        const struct platform *platform = priced->platform;
-        struct sim_group group = sim_group_of(rank, op->group);
+        const struct sim_group group = sim_group_of(lane->rank, op->group);
         const enum half half = op->kind == OP_ALLREDUCE ? priced->half : HALF_NONE; /* scalars are double */
-        struct platform_collective beside = platform_collective(platform, group.size, op->bytes, half);
-        struct collective_costs costs = {beside.step_seconds, beside.reduce_seconds_per_byte,
-                                         platform->collective_segments};
-        collective_allreduce(&group, op->bytes, &costs);
+        const enum collective_kind kind = COLLECTIVE_ALLREDUCE;
+        struct priced_shape *known = shape_of(priced, &group);
+        if (known->bytes != op->bytes || known->kind != kind || known->half != half) {
+                known->kind = kind;
+                known->half = half;
+                known->bytes = op->bytes;
+                known->costs = collective_choose(priced->platform, &known->shape, kind, op->bytes, half);
+        }
+        const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
+        const struct collective_costs costs = known->costs;
+        collective_run(&group, &shape, &costs, kind, op->bytes);
 }
 
 /* The profile's line of an operation that copies. */

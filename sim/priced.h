@@ -7,11 +7,25 @@
 #include "sim/platform.h"
 #include "sim/price.h"
 
+enum { PRICED_SHAPES = 256 };
+
+/* How a group lies on the platform. */
+struct priced_shape {
+        int id;
+        struct collective_shape shape; /* its size 0: not looked up yet */
+        /* The last choice for it. */
+        enum collective_kind kind;
+        enum half half;
+        int64_t bytes;
+        struct collective_costs costs;
+};
+
 struct priced {
         const struct price_list *prices;
         const struct platform *platform;
         bool fits_only; /* copies by their line even where they were measured */
         enum half half; /* what gradients are stored as */
+        struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
 };
 
 /* Whether the profile has what the copies of a plan with these options take, where they are taken as

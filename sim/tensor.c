@@ -1,25 +1,20 @@
 #include "sim/tensor.h"
 
-#include <math.h>
+#include "sim/collective_model.h"
 
-/* A ring: to scatter the sums, shards - 1 steps of a shard's part, and as many to gather them. */
+/* On the local platform only all-reduces were measured: to scatter or to gather is half of one. */
 double tensor_collective_seconds(const struct platform *p, enum kernel_kind collective, int64_t bytes,
                                  int shards, enum half half)
 {
-        const double rounds = collective == KERNEL_TENSOR_ALLREDUCE ? 2 : 1;
+        const struct collective_group group = {0, 1, shards, 1};
+        const bool sums = collective == KERNEL_TENSOR_ALLREDUCE;
         if (p->allreduces[half])
-                return rounds / 2 *
-                       profile_line_seconds(p->allreduces[half], profile_allreduce_line(half), bytes, false);
-        if (p->gpu_link_bytes_per_second == 0) /* a SimGrid file: its links are not ours to read */
-                return 0;
-        const double block = (double)bytes / shards;
-        double step = p->collective_latency_seconds;
-        if (shards <= p->gpus_per_node)
-                step += 2 * p->gpu_link_seconds + block / p->gpu_link_bytes_per_second;
-        else
-                step += 2 * p->nic_seconds + block * p->gpus_per_node / p->nic_bytes_per_second;
-        const double sums = collective == KERNEL_TENSOR_ALL_GATHER ? 0 : p->reduce_seconds_per_byte * block;
-        return (shards - 1) * (rounds * step + sums);
+                return (sums ? 1 : 0.5) * collective_seconds(p, &group, COLLECTIVE_ALLREDUCE, bytes, half);
+        return collective_seconds(p, &group,
+                                  sums                                     ? COLLECTIVE_ALLREDUCE
+                                  : collective == KERNEL_TENSOR_ALL_GATHER ? COLLECTIVE_ALL_GATHER
+                                                                           : COLLECTIVE_REDUCE_SCATTER,
+                                  bytes, half);
 }
 
 double tensor_seconds(const struct platform *platform, const struct sim_group *group,

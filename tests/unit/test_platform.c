@@ -53,8 +53,8 @@ struct job {
         struct platform platform;
         int ranks, count;
         struct transfer transfers[MOST_TRANSFERS];
-        bool allreduce; /* over all ranks */
-        struct collective_costs costs;
+        bool allreduce; /* over all ranks, as the platform's library chooses */
+        enum half half;
         int64_t bytes;
 };
 
@@ -109,8 +109,13 @@ static void member(int argc, char **argv)
 {
         (void)argc, (void)argv;
         struct part *part = sg_actor_self_get_data();
-        struct sim_group group = {GROUP_DATA, part->job->ranks, part->index, 0, 1, 0};
-        collective_allreduce(&group, part->job->bytes, &part->job->costs);
+        const struct job *job = part->job;
+        const struct sim_group group = {GROUP_DATA, job->ranks, part->index, 0, 1, 0, NULL};
+        const struct collective_group gpus = {0, 1, job->ranks, 1};
+        const struct collective_shape shape = collective_shape(&job->platform, &gpus);
+        const struct collective_costs costs =
+                collective_choose(&job->platform, &shape, COLLECTIVE_ALLREDUCE, job->bytes, job->half);
+        collective_run(&group, &shape, &costs, COLLECTIVE_ALLREDUCE, job->bytes);
 }
 
 static void start(void (*code)(int, char **), const struct part *part, sg_host_t host)
@@ -380,40 +385,44 @@ static void test_staged_messages_cross_no_link_of_a_gpu(void **state)
 
 /* ---- collectives ---- */
 
+static struct job reducing(int ranks, double step_seconds, double reduce_seconds_per_byte, int segments)
+{
+        struct job job = {.platform = paper(), .ranks = ranks, .allreduce = true};
+        job.platform.collective_latency_seconds = step_seconds;
+        job.platform.reduce_seconds_per_byte = reduce_seconds_per_byte;
+        job.platform.collective_segments = segments;
+        return job;
+}
+
 static void test_a_ring_takes_its_closed_form(void **state)
 {
         (void)state;
-        const struct collective_costs costs = {7e-6, 2e-12, 1};
         for (int p = 2; p <= 4; p++) {
-                struct job job = {.platform = paper(), .ranks = p, .allreduce = true, .costs = costs};
+                struct job job = reducing(p, 7e-6, 2e-12, 1);
                 job.bytes = (int64_t)p * 100000000;
                 double block = (double)job.bytes / p;
-                double step = costs.step_seconds + 2 * 3e-6 + block / (GPU_RATE * 1e9);
-                double expected = 2 * (p - 1) * step + (p - 1) * costs.reduce_seconds_per_byte * block;
-                assert_close(seconds_of(&job), expected, TOLERANCE);
+                double step = 7e-6 + 2 * 3e-6 + block / (GPU_RATE * 1e9);
+                assert_close(seconds_of(&job), 2 * (p - 1) * step + (p - 1) * 2e-12 * block, TOLERANCE);
         }
 }
 
 static void test_segments_hide_arithmetic_behind_messages(void **state)
 {
         (void)state;
-        const struct collective_costs costs = {0, 5e-12, 4}; /* reduces twice as fast as a link carries */
-        struct job job = {.platform = paper(), .ranks = 2, .allreduce = true, .costs = costs};
+        struct job job = reducing(2, 0, 5e-12, 4); /* reduces twice as fast as a link carries */
         job.bytes = 800000000;
         double segment = (double)job.bytes / 2 / 4, message = 2 * 3e-6 + segment / (GPU_RATE * 1e9);
-        double expected = 2 * 4 * message + segment * costs.reduce_seconds_per_byte;
-        assert_close(seconds_of(&job), expected, TOLERANCE);
+        assert_close(seconds_of(&job), 2 * 4 * message + segment * 5e-12, TOLERANCE);
 }
 
 static void test_small_buffers_go_by_recursive_doubling(void **state)
 {
         (void)state;
-        const struct collective_costs costs = {7e-6, 0, 1};
         const int steps[] = {[2] = 1, [3] = 3, [4] = 2};
         for (int p = 2; p <= 4; p++) {
-                struct job job = {
-                        .platform = paper(), .ranks = p, .allreduce = true, .costs = costs, .bytes = 16};
-                double expected = steps[p] * (costs.step_seconds + 2 * 3e-6 + 16 / (GPU_RATE * 1e9));
+                struct job job = reducing(p, 7e-6, 0, 1);
+                job.bytes = 16;
+                double expected = steps[p] * (7e-6 + 2 * 3e-6 + 16 / (GPU_RATE * 1e9));
                 assert_close(seconds_of(&job), expected, 1e-4);
         }
 }
@@ -434,13 +443,6 @@ static struct profile measured(struct profile_load *load)
         return (struct profile){.path = "here.json", .loads = load, .load_count = 1, .measured = true};
 }
 
-static struct collective_costs beside(const struct job *job)
-{
-        struct platform_collective beside =
-                platform_collective(&job->platform, job->ranks, job->bytes, false);
-        return (struct collective_costs){beside.step_seconds, beside.reduce_seconds_per_byte, 1};
-}
-
 static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(void **state)
 {
         (void)state;
@@ -452,11 +454,9 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
         assert_close(seconds_of(&job), 2e-6 + 40e6 * 1.5e-10, TOLERANCE);
         job.count = 0;
         job.allreduce = true;
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 30e-6 + 40e6 * 1e-9, TOLERANCE);
         assert_string_equal(job.platform.note, "");
         profile.loads->lines[LINE_ALLREDUCE].fit.latency_seconds = 1e-6; /* less than its two messages */
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
 }
 
@@ -502,16 +502,12 @@ static void test_local_meets_the_points_where_it_was_measured(void **state)
         assert_close(seconds_of(&job), 0.009, TOLERANCE);
         job.count = 0;
         job.allreduce = true;
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 0.055, TOLERANCE);
         job.bytes = 50000000;
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 0.0625, TOLERANCE);
         job.bytes = 16;
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 40e-6, 1e-4);
         job.bytes = 80000000; /* beyond them: the line */
-        job.costs = beside(&job);
         assert_close(seconds_of(&job), 30e-6 + 80e6 * 1e-9, TOLERANCE);
 }
 
@@ -540,15 +536,13 @@ static void test_all_reduces_of_fp16_have_a_line_of_their_own(void **state)
         struct job job = {.ranks = 2, .allreduce = true, .bytes = 40000000};
         load.lines[LINE_ALLREDUCE_HALF] = (struct profile_curve){.fit = {50e-6, 2e-9, .present = true}};
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
-        struct platform_collective beside = platform_collective(&job.platform, 2, job.bytes, true);
-        job.costs = (struct collective_costs){beside.step_seconds, beside.reduce_seconds_per_byte, 1};
+        job.half = HALF_FP16;
         assert_close(seconds_of(&job), 50e-6 + 40e6 * 2e-9, TOLERANCE);
         load.lines[LINE_ALLREDUCE].fit.present = false; /* then it is what a few scalars go by, too */
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
         assert_string_equal(job.platform.note, "");
         job.bytes = 16;
-        beside = platform_collective(&job.platform, 2, job.bytes, false);
-        job.costs = (struct collective_costs){beside.step_seconds, beside.reduce_seconds_per_byte, 1};
+        job.half = HALF_NONE;
         assert_close(seconds_of(&job), 50e-6, 1e-3);
 }
 

@@ -1,0 +1,21 @@
+/* The fabric between nodes: its switches and links, in SimGrid XML and for closed forms. */
+#ifndef RANVIER_SIM_FABRIC_H
+#define RANVIER_SIM_FABRIC_H
+
+#include "sim/platform.h"
+
+/* Links from switch to switch on the way from a node to another. */
+int fabric_hops(const struct fabric *fabric, int from_node, int to_node);
+
+/* What one flow gets of them at most; INFINITY: they never limit one. */
+double fabric_link_rate(const struct fabric *fabric);
+
+/* Nodes that it can join; 0: any number. */
+int64_t fabric_nodes(const struct fabric *fabric);
+
+/* Writes what joins the first `nodes` nodes: zones of one switch each, links, and the routes of the zones
+ * "node-<i>", whose gateway is "router-<i>". */
+void fabric_write_zones(const struct platform *platform, int nodes, FILE *stream);
+void fabric_write_routes(const struct platform *platform, int nodes, FILE *stream);
+
+#endif

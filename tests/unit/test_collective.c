@@ -1,0 +1,338 @@
+/* Collectives: the closed form against SimGrid over a grid of algorithms, groups and sizes; a folded group
+ * against all of its members; the libraries' choices. SimGrid runs once a process, so every simulation is
+ * done in a child, which hands one number back. */
+#include "sim/collective.h"
+#include "sim/network.h"
+#include "tests/unit/numbers.h"
+
+#include <math.h>
+#include <simgrid/actor.h>
+#include <simgrid/engine.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Four GPUs a node, 100 GB/s and 1 us inside; four rails of 10 GB/s and 2.5 us a node. */
+static struct platform paper(void)
+{
+        return (struct platform){
+                .name = "paper",
+                .gpus_per_node = 4,
+                .nodes = 64,
+                .rails = 4,
+                .sockets = 1,
+                .gpu_link_bytes_per_second = 100e9,
+                .gpu_link_seconds = 1e-6,
+                .nic_bytes_per_second = 40e9,
+                .nic_seconds = 2.5e-6,
+                .reduce_seconds_per_byte = 2e-12,
+                .collective_latency_seconds = 5e-6,
+                .collective_segments = 1,
+        };
+}
+
+/* ---- simulations in a child ---- */
+
+/* Groups of `count` GPUs that are `stride` apart; the i-th begins with GPU i. All begin at once. */
+struct job {
+        struct platform platform;
+        int count, stride, groups;
+        enum collective_kind kind;
+        int64_t bytes;
+        bool folded; /* the first member of each stands for all */
+};
+
+struct member {
+        const struct job *job;
+        struct network_place place;
+        int group, index;
+};
+
+static struct collective_shape shape_of(const struct job *job, int group)
+{
+        const struct collective_group gpus = {group, job->stride, job->count, job->groups};
+        return collective_shape(&job->platform, &gpus);
+}
+
+static void take_part(int argc, char **argv)
+{
+        (void)argc, (void)argv;
+        const struct member *m = sg_actor_self_get_data();
+        const struct job *job = m->job;
+        const struct sim_group group = {.kind = GROUP_DATA,
+                                        .size = job->count,
+                                        .index = m->index,
+                                        .first = m->group,
+                                        .stride = job->stride,
+                                        .id = m->group,
+                                        .twins = job->folded ? &m->place : NULL};
+        const struct collective_shape shape = shape_of(job, m->group);
+        const struct collective_costs costs =
+                collective_choose(&job->platform, &shape, job->kind, job->bytes, HALF_NONE);
+        collective_run(&group, &shape, &costs, job->kind, job->bytes);
+}
+
+static double run_here(struct job *job)
+{
+        enum { MOST = 512 };
+        static struct network_place places[MOST];
+        static struct member members[MOST];
+        const int all = (job->count - 1) * job->stride + job->groups, ranks = job->folded ? job->groups : all;
+        struct rv_error_info err;
+        if (job->folded)
+                job->platform.folded_ranks = all;
+        if (ranks > MOST || network_open(&job->platform, ranks, 1, places, &err))
+                return -1;
+        for (int g = 0; g < job->groups; g++)
+                for (int i = 0; i < (job->folded ? 1 : job->count); i++) {
+                        struct member *m = &members[i * job->groups + g];
+                        *m = (struct member){job, places[i * job->stride + g], g, i};
+                        sg_actor_t actor = sg_actor_init("member", m->place.device);
+                        sg_actor_set_data(actor, m);
+                        sg_actor_start_(actor, take_part, 0, NULL);
+                }
+        simgrid_run();
+        return simgrid_get_clock();
+}
+
+/* Simulated seconds until all groups are done. */
+static double seconds_of(const struct job *job)
+{
+        int ends[2], status;
+        double seconds = -1;
+        assert_int_equal(pipe(ends), 0);
+        fflush(stdout); /* or the child prints it again */
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+                struct job mine = *job;
+                seconds = run_here(&mine);
+                _exit(write(ends[1], &seconds, sizeof seconds) == sizeof seconds ? 0 : 1);
+        }
+        close(ends[1]);
+        assert_int_equal(read(ends[0], &seconds, sizeof seconds), sizeof seconds);
+        close(ends[0]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_true(seconds >= 0);
+        return seconds;
+}
+
+static double closed_form(const struct job *job)
+{
+        const struct collective_group gpus = {0, job->stride, job->count, job->groups};
+        return collective_seconds(&job->platform, &gpus, job->kind, job->bytes, HALF_NONE);
+}
+
+/* ---- the grid ---- */
+
+/* Where groups lie: inside a node; one member a node; several members of every node; more than a power of
+ * two. */
+static const struct {
+        int count, stride;
+} placements[] = {{2, 1},  {3, 1}, {4, 1},  {2, 4},  {3, 4},  {5, 4}, {8, 4}, {16, 4},
+                  {23, 4}, {8, 1}, {12, 1}, {16, 1}, {64, 1}, {4, 2}, {16, 2}};
+static const int64_t sizes[] = {16, 4096, 262144, 8 << 20, 256 << 20};
+
+enum { PLACEMENTS = sizeof placements / sizeof *placements, SIZES = sizeof sizes / sizeof *sizes };
+
+struct worst {
+        double error;
+        struct job job;
+};
+
+static void look_at(struct worst *worst, const struct job *job)
+{
+        const double simulated = seconds_of(job), error = fabs(closed_form(job) / simulated - 1);
+        if (error < worst->error)
+                return;
+        worst->error = error;
+        worst->job = *job;
+}
+
+/* Prints the worst of an algorithm over all groups and sizes. */
+static void check_algorithm(enum collective_algorithm algorithm, enum collective_kind kind, double most)
+{
+        static const char *const kinds[] = {"all-reduce", "reduce-scatter", "all-gather"};
+        struct worst worst = {.error = 0};
+        for (int i = 0; i < PLACEMENTS; i++)
+                for (int j = 0; j < SIZES; j++) {
+                        struct job job = {.platform = paper(),
+                                          .count = placements[i].count,
+                                          .stride = placements[i].stride,
+                                          .groups = 1,
+                                          .kind = kind,
+                                          .bytes = sizes[j]};
+                        job.platform.collectives.algorithm = (int)algorithm;
+                        look_at(&worst, &job);
+                }
+        printf("# %s, %s: the closed form errs by at most %.2f %% (%d GPUs, every %d., %lld B) in %d cases\n",
+               kinds[kind], collective_algorithm_name(algorithm), 100 * worst.error, worst.job.count,
+               worst.job.stride, (long long)worst.job.bytes, PLACEMENTS * SIZES);
+        if (worst.error > most)
+                fail_msg("%s, %s: %.2f %%", kinds[kind], collective_algorithm_name(algorithm),
+                         100 * worst.error);
+}
+
+static const double MOST_ERROR = 0.02;
+
+static void test_closed_forms_of_all_reduces_are_within_2_percent_of_simgrid(void **state)
+{
+        (void)state;
+        for (enum collective_algorithm a = COLLECTIVE_RING; a < COLLECTIVE_ALGORITHMS; a++)
+                check_algorithm(a, COLLECTIVE_ALLREDUCE, MOST_ERROR);
+}
+
+static void test_closed_forms_of_scattering_and_gathering_are_within_2_percent(void **state)
+{
+        (void)state;
+        for (enum collective_kind kind = COLLECTIVE_REDUCE_SCATTER; kind <= COLLECTIVE_ALL_GATHER; kind++) {
+                check_algorithm(COLLECTIVE_RING, kind, MOST_ERROR);
+                check_algorithm(COLLECTIVE_HALVING, kind, MOST_ERROR);
+                check_algorithm(COLLECTIVE_HIERARCHICAL, kind, MOST_ERROR);
+        }
+}
+
+/* ---- folded ---- */
+
+/* All stages of a node sum at once and share its two rails; replicas are in nodes of their own, or two in
+ * one. */
+static void test_a_folded_group_takes_what_all_of_its_members_do(void **state)
+{
+        (void)state;
+        static const struct {
+                int count, stride, groups;
+        } cases[] = {{8, 4, 4}, {3, 4, 4}, {16, 2, 2}, {8, 1, 1}, {4, 1, 1}};
+        static const enum collective_algorithm algorithms[] = {COLLECTIVE_RING, COLLECTIVE_HALVING,
+                                                               COLLECTIVE_HIERARCHICAL};
+        double worst = 0;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++)
+                        for (int j = 0; j < SIZES; j++) {
+                                struct job job = {.platform = paper(),
+                                                  .count = cases[i].count,
+                                                  .stride = cases[i].stride,
+                                                  .groups = cases[i].groups,
+                                                  .bytes = sizes[j]};
+                                if (algorithms[a] == COLLECTIVE_HALVING && job.count == 3)
+                                        continue; /* not all of its members do the same */
+                                job.platform.rails = 2;
+                                job.platform.collectives.algorithm = (int)algorithms[a];
+                                double whole = seconds_of(&job);
+                                job.folded = true;
+                                double error = fabs(seconds_of(&job) / whole - 1);
+                                if (error > 0.001)
+                                        fail_msg("%s, %d members %d apart, %d groups, %lld B: folded differs "
+                                                 "by %.3f %%",
+                                                 collective_algorithm_name(algorithms[a]), job.count,
+                                                 job.stride, job.groups, (long long)job.bytes, 100 * error);
+                                worst = fmax(worst, error);
+                        }
+        printf("# folded groups differ by at most %.4f %%\n", 100 * worst);
+}
+
+/* ---- contention in the closed form ---- */
+
+static void test_groups_side_by_side_share_what_the_closed_form_says(void **state)
+{
+        (void)state;
+        struct job job = {.platform = paper(), .count = 8, .stride = 4, .groups = 4, .bytes = 64 << 20};
+        job.platform.rails = 2;
+        assert_within(closed_form(&job), seconds_of(&job), 0.02 * seconds_of(&job), "four groups", 0);
+}
+
+/* ---- libraries ---- */
+
+static enum collective_algorithm choice_of(enum collective_library library, int count, int stride,
+                                           int64_t bytes)
+{
+        struct platform platform = paper();
+        const struct collective_group group = {0, stride, count, 1};
+        platform.collectives.library = library;
+        collective_nccl_protocols(false, platform.collectives.protocols);
+        const struct collective_shape shape = collective_shape(&platform, &group);
+        return collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, bytes, HALF_NONE).algorithm;
+}
+
+static void test_open_mpi_chooses_by_its_table(void **state)
+{
+        (void)state;
+        const enum collective_library mpi = LIBRARY_OPEN_MPI;
+        assert_int_equal(choice_of(mpi, 2, 1, 4), COLLECTIVE_RING);
+        assert_int_equal(choice_of(mpi, 2, 1, 4095), COLLECTIVE_DOUBLING);
+        assert_int_equal(choice_of(mpi, 3, 1, 65536), COLLECTIVE_RING);
+        assert_int_equal(choice_of(mpi, 3, 1, 262144), COLLECTIVE_HALVING);
+        assert_int_equal(choice_of(mpi, 4, 1, 8191), COLLECTIVE_DOUBLING);
+        assert_int_equal(choice_of(mpi, 64, 1, 262143), COLLECTIVE_DOUBLING);
+        assert_int_equal(choice_of(mpi, 200, 1, 100), COLLECTIVE_BINOMIAL);
+        assert_int_equal(choice_of(LIBRARY_OPEN_MPI_NONBLOCKING, 4, 1, 1 << 20), COLLECTIVE_BINOMIAL);
+}
+
+static void test_nccl_takes_trees_for_few_bytes_between_many_nodes_and_rings_for_many(void **state)
+{
+        (void)state;
+        assert_int_equal(choice_of(LIBRARY_NCCL, 32, 4, 4096), COLLECTIVE_TREE);
+        assert_int_equal(choice_of(LIBRARY_NCCL, 32, 4, 1 << 30), COLLECTIVE_RING);
+        assert_int_equal(choice_of(LIBRARY_NCCL, 4, 1, 4096), COLLECTIVE_RING);
+}
+
+/* LL for few bytes, Simple for many: what a protocol costs in bandwidth it saves in latency. */
+static void test_nccl_changes_its_protocol_with_the_size(void **state)
+{
+        (void)state;
+        struct platform platform = paper();
+        const struct collective_group group = {0, 1, 4, 1};
+        const int64_t few[] = {64, 1 << 20, 1 << 30};
+        int before = 0;
+        platform.collectives.library = LIBRARY_NCCL;
+        collective_nccl_protocols(false, platform.collectives.protocols);
+        const struct collective_shape shape = collective_shape(&platform, &group);
+        for (int i = 0; i < 3; i++) {
+                int protocol = collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, few[i], HALF_NONE)
+                                       .protocol;
+                assert_true(protocol >= before);
+                before = protocol;
+        }
+        assert_int_equal(before, COLLECTIVE_PROTOCOLS - 1);
+}
+
+/* Every member but the root has one parent, that parent has it as a child, and no member is inside both
+ * trees. */
+static void test_the_two_trees_are_trees(void **state)
+{
+        (void)state;
+        for (int count = 2; count <= 40; count++)
+                for (int i = 0; i < count; i++) {
+                        int inside = 0;
+                        for (int tree = 0; tree < 2; tree++) {
+                                int children[2], found = 0, parent = collective_tree_parent(tree, i, count);
+                                int siblings[2];
+                                inside += collective_tree_children(tree, i, count, children) > 1;
+                                if (parent < 0)
+                                        continue;
+                                int n = collective_tree_children(tree, parent, count, siblings);
+                                for (int j = 0; j < n; j++)
+                                        found += siblings[j] == i;
+                                assert_int_equal(found, 1);
+                                assert_int_equal(collective_tree_depth(tree, i, count),
+                                                 collective_tree_depth(tree, parent, count) + 1);
+                        }
+                        assert_true(inside <= 1);
+                }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_closed_forms_of_all_reduces_are_within_2_percent_of_simgrid),
+                cmocka_unit_test(test_closed_forms_of_scattering_and_gathering_are_within_2_percent),
+                cmocka_unit_test(test_a_folded_group_takes_what_all_of_its_members_do),
+                cmocka_unit_test(test_groups_side_by_side_share_what_the_closed_form_says),
+                cmocka_unit_test(test_open_mpi_chooses_by_its_table),
+                cmocka_unit_test(test_nccl_takes_trees_for_few_bytes_between_many_nodes_and_rings_for_many),
+                cmocka_unit_test(test_nccl_changes_its_protocol_with_the_size),
+                cmocka_unit_test(test_the_two_trees_are_trees),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

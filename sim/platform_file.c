@@ -238,7 +238,7 @@ static const char *const fabrics[] = {"switch", "fat-tree", "dragonfly", "torus"
 
 static int read_tree(const struct reading *r, struct fabric *f)
 {
-        double below[FABRIC_LEVELS], over[FABRIC_LEVELS];
+        double below[FABRIC_LEVELS] = {0}, over[FABRIC_LEVELS] = {0};
         int overs = 0, rc = read_list(r, "below", true, below, &f->levels);
         if (rc == 0)
                 rc = read_list(r, "oversubscription", false, over, &overs);
@@ -258,7 +258,7 @@ static int read_tree(const struct reading *r, struct fabric *f)
 static int read_torus(const struct reading *r, struct fabric *f)
 {
         const struct figure link = {"link", RATE, LEAST_RATE, false, &f->link_bytes_per_second};
-        double shape[FABRIC_LEVELS];
+        double shape[FABRIC_LEVELS] = {0};
         int rc = read_list(r, "shape", true, shape, &f->levels);
         for (int i = 0; rc == 0 && i < f->levels; i++)
                 f->shape[i] = (int)shape[i];
@@ -505,7 +505,8 @@ static int read_group(const struct reading *document, const json_t *object, stru
         const char *source = json_string_value(json_object_get(object, "source"));
         const struct reading r = {document->path, object, source && *source, document->err};
         const char *known[GROUP_KEYS + 1] = {"source"};
-        memcpy(known + 1, node_keys, GROUP_KEYS * sizeof *known);
+        for (int i = 0; i < GROUP_KEYS; i++)
+                known[i + 1] = node_keys[i];
         int rc = check_keys(&r, "one of \"groups\"", known, GROUP_KEYS + 1);
         if (rc == 0)
                 rc = read_nodes(&r, group, false);

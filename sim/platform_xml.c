@@ -266,6 +266,8 @@ static void write_twin_routes(const struct node *node, int gpu, FILE *stream)
 {
         const int n = node->index, rank = node->first + gpu, rail = platform_rail(node->platform, gpu);
         write_message_route(node, gpu, gpu, "near", stream);
+        if (node->alone)
+                return;
         fprintf(stream, "   <route src=\"gpu-%d\" dst=\"far-%d\" symmetrical=\"NO\">", rank, rank);
         write_pcie_crossing(node, "out", gpu, true, stream);
         fprintf(stream, "<link_ctn id=\"up-%d-%d\"/><link_ctn id=\"hops-%d\"/><link_ctn id=\"down-%d-%d\"/>",

@@ -392,7 +392,7 @@ END
 platform "a platform without a figure is refused" 'needs "nic": \{"value"' 'del p["nic"]'
 platform "a figure of another unit is refused" ':[0-9]+: "nic" has the unit "furlong", must be GB/s' 'p["nic"]["unit"] = "furlong"'
 platform "a figure without a source is refused" '"gpu_link" needs a "source"' 'del p["gpu_link"]["source"]'
-platform "a negative figure is refused" '"gpu_link" has the value -3, must be a number that is at least' \
+platform "a negative figure is refused" '"gpu_link" has the value -3, must be a number that is greater than 0' \
         'p["gpu_link"]["value"] = -3'
 platform "a figure without a value is refused" '"gpu_link" needs a "value"' 'del p["gpu_link"]["value"]'
 platform "a figure without a unit is refused" '"host_memory" needs a "unit": B, GB or GiB' 'del p["host_memory"]["unit"]'
@@ -417,7 +417,7 @@ platform "a host memory without a source is refused" '"host_memory" needs a "sou
 head -c 200 "$fixtures/../../sim/platforms/generic.json" >"$folder/broken"
 refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \(is the file cut short\?\)$' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken"
-sed 's/<zone id="core"/<zne id="core"/' "$folder/platform.xml" >"$folder/broken.xml"
+sed 's/<zone id="cluster"/<zne id="cluster"/' "$folder/platform.xml" >"$folder/broken.xml"
 refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken.xml"
 # Four hosts in a ring: neighbours in the pipelines are linked, the replicas' members opposite each other are not.

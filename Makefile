@@ -34,7 +34,7 @@ real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/rou
             runtime/together.c
 sim      := $(filter-out sim/main.c,$(wildcard sim/*.c)) $(wildcard sim/*.cpp)
 profile  := calibrate/profile.c calibrate/model.c
-fit      := calibrate/fit.c
+fit      := calibrate/fit.c calibrate/robust.c
 calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(wildcard tests/paper/*.c)

@@ -3,6 +3,7 @@
  * them. */
 #include "calibrate/bench.h"
 #include "calibrate/family.h"
+#include "calibrate/fits.h"
 #include "calibrate/launch.h"
 #include "calibrate/links.h"
 #include "calibrate/machine.h"
@@ -280,40 +281,17 @@ static struct profile make_profile(struct session *s)
         if (!profile.loads)
                 abort();
         for (int i = 0; i < s->load_count; i++)
-                profile.loads[i] = samples_load(&s->loads[i]);
+                profile.loads[i] = samples_load(&s->loads[i], s->device.processors);
         profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
         return profile;
 }
 
-static void print_kernels(const struct session *s, const struct profile_load *load)
+static void print_load(const struct session *s, const struct profile_load *load)
 {
         char peak[PROFILE_NAME + 16];
         printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, load->ranks == 1 ? "" : "s",
                peak_of(s, load) / 1e9, name_peak(s, peak));
-        printf("  %-23s %7s %10s %10s\n", "kernel", "shapes", "fit median", "worst");
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
-                for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_model *fit = &load->models[half][kind];
-                        char name[PROFILE_NAME];
-                        profile_kernel_name(name, (enum kernel_kind)kind, half);
-                        if (fit->present)
-                                printf("  %-23s %7d %8.1f %% %8.1f %%\n", name, fit->quality.points,
-                                       100 * fit->quality.median_error, 100 * fit->quality.worst_error);
-                }
-        }
-}
-
-static void print_line(const char *name, const struct line_fit *fit)
-{
-        char text[REPORT_TEXT];
-        if (!fit->present)
-                return;
-        printf("  %-23s %7d %8.1f %% %8.1f %%  %s", name, fit->quality.points,
-               100 * fit->quality.median_error, 100 * fit->quality.worst_error,
-               report_seconds(text, fit->latency_seconds));
-        if (fit->seconds_per_byte > 0)
-                printf(" + bytes / %.2f GB/s", 1e-9 / fit->seconds_per_byte);
-        printf("\n");
+        fits_print(load, stdout);
 }
 
 /* Seconds that the profile gives so many kernels, launched one by one. */
@@ -394,9 +372,7 @@ static void print_profile(struct session *s, const struct profile *profile)
                 printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
-                print_kernels(s, load);
-                for (int line = 0; line < PROFILE_LINES; line++)
-                        print_line(profile_line_name((enum profile_line)line), &load->lines[line].fit);
+                print_load(s, load);
                 print_launches(load);
                 printf("  %-23s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);

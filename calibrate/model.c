@@ -8,6 +8,8 @@
 const struct model_parameter model_parameters[MODEL_PARAMETERS] = {
         {AT(flops_per_second), .most = INFINITY, .not_zero = true},
         {AT(bytes_per_second), .most = INFINITY, .not_zero = true},
+        {AT(cache_bytes), .most = INFINITY, .not_zero = true},
+        {AT(cache_bytes_per_second), .most = INFINITY, .not_zero = true},
         {AT(efficiency), .most = 1, .not_zero = true},
         {AT(exposed), .most = 1},
         {AT(overhead_seconds), .most = INFINITY},
@@ -37,29 +39,53 @@ static double saturation(double size, double half)
         return size > 0 ? 1 + half / size : 1;
 }
 
-static double wave_padding(const struct kernel_model *model, const struct kernel *kernel)
+static double wave_padding(const struct kernel_model *model, const struct model_work *work)
 {
-        double tiles = (double)kernel->batch * tiles_along((double)kernel->m, model->tile_m) *
-                       tiles_along((double)kernel->n, model->tile_n);
+        double tiles =
+                work->batch * tiles_along(work->m, model->tile_m) * tiles_along(work->n, model->tile_n);
         return padding(tiles, model->processors);
 }
 
-static double compute_seconds(const struct kernel_model *model, const struct kernel *kernel)
+static double compute_seconds(const struct kernel_model *model, const struct model_work *work)
 {
-        const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
         if (model->flops_per_second == 0)
                 return 0;
-        return kernel_flops(kernel) / model->flops_per_second * padding(m, model->tile_m) *
-               padding(n, model->tile_n) * padding(k, model->tile_k) * wave_padding(model, kernel) *
-               saturation(m, model->half_m) * saturation(n, model->half_n) * saturation(k, model->half_k);
+        return work->flops / model->flops_per_second * padding(work->m, model->tile_m) *
+               padding(work->n, model->tile_n) * padding(work->k, model->tile_k) * wave_padding(model, work) *
+               saturation(work->m, model->half_m) * saturation(work->n, model->half_n) *
+               saturation(work->k, model->half_k);
+}
+
+/* What the cache holds comes from there. */
+static double memory_seconds(const struct kernel_model *model, double bytes)
+{
+        const double cached = fmin(bytes, model->cache_bytes);
+        double seconds = cached > 0 ? cached / model->cache_bytes_per_second : 0;
+        if (model->bytes_per_second > 0)
+                seconds += (bytes - cached) / model->bytes_per_second;
+        return seconds;
+}
+
+double model_work_seconds(const struct kernel_model *model, const struct model_work *work)
+{
+        const double efficiency = model->efficiency > 0 ? model->efficiency : 1;
+        const double compute = compute_seconds(model, work) / efficiency;
+        const double memory = memory_seconds(model, work->bytes) / efficiency;
+        return model->overhead_seconds + fmax(compute, memory) + model->exposed * fmin(compute, memory);
+}
+
+struct model_work model_work_of(const struct kernel *kernel)
+{
+        return (struct model_work){.flops = kernel_flops(kernel),
+                                   .bytes = kernel_bytes(kernel),
+                                   .batch = (double)kernel->batch,
+                                   .m = (double)kernel->m,
+                                   .n = (double)kernel->n,
+                                   .k = (double)kernel->k};
 }
 
 double model_seconds(const struct kernel_model *model, const struct kernel *kernel)
 {
-        const double efficiency = model->efficiency > 0 ? model->efficiency : 1;
-        const double compute = compute_seconds(model, kernel) / efficiency;
-        const double memory = model->bytes_per_second > 0
-                                      ? kernel_bytes(kernel) / (model->bytes_per_second * efficiency)
-                                      : 0;
-        return model->overhead_seconds + fmax(compute, memory) + model->exposed * fmin(compute, memory);
+        const struct model_work work = model_work_of(kernel);
+        return model_work_seconds(model, &work);
 }

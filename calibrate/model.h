@@ -21,7 +21,8 @@ struct fit_quality {
  *   wave    = ceil(tiles / processors) processors / tiles
  *   sat     = product over the dimensions of  1 + half_d / d
  *   compute = flops pad wave sat / (flops_per_second efficiency)
- *   memory  = bytes / (bytes_per_second efficiency)
+ *   memory  = (min(bytes, cache_bytes) / cache_bytes_per_second
+ *              + max(bytes - cache_bytes, 0) / bytes_per_second) / efficiency
  *   seconds = overhead + max(compute, memory) + exposed min(compute, memory)
  *
  * flops and bytes are kernel_flops and kernel_bytes; what a kernel does not have (a dimension 0) does not
@@ -30,8 +31,9 @@ struct fit_quality {
  * Hockney's n_1/2 (Hockney and Jesshope 1981), of each dimension. */
 struct kernel_model {
         double flops_per_second, bytes_per_second;
-        double efficiency; /* of both; at most 1 */
-        double exposed;    /* part of the shorter that the longer does not hide, at most 1 */
+        double cache_bytes, cache_bytes_per_second; /* both or neither */
+        double efficiency;                          /* of both; at most 1 */
+        double exposed; /* part of the shorter that the longer does not hide, at most 1 */
         double overhead_seconds;
         double half_m, half_n, half_k;
         double tile_m, tile_n, tile_k, processors; /* whole numbers */
@@ -42,6 +44,13 @@ struct kernel_model {
 
 double model_seconds(const struct kernel_model *model, const struct kernel *kernel);
 
+/* What the formula is of. A fit asks often: it counts flops and bytes once. */
+struct model_work {
+        double flops, bytes, batch, m, n, k;
+};
+struct model_work model_work_of(const struct kernel *kernel);
+double model_work_seconds(const struct kernel_model *model, const struct model_work *work);
+
 /* The parameters by name, `error` included, as the profile's file and the fit go through them. */
 struct model_parameter {
         const char *name;
@@ -50,7 +59,7 @@ struct model_parameter {
         bool whole;
         bool not_zero; /* in a file a rate of 0 would be a mistake: what has no effect is left out */
 };
-enum { MODEL_PARAMETERS = 13 };
+enum { MODEL_PARAMETERS = 15 };
 extern const struct model_parameter model_parameters[MODEL_PARAMETERS];
 
 static inline double *model_at(struct kernel_model *model, const struct model_parameter *parameter)

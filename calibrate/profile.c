@@ -257,6 +257,10 @@ static int read_model(struct reader *r, struct place where, const json_t *parent
         for (int i = 0; i < MODEL_PARAMETERS && rc == RV_OK; i++)
                 if (json_object_get(found, model_parameters[i].name))
                         rc = read_parameter(r, where, found, &model_parameters[i], model);
+        if (rc == RV_OK && (model->cache_bytes > 0) != (model->cache_bytes_per_second > 0))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: needs \"cache_bytes\" and \"cache_bytes_per_second\", or neither",
+                               r->path, where.text);
         return rc == RV_OK ? read_quality(r, where, found, &model->quality) : rc;
 }
 

@@ -174,7 +174,7 @@ static struct profile_launch launch_of(struct series seconds[2])
                                        .lane_seconds = series_quantile(&seconds[1], 0.5)};
 }
 
-struct profile_load samples_load(struct samples *samples)
+struct profile_load samples_load(struct samples *samples, int processors)
 {
         struct profile_load load = {.ranks = samples->ranks,
                                     .op_overhead_seconds = series_quantile(&samples->gaps, 0.5),
@@ -186,8 +186,8 @@ struct profile_load samples_load(struct samples *samples)
                 load.points[i] = kernel_point(&samples->kernels[i]);
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                        load.models[half][kind] =
-                                fit_kernels(load.points, load.point_count, (enum kernel_kind)kind, half);
+                        load.models[half][kind] = fit_kernels(load.points, load.point_count,
+                                                              (enum kernel_kind)kind, half, processors);
         for (int line = 0; line < PROFILE_LINES; line++)
                 load.lines[line] = curve_of((enum profile_line)line, &samples->lines[line]);
         return load;

@@ -52,7 +52,7 @@ void samples_free(struct samples *samples);
 void samples_gather(struct samples *samples, struct net *net);
 
 /* Trimmed means (kernels, operations of optimizer phases) and medians (links) as a load of a profile, with
- * fits; its arrays belong to the load. */
-struct profile_load samples_load(struct samples *samples);
+ * models of a device of `processors` multiprocessors (0: a CPU); its arrays belong to the load. */
+struct profile_load samples_load(struct samples *samples, int processors);
 
 #endif

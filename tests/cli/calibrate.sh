@@ -55,7 +55,11 @@ for half in precisions:
 for load in profile["loads"]:
     points = {}
     for kind, entry in load["kernels"].items():
-        assert entry["model"]["points"] == len(entry["points"]), kind
+        model = entry["model"]
+        assert model["points"] == len(entry["points"]), kind
+        assert model.get("flops_per_second", 1) > 0 and model.get("bytes_per_second", 1) > 0, kind
+        if model["points"] > 1:
+            assert model["left_out_worst_error"] >= model["left_out_median_error"] > 0 and model["error"] > 0, kind
         for p in entry["points"]:
             key = (kind, p["m"], p["n"], p["k"], p["batch"], p["transpose_a"], p["transpose_b"], p["accumulate"])
             assert key not in points, "twice"
@@ -72,6 +76,7 @@ for load in profile["loads"]:
     assert set(lines) == names, set(lines) ^ names
     for name, line in lines.items():
         assert line["fit"]["points"] == len(line["points"]) >= 2, name
+        assert line["fit"]["left_out_worst_error"] >= line["fit"]["left_out_median_error"] > 0 < line["fit"]["error"], name
         sizes = [p["bytes"] for p in line["points"]]
         assert sizes == sorted(set(sizes)) and all(p["seconds"] > 0 for p in line["points"]), name
     def sizes_of(name):

@@ -102,8 +102,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                        : work_recomputes_scores(work) ? whole - layout.block_attention
                                                       : whole;
         layout.work_block = whole - layout.block;
-        layout.slot = layout.embedded + stage->layers * layout.block + layout.final_ln + layout.final_stats +
-                      layout.logits;
+        layout.slot = layout.embedded + stage->layers / stage->chunks * layout.block + layout.final_ln +
+                      layout.final_stats + layout.logits;
         return layout;
 }
 
@@ -139,7 +139,12 @@ static void count_master(const struct memory_layout *layout, const struct memory
 
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan)
 {
-        return plan->stage_messages && !stage->last ? plan->slots : 0;
+        if (!plan->stage_messages)
+                return 0;
+        if (!stage->last)
+                return plan->slots;
+        const bool shared = plan->head_slots == plan->slots; /* with chunks whose output is sent */
+        return stage->chunks == 1 ? 0 : shared ? plan->slots : plan->slots - plan->head_slots;
 }
 
 /* Buffers of messages on the host: outputs that are sent, inputs, gradients that come and go. */
@@ -148,6 +153,17 @@ static int staged_messages(const struct stage *stage, const struct memory_plan *
         if (!plan->stage_messages)
                 return 0;
         return memory_staged_outputs(stage, plan) + plan->input_buffers + plan->gradient_buffers;
+}
+
+int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
+                    const struct memory_plan *plan, int index)
+{
+        int64_t bytes = layout->slot;
+        if (stage->chunks > 1 && index >= plan->embedded_slots)
+                bytes -= layout->embedded;
+        if (stage->chunks > 1 && index < plan->slots - plan->head_slots)
+                bytes -= layout->final_ln + layout->final_stats + layout->logits;
+        return bytes;
 }
 
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
@@ -163,6 +179,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         else
                 device[MEMORY_OPTIMIZER] = 2 * layout.parameters;
         device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
+        for (int i = 0; stage->chunks > 1 && i < plan->slots; i++)
+                device[MEMORY_ACTIVATIONS] -= layout.slot - memory_slot(&layout, stage, plan, i);
         bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
         bytes->in[MEMORY_HOST][MEMORY_GRADIENTS] = layout.staged;
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;

@@ -42,12 +42,15 @@ enum { MEMORY_SCALARS = 4 }; /* doubles of a stage's workspace: as many as runti
 /* The part of a plan that memory depends on. */
 struct memory_plan {
         struct work work;
-        int micro_batches;    /* of one batch on one pipeline */
-        int slots;            /* micro-batches whose activations are on the device at once (core_limits) */
-        int host_slots;       /* micro-batches whose activations are offloaded at once */
-        int input_buffers;    /* activations received (0 on the first stage) */
-        int gradient_buffers; /* gradients received, transformed in place and sent on */
-        bool stage_messages;  /* each buffer that is sent or received has one on the host beside it */
+        int micro_batches; /* of one batch on one pipeline */
+        int slots;         /* micro-batches whose activations are on the device at once (core_limits) */
+        /* Of several chunks: of these slots, the first that can hold the model's first chunk, and the last
+         * that can hold its last one. */
+        int embedded_slots, head_slots;
+        int host_slots;           /* micro-batches whose activations are offloaded at once */
+        int input_buffers;        /* activations received (0 on the first stage) */
+        int gradient_buffers;     /* gradients received, transformed in place and sent on */
+        bool stage_messages;      /* each buffer that is sent or received has one on the host beside it */
         int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
         bool offload; /* master parameters and moments lie in host memory (needs mixed precision) */
         int64_t update_parameters; /* offloaded: parameters of one update at most, */
@@ -67,7 +70,7 @@ struct memory_layout {
         int64_t final_ln, final_stats, logits; /* last stage, a slot */
         int64_t block;   /* what a slot holds of one block: all of the above, or but attention (selective), or
                             residual2 alone (full, layer) */
-        int64_t slot;    /* one slot in total */
+        int64_t slot;    /* one slot in total: of several chunks, one that can hold any of them */
         int64_t message; /* one input or gradient buffer (B,T,C) */
         int64_t work_c, work_4c, work_qkv, work_attention,
                 work_scalars; /* backward workspace, once a stage; the scalars are in host memory */
@@ -87,6 +90,10 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 
 /* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
+
+/* Bytes of the `index`-th slot on the device. */
+int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
+                    const struct memory_plan *plan, int index);
 
 /* Outputs of slots that have a buffer on the host beside them: staged, of all stages but the last. */
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan);

@@ -10,6 +10,7 @@ struct stage partition_stage(const struct gpt *gpt, int stages, int index)
         return (struct stage){
                 .index = index,
                 .stages = stages,
+                .chunks = 1,
                 .first_layer = index * each + (index < more ? index : more),
                 .layers = each + (index < more ? 1 : 0),
                 .first = index == 0,
@@ -35,6 +36,46 @@ int partition_vocabulary(const struct gpt *gpt, const struct stage *stage)
 int partition_first_token(const struct gpt *gpt, const struct stage *stage)
 {
         return partition_vocabulary(gpt, stage) * stage->shard;
+}
+
+struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index)
+{
+        if (chunks == 1)
+                return partition_stage(gpt, stages, index);
+        assert(gpt->n_layer % (stages * chunks) == 0 && 0 <= index && index < stages);
+        const int each = gpt->n_layer / (stages * chunks);
+        return (struct stage){
+                .index = index,
+                .stages = stages,
+                .chunks = chunks,
+                .first_layer = index * each,
+                .layers = chunks * each,
+                .first = index == 0,
+                .last = index == stages - 1,
+                .shards = 1,
+        };
+}
+
+struct stage partition_chunk(const struct stage *stage, int chunk)
+{
+        const int each = stage->layers / stage->chunks;
+        return (struct stage){
+                .index = chunk * stage->stages + stage->index,
+                .stages = stage->stages * stage->chunks,
+                .chunks = 1,
+                .first_layer = partition_layer(stage, chunk * each),
+                .layers = each,
+                .first = stage->first && chunk == 0,
+                .last = stage->last && chunk == stage->chunks - 1,
+                .shards = stage->shards,
+                .shard = stage->shard,
+        };
+}
+
+int partition_layer(const struct stage *stage, int block)
+{
+        const int each = stage->layers / stage->chunks;
+        return stage->first_layer + block / each * each * stage->stages + block % each;
 }
 
 /* Identities of the tensors outside the blocks; block b's follow from FIRST_BLOCK_ID. */
@@ -158,7 +199,7 @@ static struct list list_tensors(const struct gpt *gpt, const struct stage *stage
                            -1, WPE_ID);
         }
         for (int block = 0; block < stage->layers; block++)
-                add_block(&list, C, stage->first_layer + block);
+                add_block(&list, C, partition_layer(stage, block));
         if (stage->last) {
                 add_tensor(&list, (struct whole){"transformer.ln_f.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
                            -1, LNF_W_ID);

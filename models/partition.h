@@ -6,7 +6,8 @@
 
 struct stage {
         int index, stages;
-        int first_layer, layers; /* transformer blocks [first_layer, first_layer + layers) */
+        int chunks;              /* 1, or interleaved: of as many parts of the model a rank has one each */
+        int first_layer, layers; /* transformer blocks [first_layer, first_layer + layers), of one chunk */
         bool first, last;        /* first: embeddings; last: final LayerNorm, output projection, loss */
         int shards, shard;       /* of its tensors this is one of so many parts; shard 0 of 1: all of them */
 };
@@ -25,6 +26,16 @@ struct stage partition_shard(const struct stage *stage, int shards, int shard);
 /* Rows of the token embedding that a shard has, padding included, and which of them comes first. */
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage);
 int partition_first_token(const struct gpt *gpt, const struct stage *stage);
+/* Interleaved (Narayanan et al. 2021): the model in stages x chunks equal parts, of which a rank has every
+ * stages-th, so its `layers` do not follow each other: see partition_layer. Needs n_layer divisible by stages
+ * x chunks; one chunk is partition_stage. */
+struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index);
+
+/* One of its chunks, as the stage of stages x chunks that it is. */
+struct stage partition_chunk(const struct stage *stage, int chunk);
+
+/* Which of the model's layers a stage's `block` is, of `layers`. */
+int partition_layer(const struct stage *stage, int block);
 
 enum tensor_init { INIT_NORMAL, INIT_NORMAL_RESIDUAL, INIT_ZERO, INIT_ONE };
 

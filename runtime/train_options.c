@@ -243,6 +243,8 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
                                plan.element_bytes, INT_MAX);
+        if (plan.virtual_stages > 1)
+                return rv_fail(err, RV_ENOTBUILT, "--schedule interleaved is not built yet for train");
         if (o->pp > 1 && plan.micro_batches - 1 > net->most_micro_batch)
                 return rv_fail(err, RV_EPLAN,
                                "a pipeline has %d micro-batches, this MPI tells %d apart: a larger "

@@ -57,7 +57,6 @@ static void open_ledger(struct trainer *t)
         ledger_init(&t->ledger);
         ledger_add_fixed(&t->ledger, &t->device->bytes);
         t->train.engine.ledger = &t->ledger;
-        t->train.engine.slot_bytes = t->nn->layout.slot;
         t->train.engine.message_bytes = t->nn->layout.message;
 }
 

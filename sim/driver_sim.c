@@ -261,7 +261,8 @@ void sim_lane_flow(struct sim_lane *lane, sg_host_t from, sg_host_t to, int64_t 
 
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
 {
-        bool first = stage == 0, last = stage == world->plan.pp - 1;
+        const bool first = stage == 0, last = stage == world->plan.pp - 1;
+        const bool around = world->plan.virtual_stages > 1; /* the ends of a pipeline are neighbours */
         bool copies = world->plan.offload || core_limits(&world->plan, stage).host_slots > 0 ||
                       world->plan.stage_messages || world->plan.stage_allreduce;
         switch (lane) {
@@ -271,10 +272,10 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
                 return copies;
         case LANE_RECEIVE_PREVIOUS:
         case LANE_SEND_PREVIOUS:
-                return !first;
+                return !first || around;
         case LANE_RECEIVE_NEXT:
         case LANE_SEND_NEXT:
-                return !last;
+                return !last || around;
         case LANE_TENSOR:
                 return world->plan.tp > 1;
         default:
@@ -318,7 +319,6 @@ static int build_rank(struct sim_world *world, int index)
         engine_init(&rank->engine, rank->core,
                     (struct driver){.issue = sim_issue, .now = sim_now, .world = rank}, world->trace,
                     &rank->ledger, index);
-        rank->engine.slot_bytes = layout.slot;
         rank->engine.message_bytes = layout.message;
         for (int i = 0; i < LANES; i++)
                 if (lane_used(world, rank->stage, (enum op_lane)i) && build_lane(rank, (enum op_lane)i))
@@ -407,8 +407,10 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
 {
-        bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
-        return &rank->world->rank[rank->rank + (previous ? -1 : 1) * plan_stage_stride(&rank->world->plan)];
+        const struct plan *plan = &rank->world->plan;
+        const bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
+        return &rank->world->rank[previous ? plan_previous_rank(plan, rank->rank)
+                                           : plan_next_rank(plan, rank->rank)];
 }
 
 struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)

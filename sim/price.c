@@ -114,41 +114,54 @@ static int take_collectives(struct kernel *kernels, int count, struct price_coll
         return left;
 }
 
-static int price_stage(const struct pricing *pricing, int index, struct stage_price *price)
+/* Forward and backward of one chunk. */
+static int price_passes(const struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const struct options *o = pricing->options;
-        struct stage stage = options_stage(o, index);
         const struct profile_load *load = pricing->basis->load;
         const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
         struct work work = options_work(o);
-        int forward = workload_forward(&o->gpt, &stage, &work, false, NULL);
-        int backward = workload_backward(&o->gpt, &stage, &work, NULL);
+        int forward = workload_forward(&o->gpt, chunk, &work, false, NULL);
+        int backward = workload_backward(&o->gpt, chunk, &work, NULL);
         struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
         if (!kernels)
-                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d", index);
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d",
+                               chunk->index);
         struct kernel *backwards = kernels + forward;
-        workload_forward(&o->gpt, &stage, &work, false, kernels);
-        workload_backward(&o->gpt, &stage, &work, backwards);
+        workload_forward(&o->gpt, chunk, &work, false, kernels);
+        workload_backward(&o->gpt, chunk, &work, backwards);
         forward = take_collectives(kernels, forward, price->tensor.forward, &price->tensor.forwards);
         backward = take_collectives(backwards, backward, price->tensor.backward, &price->tensor.backwards);
         int rc = price_kernels(pricing, kernels, forward, launch, &price->forward);
         if (rc == 0)
                 rc = price_kernels(pricing, backwards, backward, launch, &price->backward);
-        if (rc == 0)
-                rc = price_optimizer(pricing, &stage, price);
         free(kernels);
         return rc;
+}
+
+static int price_stage(const struct pricing *pricing, int index)
+{
+        const struct options *o = pricing->options;
+        const struct stage stage = options_stage(o, index);
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < stage.chunks; i++) {
+                const struct stage chunk = partition_chunk(&stage, i);
+                rc = price_passes(pricing, &chunk, &pricing->list->stages[chunk.index]);
+        }
+        return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
 
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err)
 {
         struct pricing pricing = {list, options, basis, err};
-        *list = (struct price_list){.stages = calloc((size_t)options->pp, sizeof *list->stages)};
+        const int stages = options->pp * options->virtual_stages;
+        *list = (struct price_list){.pp = options->pp,
+                                    .stages = calloc((size_t)stages, sizeof *list->stages)};
         if (!list->stages)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", options->pp);
+                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);
         for (int i = 0; i < options->pp; i++) {
-                int rc = price_stage(&pricing, i, &list->stages[i]);
+                int rc = price_stage(&pricing, i);
                 if (rc)
                         return rc;
         }
@@ -164,7 +177,7 @@ void price_free(struct price_list *list)
 
 double price_operation(const struct price_list *list, int stage, const struct op *op)
 {
-        const struct stage_price *price = &list->stages[stage];
+        const struct stage_price *price = &list->stages[op->chunk * list->pp + stage];
         switch (op->kind) {
         case OP_FORWARD:
                 return price->forward;

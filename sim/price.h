@@ -32,8 +32,10 @@ struct stage_price {
 };
 
 struct price_list {
-        struct stage_price *stages; /* [pp] */
-        struct price *prices;       /* one for each different kernel */
+        int pp;
+        /* [chunks x pp], the model's stages; norms, checks and updates stand in a rank's first chunk. */
+        struct stage_price *stages;
+        struct price *prices; /* one for each different kernel */
         int count;
         int from_points;        /* of these, priced from a measured point; the others from a fit */
         double worst_fit_error; /* largest median error among the fits that were used */
@@ -54,7 +56,7 @@ int price_stages(struct price_list *list, const struct options *options, const s
                  struct rv_error_info *err);
 void price_free(struct price_list *list);
 
-/* Seconds of a compute operation on stage `stage`. */
+/* Seconds of a compute operation on the rank at position `stage` of its pipeline. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
 #endif

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* A message begins when both ends have come to it. The payload is the micro-batch's number. */
+/* A message begins when both ends have come to it. The payload is the piece's number. */
 static bool begin_message(struct sim_lane *lane)
 {
         struct sim_lane *opposite = sim_lane_opposite(lane);
@@ -15,7 +15,9 @@ static bool begin_message(struct sim_lane *lane)
                 return false;
         opposite->ready = false;
         opposite->busy = true;
-        receiver->now.op.micro_batch = sender->now.op.micro_batch;
+        const struct plan *plan = &lane->rank->world->plan;
+        core_set_piece(plan, &receiver->now.op,
+                       core_message_piece(plan, sender->rank->stage, &sender->now.op));
         sim_lane_flow(sender, sim_lane_host(sender), sim_lane_host(receiver), sender->now.op.bytes);
         return true;
 }
@@ -31,8 +33,10 @@ static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
         for (int i = 0; i < group.size; i++)
                 if (!ranks[sim_group_member(&group, i)].lanes[LANE_TENSOR]->ready)
                         return false;
-        const double ends = rank->world->now + tensor_seconds(priced->platform, &group, priced->prices,
-                                                              rank->stage, lane->now.op.of == OP_FORWARD);
+        const double ends =
+                rank->world->now + tensor_seconds(priced->platform, &group, priced->prices,
+                                                  lane->now.op.chunk * priced->prices->pp + rank->stage,
+                                                  lane->now.op.of == OP_FORWARD);
         for (int i = 0; i < group.size; i++) {
                 struct sim_lane *other = ranks[sim_group_member(&group, i)].lanes[LANE_TENSOR];
                 other->ready = false;

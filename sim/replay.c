@@ -9,9 +9,10 @@
 static int by_identity(const void *left, const void *right)
 {
         const struct trace_record *a = left, *b = right;
-        const int order[][2] = {{a->rank, b->rank},       {(int)a->kind, (int)b->kind},
-                                {(int)a->of, (int)b->of}, {a->micro_batch, b->micro_batch},
-                                {a->bucket, b->bucket},   {a->segment, b->segment}};
+        const int order[][2] = {
+                {a->rank, b->rank},      {(int)a->kind, (int)b->kind},     {(int)a->of, (int)b->of},
+                {a->chunk, b->chunk},    {a->micro_batch, b->micro_batch}, {a->bucket, b->bucket},
+                {a->segment, b->segment}};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
                 if (order[i][0] != order[i][1])
                         return order[i][0] < order[i][1] ? -1 : 1;
@@ -152,15 +153,15 @@ static const struct trace_record *look(const struct replay *replay, const struct
                        by_identity);
 }
 
-static struct trace_record find(struct replay *replay, int rank, enum op_kind kind, enum op_kind of,
-                                int micro_batch, int bucket, int segment)
+static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
 {
         struct trace_record key = {.rank = rank,
-                                   .kind = kind,
-                                   .of = of,
-                                   .micro_batch = micro_batch,
-                                   .bucket = bucket,
-                                   .segment = segment};
+                                   .kind = op->kind,
+                                   .of = op->of,
+                                   .chunk = op->chunk,
+                                   .micro_batch = op->micro_batch,
+                                   .bucket = op->bucket,
+                                   .segment = op->segment};
         const struct trace_record *found = look(replay, &key);
         if (found)
                 return *found;
@@ -168,11 +169,6 @@ static struct trace_record find(struct replay *replay, int rank, enum op_kind ki
                 replay->missing = key;
         replay->any_missing = true;
         return key;
-}
-
-static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
-{
-        return find(replay, rank, op->kind, op->of, op->micro_batch, op->bucket, op->segment);
 }
 
 /* Whether the trace has the part that follows this one of a forward or backward: see runtime/sched/tensor.c.
@@ -185,6 +181,7 @@ static bool more(const struct replay *replay, int rank, const struct op *op)
         const struct trace_record next = {.rank = rank,
                                           .kind = computed ? OP_TENSOR : op->of,
                                           .of = op->of,
+                                          .chunk = op->chunk,
                                           .micro_batch = op->micro_batch,
                                           .bucket = op->bucket,
                                           .segment = op->segment + !computed};
@@ -193,7 +190,7 @@ static bool more(const struct replay *replay, int rank, const struct op *op)
 
 /* ---- the physics ---- */
 
-static void append(struct replay_list *list, double seconds, int micro_batch)
+static void append(struct replay_list *list, double seconds, int piece)
 {
         if (list->count == list->capacity) {
                 int capacity = list->capacity ? 2 * list->capacity : 8;
@@ -202,7 +199,7 @@ static void append(struct replay_list *list, double seconds, int micro_batch)
                         abort(); /* a driver cannot fail */
                 list->capacity = capacity;
         }
-        list->entries[list->count++] = (struct replay_entry){seconds, micro_batch};
+        list->entries[list->count++] = (struct replay_entry){seconds, piece};
 }
 
 /* A message arrives as long after its send was issued as it did in the real run. */
@@ -213,9 +210,11 @@ static void send_issued(struct replay *replay, struct sim_rank *rank, const stru
         enum op_lane lane = activation ? LANE_RECEIVE_PREVIOUS : LANE_RECEIVE_NEXT;
         struct trace_record sent = find_op(replay, rank->rank, &op->op);
         enum op_kind receive = activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
-        struct trace_record received = find(replay, peer->rank, receive, receive, op->op.micro_batch, -1, 0);
-        append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued),
-               op->op.micro_batch);
+        struct op arrival = {.kind = receive, .of = receive, .bucket = -1};
+        const int piece = core_message_piece(&rank->world->plan, rank->stage, &op->op);
+        core_set_piece(&rank->world->plan, &arrival, piece);
+        struct trace_record received = find_op(replay, peer->rank, &arrival);
+        append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued), piece);
         sim_lane_mark(peer->lanes[lane]);
 }
 
@@ -238,7 +237,7 @@ static bool receive(struct replay *replay, struct sim_lane *lane)
         if (arrivals->taken == arrivals->count)
                 return false;
         struct replay_entry message = arrivals->entries[arrivals->taken++];
-        lane->now.op.micro_batch = message.micro_batch;
+        core_set_piece(&lane->rank->world->plan, &lane->now.op, message.piece);
         lane->now.ends = message.seconds;
         return true;
 }
@@ -309,6 +308,8 @@ static void describe(char *text, size_t text_size, const struct trace_record *re
         if (record->micro_batch >= 0)
                 length += snprintf(text + length, text_size - (size_t)length, " of micro-batch %d",
                                    record->micro_batch);
+        if (record->chunk > 0)
+                length += snprintf(text + length, text_size - (size_t)length, " in chunk %d", record->chunk);
         if (record->bucket >= 0)
                 length +=
                         snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);

@@ -11,7 +11,7 @@
 struct replay_list {
         struct replay_entry {
                 double seconds;
-                int micro_batch;
+                int piece; /* of a message */
         } * entries;
         int count, taken, capacity;
 };

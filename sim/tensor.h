@@ -10,7 +10,7 @@
 double tensor_collective_seconds(const struct platform *platform, enum kernel_kind collective, int64_t bytes,
                                  int shards, enum half half);
 
-/* All of a forward, or of a backward, of stage `stage`. */
+/* All of a forward, or of a backward, of the model's stage `stage`: chunk x pp + position. */
 double tensor_seconds(const struct platform *platform, const struct sim_group *group,
                       const struct price_list *prices, int stage, bool forward);
 

@@ -54,9 +54,9 @@ static void update_ledger(struct engine *engine, double now)
                 return;
         struct core_limits used = core_in_use(engine->core);
         const struct use uses[] = {
-                {MEMORY_DEVICE, MEMORY_ACTIVATIONS, used.slots * engine->slot_bytes},
+                {MEMORY_DEVICE, MEMORY_ACTIVATIONS, core_stored_bytes(engine->core, false)},
                 {MEMORY_DEVICE, MEMORY_MESSAGES, (used.inputs + used.gradients) * engine->message_bytes},
-                {MEMORY_HOST, MEMORY_ACTIVATIONS, used.host_slots * engine->slot_bytes},
+                {MEMORY_HOST, MEMORY_ACTIVATIONS, core_stored_bytes(engine->core, true)},
         };
         bool changed = false;
         for (int rising = 0; rising <= 1; rising++)
@@ -120,6 +120,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                                          .kind = done->kind,
                                          .of = done->of,
                                          .lane = done->lane,
+                                         .chunk = done->chunk,
                                          .micro_batch = done->micro_batch,
                                          .bucket = done->bucket,
                                          .segment = done->segment,

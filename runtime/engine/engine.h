@@ -21,7 +21,7 @@ struct engine {
         struct trace *trace;   /* may be NULL: nothing is recorded */
         struct ledger *ledger; /* may be NULL */
         int rank, batch;
-        int64_t slot_bytes, message_bytes; /* what a slot and a message buffer weigh in the ledger */
+        int64_t message_bytes; /* what a message buffer weighs in the ledger */
         /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and
          * how long the compute lane worked on forward and backward. */
         double started, pipeline_end, allreduce_end, ended, busy_seconds;

@@ -1,13 +1,16 @@
 #include "runtime/engine/estimate.h"
 
+#include "runtime/sched/policy.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 /* The pipeline's times on one stage, and what follows there: seconds since the batch began. */
 struct stage_estimate {
         int64_t parameters;
-        double forward, backward;
-        double copy;         /* a micro-batch's activations one way; 0: not offloaded here */
+        double forward, backward;             /* of a micro-batch through all chunks of the rank */
+        double first_forward, first_backward; /* and through the first one */
+        double copy;                          /* a micro-batch's activations one way; 0: not offloaded here */
         double round_trip;   /* from the begin of a forward here to the end of its backward here */
         double pipeline_end; /* nothing is left to compute for a micro-batch */
         int chunks;          /* all-reduces of gradients */
@@ -86,8 +89,9 @@ static double price_sum(const struct estimation *e, int64_t count, int ranks, bo
         return alone ? sum + 2 * copy : later(sum, copy);
 }
 
-/* Forward and backward of a micro-batch. Returns whether there was memory. */
-static bool price_micro_batch(const struct estimation *e, const struct stage *part, struct stage_estimate *s)
+/* Forward and backward of a micro-batch through `part`. Returns whether there was memory. */
+static bool price_passes(const struct estimation *e, const struct stage *part, double *forward_seconds,
+                         double *backward_seconds)
 {
         const struct gpt *gpt = &e->options->gpt;
         struct work work = options_work(e->options);
@@ -98,10 +102,20 @@ static bool price_micro_batch(const struct estimation *e, const struct stage *pa
                 return false;
         workload_forward(gpt, part, &work, false, kernels);
         workload_backward(gpt, part, &work, kernels + forward);
-        s->forward = price_kernels(e, kernels, forward);
-        s->backward = price_kernels(e, kernels + forward, backward);
+        *forward_seconds = price_kernels(e, kernels, forward);
+        *backward_seconds = price_kernels(e, kernels + forward, backward);
         free(kernels);
         return true;
+}
+
+static bool price_micro_batch(const struct estimation *e, const struct stage *part, struct stage_estimate *s)
+{
+        const struct stage first = partition_chunk(part, 0);
+        if (!price_passes(e, part, &s->forward, &s->backward))
+                return false;
+        s->first_forward = s->forward;
+        s->first_backward = s->backward;
+        return part->chunks == 1 || price_passes(e, &first, &s->first_forward, &s->first_backward);
 }
 
 /* Stages in the middle that have as many layers do the same. */
@@ -125,6 +139,8 @@ static bool price_stage(const struct estimation *e, int index)
                 return price_micro_batch(e, &part, s);
         s->forward = s[-1].forward;
         s->backward = s[-1].backward;
+        s->first_forward = s[-1].first_forward;
+        s->first_backward = s[-1].first_backward;
         return true;
 }
 
@@ -200,6 +216,28 @@ static double windowed_pipeline(const struct estimation *e)
         return bound;
 }
 
+/* Interleaved, a micro-batch goes around all ranks once a chunk. On each rank: all its work, or one round
+ * trip for every w micro-batches that its first chunk may store, and one piece of work for each that remains;
+ * before and after it, the first chunks of the ranks before. */
+static double interleaved_pipeline(const struct estimation *e)
+{
+        const struct plan *plan = &e->plan;
+        const struct policy *policy = policy_get(plan->policy);
+        const int m = plan->micro_batches;
+        double bound = 0, before = 0, trip = 2 * (plan_pieces(plan) / m * plan->pp - 1) * e->message;
+        for (int i = 0; i < plan->pp; i++)
+                trip += e->stages[i].forward + e->stages[i].backward;
+        for (int i = 0; i < plan->pp; i++) {
+                const struct stage_estimate *s = &e->stages[i];
+                const int w = policy->stored(plan, i, 0, core_pipeline_limit(plan));
+                const double longest = later(s->first_forward, s->first_backward);
+                const double rounds = (1 + (m - 1) / w) * (trip - before) + (m - 1) % w * longest;
+                bound = later(bound, before + later(m * (s->forward + s->backward), rounds));
+                before += s->first_forward + s->first_backward + 2 * e->message;
+        }
+        return bound;
+}
+
 /* What all micro-batches but the first add where each takes `work`, beside `messages` that hold it up, and
  * cannot be worked on before the last but one before it was copied. */
 static double following(const struct estimation *e, double work, double messages, double copy)
@@ -227,10 +265,14 @@ static double gpipe_pipeline(const struct estimation *e)
 static double estimate_pipeline(struct estimation *e)
 {
         add_round_trips(e);
-        double end = e->plan.policy == POLICY_GPIPE ? gpipe_pipeline(e) : windowed_pipeline(e), after = end;
+        const enum policy_id policy = e->plan.policy;
+        double end = policy == POLICY_GPIPE         ? gpipe_pipeline(e)
+                     : policy == POLICY_INTERLEAVED ? interleaved_pipeline(e)
+                                                    : windowed_pipeline(e),
+               after = end;
         for (int i = 0; i < e->plan.pp; i++) {
                 e->stages[i].pipeline_end = after;
-                after -= e->stages[i].backward + e->message;
+                after -= e->stages[i].first_backward + e->message;
         }
         return end;
 }

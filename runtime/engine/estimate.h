@@ -36,12 +36,17 @@ struct estimate {
  * gpipe is two flow shops of equal jobs, all forwards and all backwards: the sum over stages and hops, and
  * the slowest of each m - 1 times more. That is exact.
  *
+ * interleaved: a micro-batch goes around all ranks once a chunk, and R is all of that. On each rank all its
+ * work, or one R for every w micro-batches that its first chunk may store; before and after, the first chunks
+ * of the ranks before it. That makes the paper's bubble of (p - 1) / (m V) of equal stages without messages.
+ * Offloaded activations' copies are left out.
+ *
  * Where forwards and backwards meet and wait for each other the schedule takes longer than any of these: in
  * random plans of up to 12 unequal stages axonn takes up to 1.31 times as long (1.03 on average; 1.1 and 1.01
- * with a limit of twice the stages), 1f1b up to 1.1 times. With offloaded activations whose copies take from
- * a tenth of a micro-batch's work to twice as much, axonn takes up to 1.45 times as long, 1f1b 1.6 times and
- * gpipe, no longer exact, 1.1 times (1.06, 1.03 and 1.01 on average). One stage is exact
- * (tests/unit/test_estimate.c).
+ * with a limit of twice the stages), 1f1b up to 1.1 times, interleaved up to 1.52 times (1.03). With
+ * offloaded activations whose copies take from a tenth of a micro-batch's work to twice as much, axonn takes
+ * up to 1.45 times as long, 1f1b 1.6 times and gpipe, no longer exact, 1.1 times (1.06, 1.03 and 1.01 on
+ * average). One stage is exact (tests/unit/test_estimate.c).
  *
  * What follows the pipeline is worked out update by update in the core's order: look for overflow,
  * sums of what sequence parallel shards have alike, all-reduces one after another, norm, updates, and fetches

@@ -75,7 +75,14 @@ static const struct argp_option plan_options[] = {
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
         {"schedule", KEY_SCHEDULE, "NAME", 0,
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
-         "backward",
+         "backward; interleaved: the same on --virtual-stages chunks of the model a rank, with a shorter "
+         "bubble and "
+         "more messages",
+         1},
+        {"virtual-stages", KEY_VIRTUAL_STAGES, "V", 0,
+         "interleaved: chunks of the model that each rank works on, 2 or more; P x V divide the layers, and "
+         "P the "
+         "micro-batches of a pipeline",
          1},
         {"pipeline-limit", KEY_PIPELINE_LIMIT, "L", 0,
          "axonn: micro-batches under way in a pipeline at once (default P); more hide messages and cost "
@@ -156,7 +163,6 @@ static const struct argp_option plan_options[] = {
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         /* Known, and refused by name until they are built. */
-        {"virtual-stages", KEY_VIRTUAL_STAGES, "V", OPTION_HIDDEN, 0, 1},
         {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
         {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
         {0},
@@ -335,7 +341,7 @@ static int parse_schedule(struct options *o, const char *text)
         for (int i = 0; i < POLICIES; i++)
                 snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
                          policy_get((enum policy_id)i)->name);
-        if (strcmp(text, "interleaved") == 0 || strcmp(text, "zero-bubble") == 0)
+        if (strcmp(text, "zero-bubble") == 0)
                 return rv_fail(&o->error, RV_ENOTBUILT, "--schedule %s is not built yet; there are %s", text,
                                names);
         return rv_fail(&o->error, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text, names);
@@ -384,7 +390,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 bool asked;
                 const char *option;
         } later[] = {
-                {o->virtual_stages > 1, "--virtual-stages above 1"},
                 {o->overlap_allreduce, "--overlap-allreduce"},
                 {o->zero == 1, "--zero 1"},
                 {o->zero == 3, "--zero 3"},
@@ -606,6 +611,31 @@ char *options_grid(const struct options *o, char text[OPTIONS_GRID])
         return text;
 }
 
+/* Interleaved: as many equal parts of the model on each rank as are asked for. */
+static int check_chunks(const struct options *o, struct rv_error_info *err)
+{
+        const char *name = policy_get(o->policy)->name;
+        if (o->policy != POLICY_INTERLEAVED && o->virtual_stages > 1)
+                return rv_fail(err, RV_EPLAN, "--virtual-stages %d is for --schedule interleaved, not %s",
+                               o->virtual_stages, name);
+        if (o->policy != POLICY_INTERLEAVED)
+                return 0;
+        if (o->virtual_stages < 2)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--schedule interleaved needs --virtual-stages of 2 or more: chunks of the model "
+                        "that each rank works on");
+        if (o->pp < 2)
+                return rv_fail(err, RV_EPLAN, "--schedule interleaved needs --pp of 2 or more, not %d",
+                               o->pp);
+        if (o->gpt.n_layer % ((int64_t)o->pp * o->virtual_stages))
+                return rv_fail(err, RV_EPLAN,
+                               "--pp %d x --virtual-stages %d = %lld does not divide the n_layer %d of %s",
+                               o->pp, o->virtual_stages, (long long)o->pp * o->virtual_stages, o->gpt.n_layer,
+                               o->gpt.name);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[OPTIONS_GRID];
@@ -625,6 +655,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         if (o->pp > o->gpt.n_layer)
                 return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
                                o->pp, o->gpt.name, o->gpt.n_layer);
+        int rc = check_chunks(o, err);
+        if (rc)
+                return rc;
         if (o->seq_len > o->gpt.n_positions)
                 return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
                                o->seq_len, o->gpt.n_positions, o->gpt.name);
@@ -632,7 +665,13 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
                                (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
-        int rc = resolve_bucket(o, err);
+        if (o->policy == POLICY_INTERLEAVED && micro_batches(o) % o->pp)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--schedule interleaved takes micro-batches in groups of --pp %d, but --batch-size "
+                        "%lld makes %d a pipeline",
+                        o->pp, (long long)o->batch_size, micro_batches(o));
+        rc = resolve_bucket(o, err);
         return rc ? rc : check_sizes(o, err);
 }
 
@@ -653,6 +692,9 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--pipeline-limit is for --schedule axonn; %s has its own limit",
                                policy_get(o->policy)->name);
+        if (o->blocking && o->policy == POLICY_INTERLEAVED)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--p2p blocking is not built yet for --schedule interleaved");
         if (o->blocking && o->policy == POLICY_AXONN)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -725,7 +767,7 @@ enum half options_format(const struct options *o)
 
 struct stage options_stage(const struct options *o, int index)
 {
-        const struct stage whole = partition_stage(&o->gpt, o->pp, index);
+        const struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
         return partition_shard(&whole, o->tp, 0);
 }
 
@@ -784,6 +826,12 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         if (o->sequence_parallel)
                 part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
+        if (stage.chunks > 1) {
+                const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
+                part.embedded_bytes = layout.embedded;
+                part.head_bytes = layout.final_ln + layout.final_stats + layout.logits;
+                part.slot_bytes -= part.embedded_bytes + part.head_bytes;
+        }
         return part;
 }
 
@@ -797,6 +845,8 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .work = options_work(o),
                 .micro_batches = plan.micro_batches,
                 .slots = limits.slots,
+                .embedded_slots = part.first ? core_chunk_slots(&plan, stage, 0) : 0,
+                .head_slots = part.last ? core_chunk_slots(&plan, stage, plan.virtual_stages - 1) : 0,
                 .host_slots = limits.host_slots,
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,

@@ -92,7 +92,8 @@ int options_choose_routes(struct options *options, bool sends_device_memory, boo
 /* What the core needs of it. */
 struct plan options_plan(const struct options *options, bool forward_only);
 
-/* The stage of that index, as the first of its shards has it; all are of equal sizes. */
+/* What the rank at position `index` of a pipeline has of the model, as the first of its shards has it; all
+ * are of equal sizes. */
 struct stage options_stage(const struct options *options, int index);
 
 /* What a core knows of stage `index` on shard `shard`. */

@@ -112,11 +112,15 @@ static void write_record(const struct trace_record *r, FILE *out)
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
          */
         int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
-        char name[64], of[96] = "";
-        if (r->micro_batch >= 0)
+        char name[64], of[96] = "", chunk[32] = "";
+        if (r->chunk > 0)
+                snprintf(name, sizeof name, "%s %d in chunk %d", op_name(r->kind), r->micro_batch, r->chunk);
+        else if (r->micro_batch >= 0)
                 snprintf(name, sizeof name, "%s %d", op_name(r->kind), r->micro_batch);
         else
                 snprintf(name, sizeof name, "%s", op_name(r->kind));
+        if (r->chunk > 0)
+                snprintf(chunk, sizeof chunk, ",\"chunk\":%d", r->chunk);
         if (r->of != r->kind)
                 snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
         if (r->segment > 0)
@@ -125,10 +129,10 @@ static void write_record(const struct trace_record *r, FILE *out)
                 "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cname\":\"%"
                 "s\","
                 "\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":%d,\"bytes\":%lld,\"batch\":%d,"
-                "\"issued\":%.9f,\"order\":%llu%s}}",
+                "\"issued\":%.9f,\"order\":%llu%s%s}}",
                 name, r->rank, r->lane, (double)start / 1e3, (double)(end - start) / 1e3, colour(r->kind),
                 op_name(r->kind), r->micro_batch, r->bucket, (long long)r->bytes, r->batch, r->issued,
-                (unsigned long long)r->order, of);
+                (unsigned long long)r->order, chunk, of);
 }
 
 /* Counters: the viewers draw each as areas on top of each other. The host has one where something is
@@ -245,14 +249,15 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL;
-        int rank, lane, micro_batch, bucket, batch, segment = 0;
+        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
-                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?s, s?i}}", "pid",
-                           &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i}}",
+                           "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
                            "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
-                           "issued", &issued, "order", &order, "of", &of_name, "segment", &segment))
+                           "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
+                           &segment))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
@@ -274,6 +279,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                                                 .kind = (enum op_kind)kind,
                                                 .of = (enum op_kind)of,
                                                 .lane = (enum op_lane)lane,
+                                                .chunk = chunk,
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,
                                                 .segment = segment,

@@ -13,14 +13,9 @@ bool activations_offloaded(const struct core *core)
         return core->limits.host_slots > 0;
 }
 
-int activations_forward_slots(const struct core *core)
+static void set_returned(struct core *core, int i, int piece, int demanded)
 {
-        return activations_offloaded(core) ? FORWARD_SLOTS : core->limits.slots;
-}
-
-static void set_returned(struct core *core, int i, int micro_batch, int demanded)
-{
-        core->returned[i].micro_batch = micro_batch;
+        core->returned[i].piece = piece;
         core->returned[i].demanded = demanded;
         core->returned[i].there = 0;
 }
@@ -34,27 +29,27 @@ void activations_start(struct core *core)
                 set_returned(core, i, -1, 0);
 }
 
-/* Which backward's slot `micro_batch` holds, or -1; of -1: a free one. */
-static int holder(const struct core *core, int micro_batch)
+/* Which backward's slot `piece` holds, or -1; of -1: a free one. */
+static int holder(const struct core *core, int piece)
 {
         for (int i = 0; i < BACKWARD_SLOTS; i++)
-                if (core->returned[i].micro_batch == micro_batch)
+                if (core->returned[i].piece == piece)
                         return i;
         return -1;
 }
 
-void activations_demand(struct core *core, int micro_batch)
+void activations_demand(struct core *core, int piece)
 {
-        int i = holder(core, micro_batch);
+        int i = holder(core, piece);
         if (i >= 0)
                 core->returned[i].demanded = 1;
 }
 
-bool activations_there(const struct core *core, int micro_batch)
+bool activations_there(const struct core *core, int piece)
 {
         if (!activations_offloaded(core))
                 return true;
-        int i = holder(core, micro_batch);
+        int i = holder(core, piece);
         return i >= 0 && core->returned[i].there;
 }
 
@@ -70,38 +65,53 @@ static bool next_store(struct core *core, struct op *op)
         struct core_tables t = core_tables(core);
         if (core->store < 0)
                 return false;
-        *op = core_new_op(OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
+        *op = core_new_piece(core, OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
         op->slot = t.slot_of[core->store];
-        op->host_slot =
-                buffer_acquire(t.host_slot_users, core->limits.host_slots, t.host_slot_of, core->store, 1);
-        op->bytes = core->slot_bytes;
+        op->host_slot = buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots},
+                                       t.host_slot_of, core->store, 1);
+        op->bytes = core_chunk_bytes(core, op->chunk);
         assert(core->send_activation < 0); /* it has been issued, and knows the slot */
         t.slot_of[core->store] = 0;
         core->store = -1;
         return true;
 }
 
-static int place_on_host(const struct core *core, const struct core_tables *t, int micro_batch)
+static int place_on_host(const struct core *core, const struct core_tables *t, int piece)
 {
         for (int i = 0; i < core->on_host; i++)
-                if (t->offloaded[i] == micro_batch)
+                if (t->offloaded[i] == piece)
                         return i;
         return -1;
 }
 
-/* Place in the list of offloaded micro-batches of the one to be fetched, or -1. */
+/* Where the policy says the order of backwards, nothing else is fetched: the next that has no slot, once it
+ * is on the host. */
+static int choose_in_order(const struct core *core, const struct core_tables *t)
+{
+        const struct policy *policy = policy_get(core->plan.policy);
+        for (int nth = core->backwards_started; nth < plan_pieces(&core->plan); nth++) {
+                const int piece = policy->nth_backward(&core->plan, nth);
+                if (holder(core, piece) < 0)
+                        return place_on_host(core, t, piece);
+        }
+        return -1;
+}
+
+/* Place in the list of offloaded pieces of the one to be fetched, or -1. */
 static int choose(const struct core *core, const struct core_tables *t, bool *demanded)
 {
         *demanded = true;
+        if (policy_get(core->plan.policy)->nth_backward)
+                return choose_in_order(core, t);
         for (int i = 0; i < core->arrivals; i++)
                 if (t->queue[i].work == OP_BACKWARD) {
-                        int place = place_on_host(core, t, t->queue[i].micro_batch);
+                        int place = place_on_host(core, t, t->queue[i].piece);
                         if (place >= 0)
                                 return place;
                 }
         *demanded = false;
         for (int i = 0; i < BACKWARD_SLOTS; i++)
-                if (core->returned[i].micro_batch >= 0 && !core->returned[i].demanded)
+                if (core->returned[i].piece >= 0 && !core->returned[i].demanded)
                         return -1;
         return core->on_host > 0 ? 0 : -1;
 }
@@ -116,19 +126,19 @@ static bool next_fetch(struct core *core, struct op *op)
         int place = choose(core, &t, &demanded);
         if (place < 0)
                 return false;
-        int micro_batch = t.offloaded[place];
+        int piece = t.offloaded[place];
         core->on_host--;
         memmove(&t.offloaded[place], &t.offloaded[place + 1],
                 (size_t)(core->on_host - place) * sizeof *t.offloaded);
         t.offloaded[core->on_host] = 0;
-        set_returned(core, to, micro_batch, demanded);
+        set_returned(core, to, piece, demanded);
         core->fetching = true;
-        t.slot_of[micro_batch] = FORWARD_SLOTS + to;
+        t.slot_of[piece] = FORWARD_SLOTS + to;
         t.slot_users[FORWARD_SLOTS + to] = 1; /* the backward */
-        *op = core_new_op(OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, micro_batch);
+        *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, piece);
         op->slot = FORWARD_SLOTS + to;
-        op->host_slot = t.host_slot_of[micro_batch];
-        op->bytes = core->slot_bytes;
+        op->host_slot = t.host_slot_of[piece];
+        op->bytes = core_chunk_bytes(core, op->chunk);
         return true;
 }
 
@@ -142,11 +152,11 @@ void activations_complete(struct core *core, const struct op *op)
         struct core_tables t = core_tables(core);
         if (op->kind == OP_STORE_ACTIVATIONS) {
                 buffer_release(t.slot_users, op->slot);
-                t.offloaded[core->on_host++] = op->micro_batch;
+                t.offloaded[core->on_host++] = core_piece(core, op);
         } else {
                 assert(op->kind == OP_FETCH_ACTIVATIONS);
                 buffer_release(t.host_slot_users, op->host_slot);
-                t.host_slot_of[op->micro_batch] = 0;
+                t.host_slot_of[core_piece(core, op)] = 0;
                 core->fetching = false;
                 core->returned[op->slot - FORWARD_SLOTS].there = 1;
         }

@@ -4,32 +4,56 @@
 #include <assert.h>
 #include <string.h>
 
+static int stored_pieces(const struct plan *plan, int stage)
+{
+        int stored = 0;
+        for (int chunk = 0; chunk < plan->virtual_stages; chunk++)
+                stored += policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
+        return stored;
+}
+
+bool core_offloads(const struct plan *plan, int stage)
+{
+        return plan->offload_activations && stored_pieces(plan, stage) > SLOTS_OFFLOADED;
+}
+
 struct core_limits core_limits(const struct plan *plan, int stage)
 {
         const struct policy *policy = policy_get(plan->policy);
         int limit = core_pipeline_limit(plan);
-        bool first = stage == 0, last = stage == plan->pp - 1;
-        int stored = policy->stored(plan, stage, limit), on_device = FORWARD_SLOTS + BACKWARD_SLOTS;
-        bool offloaded = plan->offload_activations && stored > on_device;
+        bool chunks = plan->virtual_stages > 1;
+        bool first = stage == 0 && !chunks, last = stage == plan->pp - 1 && !chunks;
+        int stored = stored_pieces(plan, stage);
+        bool offloaded = core_offloads(plan, stage);
         int received = plan->blocking ? stored : policy->received(plan, stage, limit);
+        int ahead = !last + !first + (chunks && stage == plan->pp - 1);
         /* One gradient buffer is worked on; one more is being received, and one more is being sent, unless
-         * messages block: nothing is received ahead then.
+         * messages block: nothing is received ahead then. Where gradients begin and others come back for
+         * chunks before, those that begin have one more.
          * Validation offloads nothing, but runs in the slots of the training that it interrupts. */
         return (struct core_limits){
-                .slots = offloaded ? on_device : stored,
+                .slots = offloaded ? SLOTS_OFFLOADED : stored,
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
                 .inputs = first ? 0 : received,
-                .gradients = plan->blocking ? 1 + policy->exchanges : 1 + !last + !first,
+                .gradients = 1 + (plan->blocking ? policy->exchanges : ahead),
         };
+}
+
+int core_chunk_slots(const struct plan *plan, int stage, int chunk)
+{
+        return core_offloads(plan, stage)
+                       ? SLOTS_OFFLOADED
+                       : policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
 }
 
 static size_t table_bytes(const struct plan *plan, int stage, int64_t parameters)
 {
         struct core_limits l = core_limits(plan, stage);
-        size_t m = (size_t)plan->micro_batches, host_slots = (size_t)l.host_slots;
+        size_t pieces = (size_t)plan_pieces(plan), host_slots = (size_t)l.host_slots;
+        size_t chunks = (size_t)plan->virtual_stages;
         size_t buffers = (size_t)(l.inputs + l.slots + l.gradients) + host_slots;
-        size_t ints = 3 * m + (host_slots ? m + host_slots : 0) + buffers +
-                      (size_t)optimizer_chunks(plan, parameters);
+        size_t ints = 3 * pieces + (host_slots ? pieces + host_slots : 0) + buffers +
+                      (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, parameters);
         return buffers * sizeof(struct arrival) + ints * sizeof(int);
 }
 
@@ -40,28 +64,48 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
 
 void core_clear_tables(struct core *core)
 {
+        const int chunks = core->plan.virtual_stages;
         memset(core->tables, 0, table_bytes(&core->plan, core->stage, core->parameters));
+        int *first_slot = core_tables(core).first_slot;
+        for (int chunk = 0; chunks > 1 && chunk < chunks; chunk++)
+                first_slot[chunk + 1] = first_slot[chunk] + core_chunk_slots(&core->plan, core->stage, chunk);
 }
 
-int buffer_acquire(int *users_of, int buffers, int *buffer_of, int micro_batch, int users)
+struct core_pool core_forward_slots(const struct core *core, int chunk)
 {
-        for (int i = 0; i < buffers; i++)
+        if (activations_offloaded(core))
+                return (struct core_pool){0, FORWARD_SLOTS};
+        if (core->shared_slots)
+                return (struct core_pool){0, core->limits.slots};
+        const int *first_slot = core_tables((struct core *)core).first_slot;
+        return (struct core_pool){first_slot[chunk], first_slot[chunk + 1] - first_slot[chunk]};
+}
+
+int64_t core_chunk_bytes(const struct core *core, int chunk)
+{
+        return core->slot_bytes + (core_is_first(core, chunk) ? core->embedded_bytes : 0) +
+               (core_is_last(core, chunk) ? core->head_bytes : 0);
+}
+
+int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int piece, int users)
+{
+        for (int i = buffers.first; i < buffers.first + buffers.count; i++)
                 if (users_of[i] == 0) {
                         users_of[i] = users;
-                        if (micro_batch >= 0)
-                                buffer_of[micro_batch] = i;
+                        if (piece >= 0)
+                                buffer_of[piece] = i;
                         return i;
                 }
         assert(!"a buffer is free");
         return -1;
 }
 
-bool buffer_any_free(const int *users_of, int buffers)
+int buffer_free(const int *users_of, struct core_pool buffers)
 {
-        for (int i = 0; i < buffers; i++)
-                if (users_of[i] == 0)
-                        return true;
-        return false;
+        int free = 0;
+        for (int i = buffers.first; i < buffers.first + buffers.count && free < 2; i++)
+                free += users_of[i] == 0;
+        return free;
 }
 
 void buffer_release(int *users_of, int buffer)
@@ -87,4 +131,21 @@ struct core_limits core_in_use(const struct core *core)
                 .inputs = in_use(t.input_users, core->limits.inputs),
                 .gradients = in_use(t.gradient_users, core->limits.gradients),
         };
+}
+
+int64_t core_stored_bytes(const struct core *core, bool offloaded)
+{
+        struct core_tables t = core_tables((struct core *)core);
+        const int64_t all =
+                core->slot_bytes + core->first * core->embedded_bytes + core->last * core->head_bytes;
+        if (offloaded)
+                return in_use(t.host_slot_users, core->limits.host_slots) * all;
+        if (core->shared_slots)
+                return in_use(t.slot_users, core->limits.slots) * all;
+        int64_t bytes = 0;
+        for (int chunk = 0; chunk < core->plan.virtual_stages; chunk++) {
+                const struct core_pool pool = core_forward_slots(core, chunk);
+                bytes += in_use(t.slot_users + pool.first, pool.count) * core_chunk_bytes(core, chunk);
+        }
+        return bytes;
 }

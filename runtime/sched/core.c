@@ -19,6 +19,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->micro_batches >= 1 && stage >= 0 && stage < plan->pp);
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
+        assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
+                                                  : plan->virtual_stages == 1);
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
         memcpy(&core->plan, plan, sizeof *plan);
@@ -28,6 +30,9 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->last = stage == plan->pp - 1;
         core->parameters = part->parameters;
         core->slot_bytes = part->slot_bytes;
+        core->embedded_bytes = part->embedded_bytes;
+        core->head_bytes = part->head_bytes;
+        core->shared_slots = plan->virtual_stages == 1 || core_offloads(plan, stage);
         core->replicated_offset = part->replicated_offset;
         core->replicated_count = part->replicated_count;
         core->limits = core_limits(plan, stage);
@@ -50,31 +55,52 @@ void core_start(struct core *core)
         optimizer_start(core);
 }
 
-struct op core_new_op(enum op_kind kind, enum op_lane lane, int micro_batch)
+struct op core_new_op(enum op_kind kind, enum op_lane lane)
 {
         struct op op;
         memset(&op, 0, sizeof op); /* padding too: operations are hashed */
         op.kind = op.of = kind;
         op.lane = lane;
-        op.micro_batch = micro_batch;
-        op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
+        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
         return op;
+}
+
+struct op core_new_piece(const struct core *core, enum op_kind kind, enum op_lane lane, int piece)
+{
+        struct op op = core_new_op(kind, lane);
+        op.chunk = core_chunk(core, piece);
+        op.micro_batch = piece - op.chunk * core->plan.micro_batches;
+        return op;
+}
+
+int core_message_piece(const struct plan *plan, int stage, const struct op *sent)
+{
+        const bool backward = sent->of == OP_SEND_GRADIENT;
+        const int chunk = sent->chunk + (backward ? -(stage == 0) : stage == plan->pp - 1);
+        assert(chunk >= 0 && chunk < plan->virtual_stages);
+        return chunk * plan->micro_batches + sent->micro_batch;
+}
+
+void core_set_piece(const struct plan *plan, struct op *received, int piece)
+{
+        received->chunk = piece / plan->micro_batches;
+        received->micro_batch = piece % plan->micro_batches;
 }
 
 static bool next_send(struct core *core, struct op *op)
 {
         struct core_tables t = core_tables(core);
         if (core->send_activation >= 0) {
-                *op = core_new_op(OP_SEND_ACTIVATION, LANE_SEND_NEXT, core->send_activation);
-                op->slot = t.slot_of[op->micro_batch];
+                *op = core_new_piece(core, OP_SEND_ACTIVATION, LANE_SEND_NEXT, core->send_activation);
+                op->slot = t.slot_of[core->send_activation];
                 op->bytes = core->plan.message_bytes;
                 core->send_activation = -1;
                 blocking_begin(core, op);
                 return true;
         }
         if (core->send_gradient >= 0) {
-                *op = core_new_op(OP_SEND_GRADIENT, LANE_SEND_PREVIOUS, core->send_gradient);
-                op->gradient = t.gradient_of[op->micro_batch];
+                *op = core_new_piece(core, OP_SEND_GRADIENT, LANE_SEND_PREVIOUS, core->send_gradient);
+                op->gradient = t.gradient_of[core->send_gradient];
                 op->bytes = core->plan.message_bytes;
                 core->send_gradient = -1;
                 blocking_begin(core, op);
@@ -83,25 +109,36 @@ static bool next_send(struct core *core, struct op *op)
         return false;
 }
 
-/* Place in the queue of the oldest arrival that can be worked on so, or -1. */
-static int oldest(struct core *core, enum op_kind work)
+static struct core_pool inputs_of(const struct core *core)
+{
+        return (struct core_pool){0, core->limits.inputs};
+}
+
+static struct core_pool gradients_of(const struct core *core)
+{
+        return (struct core_pool){0, core->limits.gradients};
+}
+
+/* Place in the queue of the oldest arrival that can be worked on so, or -1. `piece`: of this one, if not -1.
+ */
+static int oldest(struct core *core, enum op_kind work, int piece)
 {
         struct arrival *queue = core_tables(core).queue;
         for (int i = 0; i < core->arrivals; i++)
-                if (queue[i].work == work &&
-                    (work == OP_FORWARD || activations_there(core, queue[i].micro_batch)))
+                if (queue[i].work == work && (piece < 0 || queue[i].piece == piece) &&
+                    (work == OP_FORWARD || activations_there(core, queue[i].piece)))
                         return i;
         return -1;
 }
 
-static void arrive(struct core *core, int micro_batch, enum op_kind work)
+static void arrive(struct core *core, int piece, enum op_kind work)
 {
         struct core_tables t = core_tables(core);
         struct arrival *arrival = &t.queue[core->arrivals++];
-        arrival->micro_batch = micro_batch;
+        arrival->piece = piece;
         arrival->work = work;
         if (work == OP_BACKWARD)
-                activations_demand(core, micro_batch);
+                activations_demand(core, piece);
 }
 
 static void take(struct core *core, int place)
@@ -113,59 +150,87 @@ static void take(struct core *core, int place)
         memset(&queue[core->arrivals], 0, sizeof *queue);
 }
 
-static struct op begin_forward(struct core *core, int micro_batch)
+static struct op begin_forward(struct core *core, int piece)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_op(OP_FORWARD, LANE_COMPUTE, micro_batch);
+        struct op op = core_new_piece(core, OP_FORWARD, LANE_COMPUTE, piece);
         /* The backward, or, offloaded, the store; and the send. */
-        int users = (core->plan.forward_only ? 0 : 1) + !core->last;
-        op.input = core->first ? -1 : t.input_of[micro_batch];
-        op.slot = buffer_acquire(t.slot_users, activations_forward_slots(core), t.slot_of, micro_batch,
+        int users = (core->plan.forward_only ? 0 : 1) + !core_is_last(core, op.chunk);
+        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[piece];
+        op.slot = buffer_acquire(t.slot_users, core_forward_slots(core, op.chunk), t.slot_of, piece,
                                  users > 0 ? users : 1);
         core->forwards_started++;
         return op;
 }
 
-static struct op begin_backward(struct core *core, int micro_batch)
+static struct op begin_backward(struct core *core, int piece)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_op(OP_BACKWARD, LANE_COMPUTE, micro_batch);
-        if (core->last)
-                buffer_acquire(t.gradient_users, core->limits.gradients, t.gradient_of, micro_batch, 1);
+        struct op op = core_new_piece(core, OP_BACKWARD, LANE_COMPUTE, piece);
+        if (core_is_last(core, op.chunk))
+                buffer_acquire(t.gradient_users, gradients_of(core), t.gradient_of, piece, 1);
         op.parts = OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT;
-        op.input = core->first ? -1 : t.input_of[micro_batch];
-        op.slot = t.slot_of[micro_batch];
-        op.gradient = t.gradient_of[micro_batch];
+        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[piece];
+        op.slot = t.slot_of[piece];
+        op.gradient = t.gradient_of[piece];
         core->backwards_started++;
         return op;
+}
+
+/* The piece whose turn it is to go forward, or backward, where the policy says so; else, or after the last
+ * one, -1. */
+static int turn(const struct core *core, enum op_kind work)
+{
+        const struct policy *policy = policy_get(core->plan.policy);
+        const int nth = work == OP_FORWARD ? core->forwards_started : core->backwards_started;
+        if (!policy->nth_forward || nth == plan_pieces(&core->plan))
+                return -1;
+        return (work == OP_FORWARD ? policy->nth_forward : policy->nth_backward)(&core->plan, nth);
+}
+
+/* Piece that could go forward, or -1; `at`: its place in the queue, or -1. The first chunk needs no message.
+ */
+static int ready_forward(struct core *core, int at)
+{
+        struct core_tables t = core_tables(core);
+        int piece = turn(core, OP_FORWARD);
+        if (core->first && piece < 0 && core->plan.virtual_stages == 1 &&
+            core->forwards_started < core->plan.micro_batches)
+                piece = core->forwards_started;
+        else if (piece < 0 || !core_is_first(core, core_chunk(core, piece)))
+                piece = at >= 0 ? t.queue[at].piece : -1;
+        if (piece < 0 || !buffer_free(t.slot_users, core_forward_slots(core, core_chunk(core, piece))))
+                return -1;
+        return piece;
+}
+
+static int ready_backward(struct core *core, int at)
+{
+        struct core_tables t = core_tables(core);
+        if (at < 0)
+                return -1;
+        const int piece = t.queue[at].piece;
+        const bool begins = core_is_last(core, core_chunk(core, piece));
+        return begins && !buffer_free(t.gradient_users, gradients_of(core)) ? -1 : piece;
 }
 
 /* What the policy may choose between now; `forward_at`, `backward_at`: their places in the queue. */
 static struct policy_view look(struct core *core, int *forward_at, int *backward_at)
 {
-        struct core_tables t = core_tables(core);
-        struct policy_view view = {
+        *forward_at = oldest(core, OP_FORWARD, turn(core, OP_FORWARD));
+        *backward_at = oldest(core, OP_BACKWARD, turn(core, OP_BACKWARD));
+        return (struct policy_view){
                 .stage = core->stage,
                 .stages = core->plan.pp,
+                .chunks = core->plan.virtual_stages,
                 .micro_batches = core->plan.micro_batches,
                 .pipeline_limit = core->limit,
                 .forwards = core->forwards_done,
                 .backwards = core->backwards_done,
-                .forward_ready = -1,
-                .backward_ready = -1,
+                .forward_ready = ready_forward(core, *forward_at),
+                .backward_ready = ready_backward(core, *backward_at),
+                .forward_came_first = *forward_at >= 0 && *forward_at < *backward_at,
         };
-        *forward_at = oldest(core, OP_FORWARD);
-        *backward_at = oldest(core, OP_BACKWARD);
-        if (buffer_any_free(t.slot_users, activations_forward_slots(core))) {
-                if (core->first && core->forwards_started < core->plan.micro_batches)
-                        view.forward_ready = core->forwards_started;
-                else if (*forward_at >= 0)
-                        view.forward_ready = t.queue[*forward_at].micro_batch;
-        }
-        if (*backward_at >= 0 && (!core->last || buffer_any_free(t.gradient_users, core->limits.gradients)))
-                view.backward_ready = t.queue[*backward_at].micro_batch;
-        view.forward_came_first = *forward_at >= 0 && *forward_at < *backward_at;
-        return view;
 }
 
 /* What the policy computes next, if everything that it may choose between is there. */
@@ -185,26 +250,28 @@ static bool may_post(struct core *core, enum op_kind receive)
 }
 
 /* One receive stays posted on each side while messages are still to come and a buffer is free; blocking, of
- * what is computed next. */
+ * what is computed next. The first chunk receives no activations, the last one no gradients; where others do,
+ * its gradients keep a buffer. */
 static bool next_receive(struct core *core, struct op *op)
 {
         struct core_tables t = core_tables(core);
-        int m = core->plan.micro_batches;
-        if (!core->first && !core->receiving_activation && core->activations_posted < m &&
-            buffer_any_free(t.input_users, core->limits.inputs) && may_post(core, OP_RECEIVE_ACTIVATION)) {
-                *op = core_new_op(OP_RECEIVE_ACTIVATION, LANE_RECEIVE_PREVIOUS, -1);
-                op->input = buffer_acquire(t.input_users, core->limits.inputs, NULL, -1, 1);
+        const int m = core->plan.micro_batches, pieces = plan_pieces(&core->plan);
+        if (!core->receiving_activation && core->activations_posted < pieces - core->first * m &&
+            buffer_free(t.input_users, inputs_of(core)) && may_post(core, OP_RECEIVE_ACTIVATION)) {
+                *op = core_new_op(OP_RECEIVE_ACTIVATION, LANE_RECEIVE_PREVIOUS);
+                op->input = buffer_acquire(t.input_users, inputs_of(core), NULL, -1, 1);
                 op->bytes = core->plan.message_bytes;
                 core->receiving_activation = true;
                 core->activations_posted++;
                 blocking_begin(core, op);
                 return true;
         }
-        if (!core->last && !core->plan.forward_only && !core->receiving_gradient &&
-            core->gradients_posted < m && buffer_any_free(t.gradient_users, core->limits.gradients) &&
+        if (!core->plan.forward_only && !core->receiving_gradient &&
+            core->gradients_posted < pieces - core->last * m &&
+            buffer_free(t.gradient_users, gradients_of(core)) > core->last &&
             may_post(core, OP_RECEIVE_GRADIENT)) {
-                *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT, -1);
-                op->gradient = buffer_acquire(t.gradient_users, core->limits.gradients, NULL, -1, 1);
+                *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT);
+                op->gradient = buffer_acquire(t.gradient_users, gradients_of(core), NULL, -1, 1);
                 op->bytes = core->plan.message_bytes;
                 core->receiving_gradient = true;
                 core->gradients_posted++;
@@ -229,7 +296,7 @@ static bool next_compute(struct core *core, struct op *op)
         if (choice == CHOOSE_FORWARD) {
                 assert(view.forward_ready >= 0);
                 *op = begin_forward(core, view.forward_ready);
-                if (!core->first)
+                if (!core_is_first(core, op->chunk))
                         take(core, forward_at);
         } else {
                 assert(view.backward_ready >= 0);
@@ -244,7 +311,7 @@ static bool next_load(struct core *core, struct op *op)
         if (core->loaded || core->load_issued)
                 return false;
         core->load_issued = true;
-        *op = core_new_op(OP_LOAD, LANE_HOST_TO_DEVICE, -1);
+        *op = core_new_op(OP_LOAD, LANE_HOST_TO_DEVICE);
         op->bytes = core->plan.load_bytes * (core->first + core->last);
         return true;
 }
@@ -268,19 +335,21 @@ bool core_next(struct core *core, struct op *op)
 static void forward_done(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
+        const int piece = core_piece(core, op);
+        const bool first = core_is_first(core, op->chunk), last = core_is_last(core, op->chunk);
         core->computing = false;
         core->forwards_done++;
-        if (!core->last)
-                core->send_activation = op->micro_batch;
+        if (!last)
+                core->send_activation = piece;
         if (activations_offloaded(core))
-                core->store = op->micro_batch;
+                core->store = piece;
         if (core->plan.forward_only) {
-                if (!core->first)
+                if (!first)
                         buffer_release(t.input_users, op->input);
-                if (core->last)
+                if (last)
                         buffer_release(t.slot_users, op->slot);
-        } else if (core->last) {
-                arrive(core, op->micro_batch, OP_BACKWARD);
+        } else if (last) {
+                arrive(core, piece, OP_BACKWARD);
         }
 }
 
@@ -288,18 +357,19 @@ static void forward_done(struct core *core, const struct op *op)
 static void backward_done(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
+        const int piece = core_piece(core, op);
         core->computing = false;
         core->backwards_done++;
         buffer_release(t.slot_users, op->slot);
-        t.slot_of[op->micro_batch] = 0;
+        t.slot_of[piece] = 0;
         activations_leave(core, op->slot);
-        if (core->first) {
+        if (core_is_first(core, op->chunk)) {
                 buffer_release(t.gradient_users, op->gradient);
-                t.gradient_of[op->micro_batch] = 0;
+                t.gradient_of[piece] = 0;
         } else {
                 buffer_release(t.input_users, op->input);
-                t.input_of[op->micro_batch] = 0;
-                core->send_gradient = op->micro_batch;
+                t.input_of[piece] = 0;
+                core->send_gradient = piece;
         }
 }
 
@@ -309,6 +379,7 @@ static void received(struct core *core, const struct op *op)
         if (op->kind != OP_RECEIVE_ACTIVATION && op->kind != OP_RECEIVE_GRADIENT)
                 return;
         assert(op->micro_batch >= 0 && op->micro_batch < core->plan.micro_batches);
+        assert(op->chunk >= 0 && op->chunk < core->plan.virtual_stages);
         if (op->kind == OP_RECEIVE_ACTIVATION)
                 core->receiving_activation = false;
         else
@@ -330,12 +401,12 @@ void core_complete(struct core *core, const struct op *done)
                 core->loaded = true;
                 break;
         case OP_RECEIVE_ACTIVATION:
-                t.input_of[op->micro_batch] = op->input;
-                arrive(core, op->micro_batch, OP_FORWARD);
+                t.input_of[core_piece(core, op)] = op->input;
+                arrive(core, core_piece(core, op), OP_FORWARD);
                 break;
         case OP_RECEIVE_GRADIENT:
-                t.gradient_of[op->micro_batch] = op->gradient;
-                arrive(core, op->micro_batch, OP_BACKWARD);
+                t.gradient_of[core_piece(core, op)] = op->gradient;
+                arrive(core, core_piece(core, op), OP_BACKWARD);
                 break;
         case OP_FORWARD:
                 forward_done(core, op);
@@ -348,7 +419,7 @@ void core_complete(struct core *core, const struct op *done)
                 break;
         case OP_SEND_GRADIENT:
                 buffer_release(t.gradient_users, op->gradient);
-                t.gradient_of[op->micro_batch] = 0;
+                t.gradient_of[core_piece(core, op)] = 0;
                 break;
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
@@ -362,7 +433,7 @@ void core_complete(struct core *core, const struct op *done)
 bool core_pipeline_done(const struct core *core)
 {
         int done = core->plan.forward_only ? core->forwards_done : core->backwards_done;
-        return done == core->plan.micro_batches;
+        return done == plan_pieces(&core->plan);
 }
 
 bool core_done(const struct core *core)

@@ -21,12 +21,16 @@ struct core;
 
 /* How many buffers of each sort the schedule of `stage` uses at most. */
 struct core_limits {
-        int slots;      /* stored activations, on the device */
+        int slots;      /* stored activations, on the device, of all chunks */
         int host_slots; /* offloaded activations; 0: this stage offloads none (it stores few enough) */
-        int inputs;     /* received activations; 0 on the first stage */
+        int inputs;     /* received activations; 0 on the first stage of one chunk */
         int gradients;  /* gradients received, worked on, sent */
 };
 struct core_limits core_limits(const struct plan *plan, int stage);
+
+/* Of these slots, those that can hold a micro-batch of `chunk`: offloaded, all; else each chunk has its own,
+ * and they lie in the order of the chunks. */
+int core_chunk_slots(const struct plan *plan, int stage, int chunk);
 
 /* AxoNN's limit after its default (pp) and the number of micro-batches are taken into account. */
 int core_pipeline_limit(const struct plan *plan);
@@ -45,7 +49,9 @@ int core_first_update(const struct plan *plan, bool first_stage, int64_t paramet
 struct core_stage {
         int stage;          /* of plan.pp */
         int64_t parameters; /* of this rank, for buckets; at least 1 */
-        int64_t slot_bytes; /* of one micro-batch's stored activations, for the operations that move them */
+        int64_t slot_bytes; /* of a micro-batch's stored activations in one chunk, */
+        int64_t embedded_bytes,
+                head_bytes; /* and what the first and the last chunk of the model store more */
         /* Sequence parallel shards: parameters whose gradients are first summed over the shards, because each
          * has that of its rows only; 0: none. */
         int64_t replicated_offset, replicated_count;
@@ -55,9 +61,14 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
 
 /* `memory`: core_bytes() bytes aligned as malloc aligns; `plan` and `stage` are copied. The plan must be
  * sound: pp, dp, tp, virtual_stages, micro_batches, bucket_parameters, allreduce_buckets >= 1, offload only
- * if mixed.
+ * if mixed, virtual_stages > 1 only if interleaved, and then micro_batches a multiple of pp.
  */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
+
+/* A message carries one number: the piece (see plan_pieces) that it is for its receiver. `sent` was issued by
+ * the rank at position `stage`; and into a receive that has completed, on whatever rank. */
+int core_message_piece(const struct plan *plan, int stage, const struct op *sent);
+void core_set_piece(const struct plan *plan, struct op *received, int piece);
 
 void core_start(struct core *core);
 bool core_next(struct core *core, struct op *op);
@@ -69,5 +80,8 @@ int core_in_flight(const struct core *core);
 
 /* How many buffers of each sort are in use now. */
 struct core_limits core_in_use(const struct core *core);
+
+/* Bytes of the slots that are in use now, on the device or offloaded. */
+int64_t core_stored_bytes(const struct core *core, bool offloaded);
 
 #endif

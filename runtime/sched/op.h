@@ -7,10 +7,10 @@
 
 enum op_kind {
         OP_LOAD,               /* host to device: the batch's tokens (first stage) and targets (last) */
-        OP_RECEIVE_ACTIVATION, /* into `input`; the driver fills in `micro_batch` on completion */
+        OP_RECEIVE_ACTIVATION, /* into `input`; the driver fills in `chunk` and `micro_batch` on completion */
         OP_FORWARD,            /* `input` (-1 on the first stage) -> `slot` */
         OP_SEND_ACTIVATION,    /* the output of `slot` to the next stage */
-        OP_RECEIVE_GRADIENT,   /* into `gradient`; the driver fills in `micro_batch` on completion */
+        OP_RECEIVE_GRADIENT,   /* into `gradient`; the driver fills in the same on completion */
         OP_BACKWARD,           /* of `slot`, `gradient` transformed in place; see `parts` */
         OP_SEND_GRADIENT,      /* `gradient` to the previous stage */
         OP_ALLREDUCE,          /* sum parameters' gradients [offset, offset + count) over `group` */
@@ -63,6 +63,7 @@ struct op {
         enum op_lane lane;
         enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN, OP_TENSOR: what it is a part of; else `kind` */
         int parts;       /* OP_BACKWARD */
+        int chunk;       /* of this rank's part of the model: 0 but of an interleaved schedule */
         int micro_batch; /* -1 where it has no meaning or is not known yet */
         int input;       /* input buffer, or -1 */
         int slot;        /* stored activations, or -1 */

@@ -91,7 +91,7 @@ void optimizer_start(struct core *core)
 
 static struct op collective(enum op_kind kind, enum op_lane lane, enum op_group group)
 {
-        struct op op = core_new_op(kind, lane, -1);
+        struct op op = core_new_op(kind, lane);
         op.group = group;
         return op;
 }
@@ -128,7 +128,7 @@ static struct op chunk_allreduce(const struct core *core, int chunk)
 
 static struct op whole_stage(const struct core *core, enum op_kind kind)
 {
-        struct op op = core_new_op(kind, LANE_COMPUTE, -1);
+        struct op op = core_new_op(kind, LANE_COMPUTE);
         op.count = core->parameters;
         return op;
 }
@@ -138,7 +138,7 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind,
 {
         const struct optimizer_state *o = &core->optimizer;
         int64_t size = core_update_parameters(&core->plan, core->parameters);
-        struct op op = core_new_op(kind, lane, -1);
+        struct op op = core_new_op(kind, lane);
         op.bucket = in_order(nth, o->first_update, o->updates);
         op.offset = op.bucket * size;
         op.count = least(size, core->parameters - op.offset);

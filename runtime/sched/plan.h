@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICIES };
+enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICY_INTERLEAVED, POLICIES };
 
 /* Which GPUs are neighbours. Shards of a stage always are; then come a pipeline's stages, or a stage's
  * replicas. */
@@ -15,7 +15,7 @@ enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 struct plan {
         int pp, dp, tp; /* G_inter stages a pipeline, G_data replicas of it, G_intra shards of each stage */
         enum plan_order order;
-        int virtual_stages;     /* interleaved: stages of the model that one rank works on, else 1 */
+        int virtual_stages;     /* interleaved: chunks of the model that one rank works on, else 1 */
         bool sequence_parallel; /* what tp does not split is split along the sequence */
         bool blocking;          /* a message holds up the compute lane, as a blocking send or receive does */
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */
@@ -93,6 +93,24 @@ static inline int plan_replica(const struct plan *plan, int rank)
 static inline int plan_shard(const struct plan *plan, int rank)
 {
         return rank % plan->tp;
+}
+
+/* Interleaved, the model's stages go around the ranks of a pipeline: chunk c of the rank at position i is
+ * stage c pp + i. So the last rank sends activations to the first, to the chunk after its own. */
+static inline int plan_next_rank(const struct plan *plan, int rank)
+{
+        const int stage = plan_stage(plan, rank), next = stage + 1 < plan->pp ? stage + 1 : 0;
+        return rank + (next - stage) * plan_stage_stride(plan);
+}
+static inline int plan_previous_rank(const struct plan *plan, int rank)
+{
+        const int stage = plan_stage(plan, rank), previous = stage > 0 ? stage - 1 : plan->pp - 1;
+        return rank + (previous - stage) * plan_stage_stride(plan);
+}
+/* A micro-batch in one chunk is a piece of a rank's work: chunk x micro_batches + micro-batch. */
+static inline int plan_pieces(const struct plan *plan)
+{
+        return plan->virtual_stages * plan->micro_batches;
 }
 
 #endif

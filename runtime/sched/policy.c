@@ -6,6 +6,7 @@ static const struct policy *const policies[POLICIES] = {
         [POLICY_AXONN] = &policy_axonn,
         [POLICY_GPIPE] = &policy_gpipe,
         [POLICY_1F1B] = &policy_1f1b,
+        [POLICY_INTERLEAVED] = &policy_interleaved,
 };
 
 const struct policy *policy_get(enum policy_id id)

@@ -6,11 +6,11 @@
 
 /* What a policy may look at, always when the compute lane is idle. */
 struct policy_view {
-        int stage, stages, micro_batches;
+        int stage, stages, chunks, micro_batches;
         int pipeline_limit;      /* axonn's, resolved (never 0) */
-        int forwards, backwards; /* done on this stage */
-        int forward_ready;  /* micro-batch that could go forward, or -1. On the first stage: the next one */
-        int backward_ready; /* micro-batch that could go backward, or -1. On the last stage: forward done */
+        int forwards, backwards; /* done on this rank, of all chunks */
+        int forward_ready;       /* piece that could go forward, or -1. On the first stage: the next one */
+        int backward_ready;      /* piece that could go backward, or -1. On the last stage: forward done */
         bool forward_came_first; /* both are ready and arrived as messages: the forward's came first */
 };
 
@@ -18,17 +18,21 @@ enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD };
 
 struct policy {
         const char *name;
-        /* Most micro-batches that lie between forward and the end of backward on `stage`, resolved limit
-         * given. */
-        int (*stored)(const struct plan *plan, int stage, int limit);
-        /* Most micro-batches that lie between the arrival of their activations and the end of backward. */
+        /* Most micro-batches that lie between forward and the end of backward in `chunk` of `stage`, resolved
+         * limit given. */
+        int (*stored)(const struct plan *plan, int stage, int chunk, int limit);
+        /* Most pieces that lie between the arrival of their activations and the end of backward. */
         int (*received)(const struct plan *plan, int stage, int limit);
         enum policy_choice (*choose)(const struct policy_view *view);
+        /* The piece that goes forward, or backward, as the nth of a rank. NULL, both: in the order in which
+         * they can. A policy of several chunks says it. */
+        int (*nth_forward)(const struct plan *plan, int nth);
+        int (*nth_backward)(const struct plan *plan, int nth);
         /* Blocking messages: those that go the same way go together, since the stages are a ring. */
         bool exchanges;
 };
 
-extern const struct policy policy_axonn, policy_gpipe, policy_1f1b;
+extern const struct policy policy_axonn, policy_gpipe, policy_1f1b, policy_interleaved;
 
 const struct policy *policy_get(enum policy_id id);
 int policy_find(const char *name); /* enum policy_id, or -1 */

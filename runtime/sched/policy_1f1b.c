@@ -8,8 +8,9 @@ static int least(int a, int b)
         return a < b ? a : b;
 }
 
-static int one_f_one_b_stored(const struct plan *plan, int stage, int limit)
+static int one_f_one_b_stored(const struct plan *plan, int stage, int chunk, int limit)
 {
+        (void)chunk;
         (void)limit;
         return least(plan->pp - stage, plan->micro_batches);
 }

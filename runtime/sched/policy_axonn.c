@@ -3,8 +3,9 @@
  * micro-batches under way, one more for each whose backward has returned. */
 #include "runtime/sched/policy.h"
 
-static int axonn_stored(const struct plan *plan, int stage, int limit)
+static int axonn_stored(const struct plan *plan, int stage, int chunk, int limit)
 {
+        (void)chunk;
         return stage == plan->pp - 1 ? 1 : limit;
 }
 

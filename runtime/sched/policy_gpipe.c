@@ -1,7 +1,15 @@
 /* GPipe (Huang et al. 2019): every forward, then every backward. Stores all micro-batches. */
 #include "runtime/sched/policy.h"
 
-static int gpipe_all(const struct plan *plan, int stage, int limit)
+static int gpipe_stored(const struct plan *plan, int stage, int chunk, int limit)
+{
+        (void)stage;
+        (void)chunk;
+        (void)limit;
+        return plan->micro_batches;
+}
+
+static int gpipe_received(const struct plan *plan, int stage, int limit)
 {
         (void)stage;
         (void)limit;
@@ -16,4 +24,4 @@ static enum policy_choice gpipe_choose(const struct policy_view *view)
 }
 
 const struct policy policy_gpipe = {
-        .name = "gpipe", .stored = gpipe_all, .received = gpipe_all, .choose = gpipe_choose};
+        .name = "gpipe", .stored = gpipe_stored, .received = gpipe_received, .choose = gpipe_choose};

@@ -25,39 +25,43 @@ struct optimizer_state {
 
 /* Where activations are offloaded, the first slots are for forwards and their stores and sends, the others
  * for fetches and their backwards. A stage that stores no more than all of these offloads nothing. */
-enum { FORWARD_SLOTS = 2, BACKWARD_SLOTS = 2 };
+enum { FORWARD_SLOTS = 2, BACKWARD_SLOTS = 2, SLOTS_OFFLOADED = FORWARD_SLOTS + BACKWARD_SLOTS };
+bool core_offloads(const struct plan *plan, int stage);
 
-/* Who holds a backward's slot. */
+/* Which piece holds a backward's slot. */
 struct returned {
-        int micro_batch; /* -1: nobody */
-        int demanded;    /* its gradient is there (last stage: its forward is done) */
-        int there;       /* the fetch has completed */
+        int piece;    /* -1: none */
+        int demanded; /* its gradient is there (last stage: its forward is done) */
+        int there;    /* the fetch has completed */
 };
 
-/* A micro-batch that can be worked on, in the order in which it became so: its activations arrived (forward),
- * or the gradient of its output did, or, on the last stage, its forward and loss are done (backward). */
+/* A piece (see plan_pieces) that can be worked on, in the order in which it became so: its activations
+ * arrived (forward), or the gradient of its output did, or, on the last stage, its forward and loss are done
+ * (backward). */
 struct arrival {
-        int micro_batch;
+        int piece;
         enum op_kind work; /* OP_FORWARD or OP_BACKWARD */
 };
 
 struct core {
         struct plan plan;
-        int stage, limit; /* limit: AxoNN's, resolved */
-        bool first, last;
-        int64_t parameters, slot_bytes;
+        int stage, limit;  /* limit: AxoNN's, resolved */
+        bool shared_slots; /* any chunk takes any slot */
+        bool first, last;  /* this rank has the model's first, its last chunk */
+        int64_t parameters;
+        int64_t slot_bytes, embedded_bytes, head_bytes;
         int64_t replicated_offset, replicated_count;
         struct core_limits limits;
 
         bool load_issued, loaded;
         bool computing;                                /* the compute lane has an operation */
         bool receiving_activation, receiving_gradient; /* a receive is posted on that side */
-        int activations_posted, gradients_posted;      /* receives posted so far, of micro_batches */
+        int activations_posted, gradients_posted;      /* receives posted so far */
         int forwards_started, forwards_done, backwards_started, backwards_done;
-        int send_activation, send_gradient; /* micro-batch to be sent next, or -1 */
-        int store;     /* micro-batch whose activations are to be offloaded next, or -1 */
-        int on_host;   /* entries in the list of offloaded micro-batches */
-        bool fetching; /* activations are on their way to the device */
+        int send_activation, send_gradient; /* piece to be sent next, or -1 */
+        int store;                          /* piece whose activations are to be offloaded next, or -1 */
+        int on_host;                        /* entries in the list of offloaded pieces */
+        bool fetching;                      /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
         int in_flight;       /* operations issued and not completed */
         int arrivals;        /* entries in the queue */
@@ -69,11 +73,12 @@ struct core {
 };
 
 struct core_tables {
-        struct arrival *queue;                 /* [inputs + slots + host_slots + gradients] */
-        int *input_of, *slot_of, *gradient_of; /* [micro_batches] each: its buffer, once known */
+        int *first_slot;       /* [chunks + 1], of more than one chunk: where its slots begin */
+        struct arrival *queue; /* [inputs + slots + host_slots + gradients] */
+        int *input_of, *slot_of, *gradient_of; /* [pieces] each: its buffer, once known */
         int *host_slot_of;                     /* the same; none where nothing is offloaded */
         int *input_users, *slot_users, *host_slot_users, *gradient_users; /* by buffer; 0: free */
-        int *offloaded;  /* [host_slots]: micro-batches on the host, in order of their forwards */
+        int *offloaded;  /* [host_slots]: pieces on the host, in order of their forwards */
         int *chunk_done; /* by chunk: its all-reduce is done */
 };
 
@@ -88,15 +93,17 @@ static inline int *core_carve(int **at, int count)
 /* Here, to be inlined: every decision begins with it. */
 static inline struct core_tables core_tables(struct core *core)
 {
-        int m = core->plan.micro_batches, ints = sizeof(struct arrival) / sizeof(int);
+        int pieces = plan_pieces(&core->plan), chunks = core->plan.virtual_stages;
+        int ints = sizeof(struct arrival) / sizeof(int);
         struct core_limits l = core->limits;
         int *at = core->tables;
         struct core_tables t;
+        t.first_slot = core_carve(&at, chunks > 1 ? chunks + 1 : 0);
         t.queue = (struct arrival *)core_carve(&at, (l.inputs + l.slots + l.host_slots + l.gradients) * ints);
-        t.input_of = core_carve(&at, m);
-        t.slot_of = core_carve(&at, m);
-        t.gradient_of = core_carve(&at, m);
-        t.host_slot_of = core_carve(&at, l.host_slots ? m : 0);
+        t.input_of = core_carve(&at, pieces);
+        t.slot_of = core_carve(&at, pieces);
+        t.gradient_of = core_carve(&at, pieces);
+        t.host_slot_of = core_carve(&at, l.host_slots ? pieces : 0);
         t.input_users = core_carve(&at, l.inputs);
         t.slot_users = core_carve(&at, l.slots);
         t.host_slot_users = core_carve(&at, l.host_slots);
@@ -108,23 +115,52 @@ static inline struct core_tables core_tables(struct core *core)
 
 void core_clear_tables(struct core *core);
 
-struct op core_new_op(enum op_kind kind, enum op_lane lane, int micro_batch);
+/* Of no micro-batch; and of `piece`. */
+struct op core_new_op(enum op_kind kind, enum op_lane lane);
+struct op core_new_piece(const struct core *core, enum op_kind kind, enum op_lane lane, int piece);
 
-/* Takes one of `buffers` for `micro_batch` (-1: not known yet), with `users` that must each let go of it
- * before it is free again. */
-int buffer_acquire(int *users_of, int buffers, int *buffer_of, int micro_batch, int users);
+/* Of a piece's chunk and micro-batch, and back. */
+static inline int core_chunk(const struct core *core, int piece)
+{
+        return core->plan.virtual_stages == 1 ? 0 : piece / core->plan.micro_batches;
+}
+static inline int core_piece(const struct core *core, const struct op *op)
+{
+        return op->chunk * core->plan.micro_batches + op->micro_batch;
+}
+
+/* The embedding comes before this chunk; the loss after it. */
+static inline bool core_is_first(const struct core *core, int chunk)
+{
+        return core->first && chunk == 0;
+}
+static inline bool core_is_last(const struct core *core, int chunk)
+{
+        return core->last && chunk == core->plan.virtual_stages - 1;
+}
+
+/* Slots [first, first + count) for forwards of a chunk. */
+struct core_pool {
+        int first, count;
+};
+struct core_pool core_forward_slots(const struct core *core, int chunk);
+/* What a slot of `chunk` holds. */
+int64_t core_chunk_bytes(const struct core *core, int chunk);
+
+/* Takes one of `buffers` for `piece` (-1: not known yet), with `users` that must each let go of it before it
+ * is free again. */
+int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int piece, int users);
 void buffer_release(int *users_of, int buffer);
-bool buffer_any_free(const int *users_of, int buffers);
+int buffer_free(const int *users_of, struct core_pool buffers); /* how many are free, counted to 2 */
 
 /* Offloaded activations: see activations.c. */
 bool activations_offloaded(const struct core *core);
-int activations_forward_slots(const struct core *core);
 void activations_start(struct core *core);
 bool activations_next(struct core *core, struct op *op);
 void activations_complete(struct core *core, const struct op *op);
-/* The backward of `micro_batch` could begin as soon as its activations are on the device. */
-void activations_demand(struct core *core, int micro_batch);
-bool activations_there(const struct core *core, int micro_batch);
+/* The backward of `piece` could begin as soon as its activations are on the device. */
+void activations_demand(struct core *core, int piece);
+bool activations_there(const struct core *core, int piece);
 /* The backward in `slot` is done. */
 void activations_leave(struct core *core, int slot);
 

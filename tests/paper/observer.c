@@ -10,12 +10,12 @@
 /* A buffer: whose data it holds, whether the data is there yet, and how many have still to be done with it.
  */
 struct place {
-        int micro_batch;
+        int piece;
         bool there, fetched;
         int left;
 };
 
-/* How often something happened to a micro-batch on a rank. */
+/* How often something happened to a piece on a rank: a micro-batch in one of its chunks. */
 struct passed {
         int received, forwarded, sent, gradient_received, backwarded, gradient_sent;
 };
@@ -35,7 +35,7 @@ struct lane_queue {
 };
 
 struct seen {
-        struct passed *passed;   /* [micro_batches] */
+        struct passed *passed;   /* [pieces] */
         struct touched *touched; /* [parameters] */
         struct place *slots, *host_slots, *inputs, *gradients;
         struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
@@ -91,7 +91,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
         for (int rank = 0; rank < o->ranks; rank++) {
                 struct seen *s = &o->seen[rank];
                 struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
-                s->passed = allocate(plan->micro_batches, sizeof *s->passed);
+                s->passed = allocate(plan_pieces(plan), sizeof *s->passed);
                 s->touched = allocate(parameters, sizeof *s->touched);
                 s->slots = allocate(limits.slots, sizeof *s->slots);
                 s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
@@ -124,17 +124,43 @@ void observer_delete(struct observer *o)
         free(o);
 }
 
-/* ---- buffers ---- */
+/* ---- pieces ---- */
 
-static void fill(struct observer *o, struct place *place, int micro_batch, int uses)
+static int piece_of(const struct observer *o, const struct op *op)
 {
-        expect(o, place->left == 0, "a buffer in use is not overwritten");
-        *place = (struct place){.micro_batch = micro_batch, .left = uses};
+        return op->chunk * o->plan.micro_batches + op->micro_batch;
 }
 
-static void arrived(struct place *place, int micro_batch)
+/* A piece of the model's first chunk, of its last one. */
+static bool is_first(const struct observer *o, int rank, int piece)
 {
-        place->micro_batch = micro_batch;
+        return plan_stage(&o->plan, rank) == 0 && piece < o->plan.micro_batches;
+}
+
+static bool is_last(const struct observer *o, int rank, int piece)
+{
+        return plan_stage(&o->plan, rank) == o->plan.pp - 1 &&
+               piece >= plan_pieces(&o->plan) - o->plan.micro_batches;
+}
+
+/* Of a slot that is stored and fetched. */
+static int64_t piece_bytes(const struct observer *o, int rank, int piece)
+{
+        return PAPER_SLOT_BYTES + (is_first(o, rank, piece) ? PAPER_EMBEDDED_BYTES : 0) +
+               (is_last(o, rank, piece) ? PAPER_HEAD_BYTES : 0);
+}
+
+/* ---- buffers ---- */
+
+static void fill(struct observer *o, struct place *place, int piece, int uses)
+{
+        expect(o, place->left == 0, "a buffer in use is not overwritten");
+        *place = (struct place){.piece = piece, .left = uses};
+}
+
+static void arrived(struct place *place, int piece)
+{
+        place->piece = piece;
         place->there = true;
 }
 
@@ -144,9 +170,9 @@ static void leave(struct observer *o, struct place *place)
         place->left--;
 }
 
-static bool holds(const struct place *place, int micro_batch)
+static bool holds(const struct place *place, int piece)
 {
-        return place->left > 0 && place->there && place->micro_batch == micro_batch;
+        return place->left > 0 && place->there && place->piece == piece;
 }
 
 static int used(const struct place *places, int count)
@@ -168,18 +194,18 @@ static void check_halves(struct observer *o, int rank)
 {
         const struct seen *s = &o->seen[rank];
         struct core_limits limits = core_limits(&o->plan, plan_stage(&o->plan, rank));
-        bool last = plan_stage(&o->plan, rank) == o->plan.pp - 1;
         int forwards = 0, backwards = 0, guesses = 0;
         for (int i = 0; i < limits.slots; i++) {
                 const struct place *slot = &s->slots[i];
                 forwards += slot->left > 0 && !slot->fetched;
                 backwards += slot->left > 0 && slot->fetched;
-                guesses += slot->left > 0 && slot->fetched && !last &&
-                           !s->passed[slot->micro_batch].gradient_received;
+                guesses += slot->left > 0 && slot->fetched && !is_last(o, rank, slot->piece) &&
+                           !s->passed[slot->piece].gradient_received;
         }
         expect(o, limits.slots == 4, "a stage that offloads has four slots");
         expect(o, forwards <= 2 && backwards <= 2, "forwards hold two slots at most, backwards too");
-        expect(o, guesses <= 1, "what is fetched ahead holds one slot at most");
+        bool guessed = policy_get(o->plan.policy)->nth_backward == NULL; /* else the order is known */
+        expect(o, !guessed || guesses <= 1, "what is fetched ahead holds one slot at most");
 }
 
 static void check_use(struct observer *o, int rank, struct core_limits in_use)
@@ -224,8 +250,8 @@ static bool is_receive(enum op_kind kind)
 /* A micro-batch's activations or gradient are on the device. */
 static void arrive(struct observer *o, int rank, const struct op *op)
 {
-        struct passed *passed = &o->seen[rank].passed[op->micro_batch];
-        arrived(pair_of(o, rank, op).device, op->micro_batch);
+        struct passed *passed = &o->seen[rank].passed[piece_of(o, op)];
+        arrived(pair_of(o, rank, op).device, piece_of(o, op));
         passed->received += op->of == OP_RECEIVE_ACTIVATION;
         passed->gradient_received += op->of == OP_RECEIVE_GRADIENT;
 }
@@ -239,9 +265,9 @@ static void issue_stage(struct observer *o, int rank, const struct op *op)
                        op->lane == (out ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
                "a staged message is copied on the lane of its direction");
         expect(o, out != is_receive(op->of), "what is sent is copied out, what is received is copied in");
-        expect(o, holds(out ? pair.device : pair.host, op->micro_batch), "a copy has its own data");
+        expect(o, holds(out ? pair.device : pair.host, piece_of(o, op)), "a copy has its own data");
         if (out)
-                fill(o, pair.host, op->micro_batch, 1);
+                fill(o, pair.host, piece_of(o, op), 1);
 }
 
 static void complete_stage(struct observer *o, int rank, const struct op *op)
@@ -262,13 +288,13 @@ static void issue_staged_message(struct observer *o, int rank, const struct op *
         if (is_receive(op->kind))
                 fill(o, host, -1, 1);
         else
-                expect(o, holds(host, op->micro_batch), "what is sent from host memory was copied there");
+                expect(o, holds(host, piece_of(o, op)), "what is sent from host memory was copied there");
 }
 
 static void complete_receive(struct observer *o, int rank, const struct op *op)
 {
         if (o->plan.stage_messages)
-                arrived(pair_of(o, rank, op).host, op->micro_batch);
+                arrived(pair_of(o, rank, op).host, piece_of(o, op));
         else
                 arrive(o, rank, op);
 }
@@ -324,12 +350,12 @@ static bool complete_sum(struct observer *o, int rank, const struct op *op)
 static void issue_forward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int stage = plan_stage(&o->plan, rank), m = op->micro_batch;
-        bool last = stage == o->plan.pp - 1;
-        expect(o, stage == 0 || holds(&s->inputs[op->input], m), "a forward has its own activations");
+        int m = piece_of(o, op);
+        bool first = is_first(o, rank, m), last = is_last(o, rank, m);
+        expect(o, first || holds(&s->inputs[op->input], m), "a forward has its own activations");
         expect(o, s->passed[m].forwarded == 0, "a micro-batch goes forward once");
         s->under_way++;
-        if (stage == 0 && o->plan.policy == POLICY_AXONN && !o->plan.forward_only)
+        if (first && o->plan.policy == POLICY_AXONN && !o->plan.forward_only)
                 expect(o, s->under_way <= core_pipeline_limit(&o->plan),
                        "micro-batches under way never exceed the pipeline limit");
         int uses = !last + !o->plan.forward_only; /* the send; the backward or the store */
@@ -339,15 +365,15 @@ static void issue_forward(struct observer *o, int rank, const struct op *op)
 static void issue_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int stage = plan_stage(&o->plan, rank), m = op->micro_batch;
+        int m = piece_of(o, op);
         struct place *gradient = &s->gradients[op->gradient];
         expect(o, !o->plan.forward_only, "validation has no backward");
         expect(o, s->passed[m].forwarded == 1 && s->passed[m].backwarded == 0,
                "a micro-batch goes backward once, after its forward");
         expect(o, holds(&s->slots[op->slot], m), "a backward has its own stored activations");
         expect(o, s->slots[op->slot].fetched == offloads(o, rank), "offloaded activations are fetched first");
-        expect(o, stage == 0 || holds(&s->inputs[op->input], m), "a backward has its own input");
-        if (stage == o->plan.pp - 1)
+        expect(o, is_first(o, rank, m) || holds(&s->inputs[op->input], m), "a backward has its own input");
+        if (is_last(o, rank, m))
                 fill(o, gradient, m, 1);
         else
                 expect(o, holds(gradient, m), "a backward has its own gradient");
@@ -356,7 +382,10 @@ static void issue_backward(struct observer *o, int rank, const struct op *op)
 static void issue_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int stage = plan_stage(&o->plan, rank), last = o->plan.pp - 1, m = op->micro_batch;
+        int m = piece_of(o, op);
+        bool chunks = o->plan.virtual_stages > 1, first = is_first(o, rank, m), last = is_last(o, rank, m);
+        bool first_rank = plan_stage(&o->plan, rank) == 0,
+             last_rank = plan_stage(&o->plan, rank) == o->plan.pp - 1;
         if (o->plan.stage_messages && op->lane >= LANE_RECEIVE_PREVIOUS && op->lane <= LANE_SEND_NEXT)
                 issue_staged_message(o, rank, op);
         switch (op->kind) {
@@ -365,36 +394,37 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
                 issue_stage(o, rank, op);
                 break;
         case OP_RECEIVE_ACTIVATION:
-                expect(o, stage > 0, "the first stage receives no activations");
+                expect(o, chunks || !first_rank, "the first stage receives no activations");
                 fill(o, &s->inputs[op->input], -1, 1);
                 break;
         case OP_FORWARD:
                 issue_forward(o, rank, op);
                 break;
         case OP_SEND_ACTIVATION:
-                expect(o, stage < last && holds(&s->slots[op->slot], m), "a forward's output is sent");
+                expect(o, !last && holds(&s->slots[op->slot], m), "a forward's output is sent");
                 break;
         case OP_RECEIVE_GRADIENT:
-                expect(o, stage < last, "the last stage receives no gradients");
+                expect(o, chunks || !last_rank, "the last stage receives no gradients");
                 fill(o, &s->gradients[op->gradient], -1, 1);
                 break;
         case OP_BACKWARD:
                 issue_backward(o, rank, op);
                 break;
         case OP_SEND_GRADIENT:
-                expect(o, stage > 0 && holds(&s->gradients[op->gradient], m) && s->passed[m].backwarded == 1,
+                expect(o, !first && holds(&s->gradients[op->gradient], m) && s->passed[m].backwarded == 1,
                        "a gradient is sent after its backward");
                 break;
         case OP_STORE_ACTIVATIONS:
                 expect(o,
-                       offloads(o, rank) && op->lane == LANE_DEVICE_TO_HOST && op->bytes == PAPER_SLOT_BYTES,
+                       offloads(o, rank) && op->lane == LANE_DEVICE_TO_HOST &&
+                               op->bytes == piece_bytes(o, rank, m),
                        "a stage that offloads stores a slot's bytes");
                 expect(o, holds(&s->slots[op->slot], m) && !s->slots[op->slot].fetched,
                        "a forward's activations are stored");
                 fill(o, &s->host_slots[op->host_slot], m, 1);
                 break;
         case OP_FETCH_ACTIVATIONS:
-                expect(o, op->lane == LANE_HOST_TO_DEVICE && op->bytes == PAPER_SLOT_BYTES,
+                expect(o, op->lane == LANE_HOST_TO_DEVICE && op->bytes == piece_bytes(o, rank, m),
                        "a fetch brings a slot's bytes");
                 expect(o, holds(&s->host_slots[op->host_slot], m), "what was stored is fetched");
                 fill(o, &s->slots[op->slot], m, 1);
@@ -408,21 +438,22 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
 static void complete_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        s->passed[op->micro_batch].backwarded++;
+        int m = piece_of(o, op);
+        s->passed[m].backwarded++;
         s->under_way--;
         leave(o, &s->slots[op->slot]);
-        if (plan_stage(&o->plan, rank) > 0)
-                leave(o, &s->inputs[op->input]);
-        else
+        if (is_first(o, rank, m))
                 leave(o, &s->gradients[op->gradient]);
-        if (plan_stage(&o->plan, rank) == o->plan.pp - 1)
+        else
+                leave(o, &s->inputs[op->input]);
+        if (is_last(o, rank, m))
                 s->gradients[op->gradient].there = true;
 }
 
 static void complete_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = op->micro_batch, stage = plan_stage(&o->plan, rank);
+        int m = piece_of(o, op);
         switch (op->kind) {
         case OP_STAGE_OUT:
         case OP_STAGE_IN:
@@ -435,9 +466,9 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
         case OP_FORWARD:
                 s->passed[m].forwarded++;
                 s->slots[op->slot].there = true;
-                if (o->plan.forward_only && stage > 0)
+                if (o->plan.forward_only && !is_first(o, rank, m))
                         leave(o, &s->inputs[op->input]);
-                if (o->plan.forward_only && stage == o->plan.pp - 1)
+                if (o->plan.forward_only && is_last(o, rank, m))
                         leave(o, &s->slots[op->slot]);
                 break;
         case OP_SEND_ACTIVATION:
@@ -468,7 +499,7 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
 
 static bool computed(const struct observer *o, int rank)
 {
-        for (int m = 0; m < o->plan.micro_batches; m++)
+        for (int m = 0; m < plan_pieces(&o->plan); m++)
                 if (!o->seen[rank].passed[m].backwarded)
                         return false;
         return true;
@@ -738,19 +769,17 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
                 complete_optimizer(o, rank, op);
 }
 
-static void end_micro_batches(struct observer *o, int rank)
+static void end_pieces(struct observer *o, int rank)
 {
-        const struct plan *plan = &o->plan;
-        int stage = plan_stage(plan, rank), back = !plan->forward_only;
-        for (int m = 0; m < plan->micro_batches; m++) {
+        int back = !o->plan.forward_only;
+        for (int m = 0; m < plan_pieces(&o->plan); m++) {
                 const struct passed *p = &o->seen[rank].passed[m];
+                bool first = is_first(o, rank, m), last = is_last(o, rank, m);
                 expect(o, p->forwarded == 1 && p->backwarded == back,
                        "each micro-batch goes forward and backward once a stage");
-                expect(o, p->received == (stage > 0) && p->sent == (stage < plan->pp - 1),
+                expect(o, p->received == !first && p->sent == !last,
                        "activations travel once between neighbours");
-                expect(o,
-                       p->gradient_received == (back && stage < plan->pp - 1) &&
-                               p->gradient_sent == (back && stage > 0),
+                expect(o, p->gradient_received == (back && !last) && p->gradient_sent == (back && !first),
                        "gradients travel once between neighbours");
         }
 }
@@ -797,7 +826,7 @@ static void end_collectives(struct observer *o, int rank)
 void observer_end(struct observer *o)
 {
         for (int rank = 0; rank < o->ranks; rank++) {
-                end_micro_batches(o, rank);
+                end_pieces(o, rank);
                 end_parameters(o, rank);
                 end_collectives(o, rank);
                 struct core_limits none = {0};

@@ -121,7 +121,8 @@ static void match(struct paper *paper, int receiver, int direction)
                         end = paper->now + send.seconds;
                         schedule(paper, end, send.rank, &send.op);
                 }
-                receive.op.micro_batch = send.op.micro_batch;
+                const int stage = plan_stage(&paper->plan, send.rank);
+                core_set_piece(&paper->plan, &receive.op, core_message_piece(&paper->plan, stage, &send.op));
                 schedule(paper, end, receiver, &receive.op);
         }
 }
@@ -178,7 +179,9 @@ static void meet(struct paper *paper, int rank, const struct op *op)
 
 static void issue_send(struct paper *paper, int rank, const struct op *op)
 {
-        int direction = op->kind == OP_SEND_GRADIENT, receiver = direction ? rank - 1 : rank + 1;
+        int direction = op->kind == OP_SEND_GRADIENT;
+        int receiver =
+                direction ? plan_previous_rank(&paper->plan, rank) : plan_next_rank(&paper->plan, rank);
         double seconds = paper->seconds(paper->context, rank, op);
         if (paper->eager) {
                 struct member *m = &paper->members[rank];
@@ -246,7 +249,9 @@ struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager,
                 struct member *m = &paper->members[rank];
                 const struct core_stage part = {.stage = plan_stage(plan, rank),
                                                 .parameters = parameters,
-                                                .slot_bytes = PAPER_SLOT_BYTES};
+                                                .slot_bytes = PAPER_SLOT_BYTES,
+                                                .embedded_bytes = PAPER_EMBEDDED_BYTES,
+                                                .head_bytes = PAPER_HEAD_BYTES};
                 void *memory = malloc(core_bytes(plan, &part));
                 assert(memory);
                 m->paper = paper;

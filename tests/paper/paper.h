@@ -12,7 +12,8 @@ typedef void paper_watch_fn(void *context, int rank, const struct op *op);
 
 struct paper;
 
-enum { PAPER_SLOT_BYTES = 7 }; /* of one micro-batch's activations */
+/* Of one micro-batch's activations in a chunk; and what the model's first and last chunk store more. */
+enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
 
 /* pp x dp ranks of one plan; `parameters` of every stage. `eager`: a send completes without waiting for its
  * receive, and the all-reduces of a rank run at the same time (as MPI's may) instead of one after another. */

@@ -70,6 +70,10 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.micro_batches = random_int(random, 1, 14);
         plan.policy = (enum policy_id)random_int(random, 0, POLICIES - 1);
         plan.pipeline_limit = random_int(random, 0, 1) ? random_int(random, 0, 16) : 0;
+        if (plan.policy == POLICY_INTERLEAVED) { /* every micro-batch is one of a group of pp */
+                plan.virtual_stages = random_int(random, 1, 4);
+                plan.micro_batches = plan.pp * random_int(random, 1, 3);
+        }
         plan.forward_only = random_int(random, 0, 9) == 0;
         plan.tied = random_int(random, 0, 1);
         plan.clip = random_int(random, 0, 1);
@@ -83,7 +87,8 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.element_bytes = 4;
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
-        plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
+        plan.blocking = plan.policy != POLICY_AXONN && plan.policy != POLICY_INTERLEAVED &&
+                        random_int(random, 0, 2) == 0;
         return plan;
 }
 
@@ -115,9 +120,9 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s",
-                 (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.dp,
-                 w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
+                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s",
+                 (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
+                 w.plan.dp, w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
                  w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
                  w.plan.offload ? ", offload" : "",
@@ -227,6 +232,35 @@ static void without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches(void *
                                                policy_get((enum policy_id)id)->name, pp, m);
 }
 
+static struct plan interleaved_plan(int pp, int chunks, int m)
+{
+        struct plan plan = simple_plan(POLICY_INTERLEAVED, pp, m);
+        plan.virtual_stages = chunks;
+        return plan;
+}
+
+/* Narayanan et al. 2021, section 2.2.2: the bubble is (p - 1) / (m V) of the work, which m micro-batches on V
+ * chunks are. All times are whole numbers, so the sums are exact. */
+static void interleaving_leaves_the_bubble_of_its_paper_exactly(void **state)
+{
+        (void)state;
+        const struct fixed jobs[] = {
+                {.forward = 1, .backward = 2}, {.forward = 3, .backward = 3}, {.forward = 5, .backward = 2}};
+        for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+                for (int pp = 1; pp <= 8; pp++)
+                        for (int chunks = 1; chunks <= 6; chunks++)
+                                for (int m = pp; m <= 4 * pp; m += pp) {
+                                        const struct plan plan = interleaved_plan(pp, chunks, m);
+                                        const double busy = jobs[i].forward + jobs[i].backward;
+                                        const double seconds = fixed_run(&plan, 1, jobs[i]);
+                                        const double work = m * chunks * busy, bubble = seconds - work;
+                                        if (bubble * m * chunks != (pp - 1) * work)
+                                                fail_msg("%d x %d, %d micro-batches: bubble %.17g s of %.17g "
+                                                         "s",
+                                                         pp, chunks, m, bubble, work);
+                                }
+}
+
 static void a_single_micro_batch_pays_every_message(void **state)
 {
         (void)state;
@@ -240,7 +274,7 @@ static void a_staged_message_takes_its_two_copies_more(void **state)
 {
         (void)state;
         struct fixed f = {.forward = 1, .backward = 2, .message = 0.25, .stage_out = 0.5, .stage_in = 0.125};
-        for (int id = 0; id < POLICIES; id++)
+        for (int id = 0; id < POLICY_INTERLEAVED; id++) /* which has no single micro-batch */
                 for (int pp = 1; pp <= 8; pp++) {
                         struct plan plan = simple_plan((enum policy_id)id, pp, 1);
                         plan.stage_messages = true;
@@ -348,6 +382,10 @@ static void offloaded_activations_that_copy_at_once_cost_nothing(void **state)
                         for (int m = 5; m <= 20; m += 5) {
                                 struct plan plan = simple_plan((enum policy_id)id, pp, m);
                                 plan.pipeline_limit = 2 * pp;
+                                if (id == POLICY_INTERLEAVED) {
+                                        plan.micro_batches = m * pp / 5;
+                                        plan.virtual_stages = 1 + m / 10;
+                                }
                                 double without = fixed_run(&plan, 1, f);
                                 plan.offload_activations = true;
                                 assert_seconds(fixed_run(&plan, 1, f), without,
@@ -435,6 +473,7 @@ int main(void)
                 cmocka_unit_test(every_property_holds_over_random_plans_and_durations),
                 cmocka_unit_test(the_same_input_gives_the_same_decisions),
                 cmocka_unit_test(without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches),
+                cmocka_unit_test(interleaving_leaves_the_bubble_of_its_paper_exactly),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
                 cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),

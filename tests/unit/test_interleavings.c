@@ -23,7 +23,7 @@ struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
         struct op ops[MOST_OPS]; /* in flight, by lane, then in issue order */
         int op_count;
-        int inbox[2][MOST_MESSAGES]; /* sent to this rank and not received: activations, gradients */
+        int inbox[2][MOST_MESSAGES]; /* pieces sent to this rank and not received: activations, gradients */
         int inbox_count[2];
         int collectives[GROUP_WORLD + 1]; /* issued so far */
 };
@@ -81,7 +81,7 @@ static uint64_t hash_world(const struct search *s, const struct world *w, uint64
                 for (int i = 0; i < rank->op_count; i++) {
                         int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
                                        rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
-                                       rank->ops[i].host_slot, rank->ops[i].bucket};
+                                       rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk};
                         h = hash_words(words, sizeof words, h);
                 }
                 h = hash_words(rank->inbox_count, sizeof rank->inbox_count, h);
@@ -145,9 +145,10 @@ static void send(const struct search *s, struct world *w, int r, const struct op
                         w->to_return |= 1 << op->micro_batch;
                 return;
         }
-        struct rank *to = &w->ranks[d ? r - 1 : r + 1];
+        const struct plan *plan = &s->plan;
+        struct rank *to = &w->ranks[d ? plan_previous_rank(plan, r) : plan_next_rank(plan, r)];
         assert_true(to->inbox_count[d] < MOST_MESSAGES);
-        to->inbox[d][to->inbox_count[d]++] = op->micro_batch;
+        to->inbox[d][to->inbox_count[d]++] = core_message_piece(plan, plan_stage(plan, r), op);
 }
 
 static bool is_collective(const struct op *op)
@@ -222,7 +223,8 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
 static int receive(const struct search *s, struct world *w, int r, int d)
 {
         struct rank *rank = &w->ranks[r];
-        int micro_batch = rank->inbox[d][0], sender = d ? r + 1 : r - 1;
+        int piece = rank->inbox[d][0];
+        int sender = d ? plan_next_rank(&s->plan, r) : plan_previous_rank(&s->plan, r);
         rank->inbox_count[d]--;
         memmove(rank->inbox[d], rank->inbox[d] + 1, (size_t)rank->inbox_count[d] * sizeof(int));
         for (int j = 0; !s->loose && j < w->ranks[sender].op_count; j++)
@@ -230,7 +232,7 @@ static int receive(const struct search *s, struct world *w, int r, int d)
                         complete(s, w, sender, j, 0);
                         break;
                 }
-        return micro_batch;
+        return piece;
 }
 
 /* What the neighbours of a stage alone send: activations in order, gradients in any. */
@@ -252,7 +254,7 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
         struct op op = take(rank, i);
         if (op.kind == OP_RECEIVE_ACTIVATION || op.kind == OP_RECEIVE_GRADIENT) {
                 int d = op.kind == OP_RECEIVE_GRADIENT;
-                op.micro_batch = s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d);
+                core_set_piece(&s->plan, &op, s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d));
         }
         op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
         core_complete(core_of(rank), &op);
@@ -327,9 +329,9 @@ static size_t search_all(struct search s)
         explore(&s, &w);
         free(s.seen);
         if (s.deadlock)
-                fail_msg("%s, %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s%s: %s",
-                         policy_get(plan->policy)->name, plan->pp, plan->dp, s.alone, plan->micro_batches,
-                         plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
+                fail_msg("%s, %d x %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s%s: %s",
+                         policy_get(plan->policy)->name, plan->pp, plan->virtual_stages, plan->dp, s.alone,
+                         plan->micro_batches, plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
                          plan->offload_activations ? ", offloaded activations" : "",
                          plan->offload ? ", offload" : "", plan->stage_messages ? ", staged" : "",
                          plan->blocking ? ", blocking" : "", s.overflow ? ", overflow" : "", s.deadlock);
@@ -386,10 +388,10 @@ static void no_interleaving_of_small_plans_deadlocks(void **state)
                              plan.pipeline_limit++)
                                 states += explore_variants(plan);
                         plan.pipeline_limit = 0;
-                        for (plan.policy = POLICY_GPIPE; plan.policy < POLICIES; plan.policy++)
+                        for (plan.policy = POLICY_GPIPE; plan.policy < POLICY_INTERLEAVED; plan.policy++)
                                 states += explore_variants(plan);
                         plan.blocking = true;
-                        for (plan.policy = POLICY_GPIPE; plan.policy < POLICIES; plan.policy++)
+                        for (plan.policy = POLICY_GPIPE; plan.policy < POLICY_INTERLEAVED; plan.policy++)
                                 states += explore_variants(plan);
                         plan.blocking = false;
                 }
@@ -407,13 +409,42 @@ static void no_interleaving_of_staged_plans_deadlocks(void **state)
         for (plan.pp = 2; plan.pp <= RANKS; plan.pp++)
                 for (plan.micro_batches = 1; plan.micro_batches <= (plan.pp == 2 ? 4 : 3);
                      plan.micro_batches++)
-                        for (int id = 0; id < POLICIES; id++) {
+                        for (int id = 0; id < POLICY_INTERLEAVED; id++) {
                                 plan.policy = (enum policy_id)id;
                                 plan.blocking = false;
                                 states += explore_variants(plan);
                                 plan.blocking = plan.policy != POLICY_AXONN;
                                 states += explore_variants(plan);
                         }
+        print_message("# %zu states\n", states);
+        assert_true(states > 100000);
+}
+
+static size_t explore_chunks(int pp, int chunks, int micro_batches, bool loose, bool staged)
+{
+        struct plan plan = small_plan();
+        plan.policy = POLICY_INTERLEAVED;
+        plan.pp = pp;
+        plan.virtual_stages = chunks;
+        plan.micro_batches = micro_batches;
+        plan.stage_messages = staged;
+        size_t states = explore_plan(&plan, loose);
+        plan.forward_only = true;
+        return states + explore_plan(&plan, loose);
+}
+
+/* Chunks of the model on each rank: messages go around, and a receive lane brings those of several chunks. */
+static void no_interleaving_of_chunks_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int loose = 0; loose <= 1; loose++)
+                states += explore_chunks(2, 1, 4, loose, false) + explore_chunks(2, 2, 2, loose, false) +
+                          explore_chunks(2, 3, 2, loose, false) + explore_chunks(2, 2, 2, loose, true);
+        states += explore_chunks(2, 2, 4, false, false) + explore_chunks(3, 2, 3, false, false);
+        if (getenv("RANVIER_EXHAUSTIVE"))
+                states += explore_chunks(2, 2, 4, true, false) + explore_chunks(2, 3, 4, false, false) +
+                          explore_chunks(2, 2, 4, false, true) + explore_chunks(3, 1, 6, false, false);
         print_message("# %zu states\n", states);
         assert_true(states > 100000);
 }
@@ -502,6 +533,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
+                cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),

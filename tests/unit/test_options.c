@@ -81,11 +81,9 @@ static const struct {
         {GOOD "--clip nan", 1, RV_EINPUT, "--clip: 'nan' is not a number from 0 (off) up"},
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
-         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b"},
+         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b, interleaved"},
         {GOOD "--schedule zero-bubble", 1, RV_ENOTBUILT,
-         "--schedule zero-bubble is not built yet; there are axonn, gpipe, 1f1b"},
-        {GOOD "--schedule interleaved", 1, RV_ENOTBUILT,
-         "--schedule interleaved is not built yet; there are axonn, gpipe, 1f1b"},
+         "--schedule zero-bubble is not built yet; there are axonn, gpipe, 1f1b, interleaved"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
@@ -99,7 +97,6 @@ static const struct {
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
-        {GOOD "--virtual-stages 2", 1, RV_ENOTBUILT, "--virtual-stages above 1 is not built yet"},
         {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet"},
         {GOOD "--p2p blocking", 1, RV_EPLAN,
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
@@ -174,6 +171,21 @@ static const struct {
          "--pipeline-limit is for --schedule axonn; gpipe has its own limit"},
         {GOOD "--pipeline-limit 3 --schedule 1f1b", 1, RV_EPLAN,
          "--pipeline-limit is for --schedule axonn; 1f1b has its own limit"},
+        {GOOD "--pp 2 --virtual-stages 2", 2, RV_EPLAN,
+         "--virtual-stages 2 is for --schedule interleaved, not axonn"},
+        {GOOD "--pp 2 --schedule interleaved", 2, RV_EPLAN,
+         "--schedule interleaved needs --virtual-stages of 2 or more: chunks of the model that each rank "
+         "works "
+         "on"},
+        {GOOD "--schedule interleaved --virtual-stages 2", 1, RV_EPLAN,
+         "--schedule interleaved needs --pp of 2 or more, not 1"},
+        {GOOD "--pp 2 --schedule interleaved --virtual-stages 3", 2, RV_EPLAN,
+         "--pp 2 x --virtual-stages 3 = 6 does not divide the n_layer 4 of tiny"},
+        {GOOD "--pp 2 --dp 4 --schedule interleaved --virtual-stages 2", 8, RV_EPLAN,
+         "--schedule interleaved takes micro-batches in groups of --pp 2, but --batch-size 24 makes 3 a "
+         "pipeline"},
+        {GOOD "--virtual-stages 0", 1, RV_EINPUT,
+         "--virtual-stages: '0' is not a whole number from 1 to 1048576"},
 };
 
 static void every_wrong_command_line_gets_its_sentence(void **state)

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..105
+echo 1..109
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -37,6 +37,13 @@ for schedule in gpipe 1f1b axonn; do
         result "without messages $schedule takes (m + p - 1)(tf + tb)"
         holds "close(phases['bubble_fraction'], 3 / 19, 1e-5)"
         result "and its bubble is (p - 1)/(m + p - 1)"
+done
+for chunks in 2 6; do # of 4 stages' 24 layers: a rank has 6, and the bubble is a V-th of a stage's
+        job 24 4 16 instant interleaved --virtual-stages $chunks >"$folder/out" &&
+                holds "close(batch, 16 * 6 * s + 3 * 6 * s / $chunks)"
+        result "without messages $chunks chunks a rank take m (tf + tb) + (p - 1)(tf + tb) / V"
+        holds "close(phases['bubble_fraction'], 3 / (16 * $chunks + 3), 1e-5)"
+        result "and their bubble is (p - 1)/(m V) of the work"
 done
 job 4 4 1 10gb axonn >"$folder/out" && holds "close(batch, 4 * s + 2 * 3 * c, 2e-5)"
 result "one micro-batch takes p(tf + tb) + 2(p - 1)c"

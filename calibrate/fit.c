@@ -270,6 +270,19 @@ static struct candidate all_halves(const struct data *data)
         return found;
 }
 
+/* A rate at which no point spends a noticeable part of its time is none: points that noise keeps from growing
+ * with the work. */
+static void drop_endless_rate(const struct data *data, struct candidate *candidate, enum effect effect)
+{
+        double part = 0, *rate = value_of(&candidate->model, effect);
+        for (int i = 0; i < data->count && candidate->has[effect]; i++)
+                part = fmax(part, base_of(&data->samples[i], effect) / *rate / data->samples[i].seconds);
+        if (candidate->has[effect] && part < 1e-6) {
+                candidate->has[effect] = false;
+                *rate = 0;
+        }
+}
+
 /* Begins with computing or memory alone, whichever fits better (where they are proportional a product
  * computes and others move bytes). Memory on top of computing looks much as half sizes of all dimensions do,
  * and from there one change leads nowhere; so it begins there too. */
@@ -286,20 +299,26 @@ static struct candidate choose(const struct data *data)
         if (all.score < one.score - LEAST_GAIN)
                 one = all;
         fit_effects(data, true, &one);
+        drop_endless_rate(data, &one, BYTES);
+        drop_endless_rate(data, &one, FLOPS);
         return one;
 }
 
 /* ---- how good it is ---- */
 
+double fit_widened(double deviation, int freedom)
+{
+        return deviation * gsl_cdf_tdist_Pinv(0.95, freedom) / gsl_cdf_ugaussian_Pinv(0.95);
+}
+
 double fit_error(double *absolute_errors, int count, int parameters)
 {
-        const double normal = gsl_cdf_ugaussian_Pinv(0.95);
         const int freedom = count - parameters > 1 ? count - parameters : 1;
         if (count < 2)
                 return 0;
         gsl_sort(absolute_errors, 1, (size_t)count);
         const double tenth = gsl_stats_quantile_from_sorted_data(absolute_errors, 1, (size_t)count, 0.9);
-        return tenth / normal * gsl_cdf_tdist_Pinv(0.95, freedom) / normal;
+        return fit_widened(tenth / gsl_cdf_ugaussian_Pinv(0.95), freedom);
 }
 
 static void summarise(double *absolute_errors, int count, double *median, double *worst)

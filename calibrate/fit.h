@@ -20,4 +20,8 @@ struct line_fit fit_line(const struct line_point *points, int count);
  * / 1.645. */
 double fit_error(double *absolute_errors, int count, int parameters);
 
+/* A standard deviation that was found with so many degrees of freedom (at least 1), as that of the normal
+ * distribution whose 90 % interval is as wide as Student's. */
+double fit_widened(double deviation, int freedom);
+
 #endif

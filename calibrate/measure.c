@@ -232,6 +232,8 @@ static void measure(struct session *s)
         for (int round = 0; round < rounds; round++) {
                 for (int i = 0; i < s->load_count; i++)
                         visit_load(s, round, &s->loads[i]);
+                for (int i = 0; i < s->load_count; i++)
+                        samples_end_round(&s->loads[i]);
                 rounds = choose_rounds(s, round + 1);
                 s->steps = s->steps_done / (round + 1) * rounds;
         }
@@ -261,37 +263,6 @@ static const char *name_peak(const struct session *s, char text[PROFILE_NAME + 1
         profile_kernel_name(name, kernel.kind, (enum half)kernel.half);
         snprintf(text, PROFILE_NAME + 16, "%s %d", kernel.half ? name : "sgemm", s->peak_size);
         return text;
-}
-
-static struct profile make_profile(struct session *s)
-{
-        char peak[PROFILE_NAME + 16];
-        struct profile profile = {.device = s->device,
-                                  .measured = true,
-                                  .device_memory_bytes = s->device_memory_bytes,
-                                  .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
-                                  .machine = machine_describe(s->request.threads),
-                                  .load_count = s->load_count};
-        snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
-        snprintf(profile.source, sizeof profile.source,
-                 "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
-                 s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,
-                 s->request.threads == 1 ? "" : "s");
-        profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
-        if (!profile.loads)
-                abort();
-        for (int i = 0; i < s->load_count; i++)
-                profile.loads[i] = samples_load(&s->loads[i], s->device.processors);
-        profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
-        return profile;
-}
-
-static void print_load(const struct session *s, const struct profile_load *load)
-{
-        char peak[PROFILE_NAME + 16];
-        printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, load->ranks == 1 ? "" : "s",
-               peak_of(s, load) / 1e9, name_peak(s, peak));
-        fits_print(load, stdout);
 }
 
 /* Seconds that the profile gives so many kernels, launched one by one. */
@@ -327,6 +298,53 @@ static double closure(const struct profile *profile, const struct profile_load *
         return sum / series_quantile(passes, 0.5);
 }
 
+/* What kernels that are added up miss of the passes that they were timed in is wrong with all of them alike.
+ */
+static void add_closure_error(struct session *s, const struct profile *profile, int index)
+{
+        struct profile_load *load = &profile->loads[index];
+        double squares = 0;
+        for (int i = 0; i < s->family.run_count; i++) {
+                const double part = closure(profile, load, &s->family.runs[i], &s->loads[index].passes[i]);
+                squares += (part - 1) * (part - 1);
+        }
+        if (load->error > 0)
+                load->error = sqrt(load->error * load->error + squares / s->family.run_count);
+}
+
+static struct profile make_profile(struct session *s)
+{
+        char peak[PROFILE_NAME + 16];
+        struct profile profile = {.device = s->device,
+                                  .measured = true,
+                                  .device_memory_bytes = s->device_memory_bytes,
+                                  .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
+                                  .machine = machine_describe(s->request.threads),
+                                  .load_count = s->load_count};
+        snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
+        snprintf(profile.source, sizeof profile.source,
+                 "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
+                 s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,
+                 s->request.threads == 1 ? "" : "s");
+        profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
+        if (!profile.loads)
+                abort();
+        for (int i = 0; i < s->load_count; i++)
+                profile.loads[i] = samples_load(&s->loads[i], s->device.processors);
+        for (int i = 0; i < s->load_count; i++)
+                add_closure_error(s, &profile, i);
+        profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
+        return profile;
+}
+
+static void print_load(const struct session *s, const struct profile_load *load)
+{
+        char peak[PROFILE_NAME + 16];
+        printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, load->ranks == 1 ? "" : "s",
+               peak_of(s, load) / 1e9, name_peak(s, peak));
+        fits_print(load, stdout);
+}
+
 static void print_launches(const struct profile_load *load)
 {
         char host[REPORT_TEXT], lane[REPORT_TEXT];
@@ -350,6 +368,9 @@ static void print_closure(struct session *s, const struct profile *profile, int 
         }
         printf("  %-23s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
                100 * least, 100 * most);
+        if (profile->loads[load].error > 0)
+                printf("  %-23s %.1f %% that all kernels share: drift from round to round, and that sum\n",
+                       "standard error", 100 * profile->loads[load].error);
         if (least < 0.95)
                 printf("  %-23s something else was running on this machine; measure again when it is idle\n",
                        "warning");

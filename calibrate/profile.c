@@ -178,6 +178,13 @@ static int read_quality(struct reader *r, struct place where, const json_t *fit,
         return rc;
 }
 
+/* A relative standard error, which may be left out. */
+static int read_error(struct reader *r, struct place where, const json_t *object, double *error)
+{
+        return json_object_get(object, "error") ? read_real(r, where, object, "error", DBL_MIN, error)
+                                                : RV_OK;
+}
+
 /* The object `key` of `parent`, which may be null or left out; `*object` is then NULL. */
 static int find_object(struct reader *r, struct place where, const json_t *parent, const char *key,
                        json_t **object)
@@ -273,9 +280,8 @@ static int read_line_fit(struct reader *r, struct place where, const json_t *par
         where = place("%.140s.fit", where.text);
         fit->present = true;
         if ((rc = read_real(r, where, found, "latency_seconds", 0, &fit->latency_seconds)) == RV_OK &&
-            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK &&
-            json_object_get(found, "error"))
-                rc = read_real(r, where, found, "error", 0, &fit->error);
+            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
+                rc = read_error(r, where, found, &fit->error);
         if (rc == RV_OK)
                 rc = read_quality(r, where, found, &fit->quality);
         return rc;
@@ -299,7 +305,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
             (rc = read_real(r, where, object, "p90", 0, &point->p90)) == RV_OK &&
             (rc = read_int(r, where, object, "samples", 1, INT32_MAX, &samples)) == RV_OK)
                 point->samples = (int)samples;
-        return rc;
+        return rc == RV_OK ? read_error(r, where, object, &point->error) : rc;
 }
 
 /* All of one kernel: its model, and points that are added to the load's. */
@@ -375,7 +381,8 @@ static int read_line_points(struct reader *r, struct place where, const json_t *
                 struct line_point *point = &curve->points[curve->count++];
                 int rc;
                 if ((rc = read_int(r, here, item, "bytes", 1, INT64_MAX, &point->bytes)) != RV_OK ||
-                    (rc = read_real(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK)
+                    (rc = read_real(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK ||
+                    (rc = read_error(r, here, item, &point->error)) != RV_OK)
                         return rc;
         }
         qsort(curve->points, (size_t)curve->count, sizeof *curve->points, by_bytes);
@@ -446,6 +453,7 @@ static int read_load(struct reader *r, struct place where, const json_t *object,
         if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
             (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
                     RV_OK ||
+            (rc = read_error(r, where, object, &load->error)) != RV_OK ||
             (rc = read_launch(r, where, object, "launch", &load->launch)) != RV_OK ||
             (rc = read_launch(r, where, object, "graph", &load->graph)) != RV_OK)
                 return rc;
@@ -647,14 +655,23 @@ static json_t *model_json(const struct kernel_model *model)
         return object;
 }
 
+static void set_error(json_t *object, double error)
+{
+        if (error > 0)
+                json_object_set_new(object, "error", json_real(error));
+}
+
 static json_t *kernel_point_json(const struct kernel_point *point)
 {
         const struct kernel *kernel = &point->kernel;
-        return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:f, s:f, s:f, s:i}", "m",
-                         (json_int_t)kernel->m, "n", (json_int_t)kernel->n, "k", (json_int_t)kernel->k,
-                         "batch", (json_int_t)kernel->batch, "transpose_a", kernel->transpose_a,
-                         "transpose_b", kernel->transpose_b, "accumulate", kernel->accumulate, "seconds",
-                         point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
+        json_t *object =
+                json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:f, s:f, s:f, s:i}", "m",
+                          (json_int_t)kernel->m, "n", (json_int_t)kernel->n, "k", (json_int_t)kernel->k,
+                          "batch", (json_int_t)kernel->batch, "transpose_a", kernel->transpose_a,
+                          "transpose_b", kernel->transpose_b, "accumulate", kernel->accumulate, "seconds",
+                          point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
+        set_error(object, point->error);
+        return object;
 }
 
 /* A kernel's model and points; NULL if it has neither. */
@@ -694,14 +711,16 @@ static json_t *line_json(const struct profile_curve *curve)
 {
         const struct line_fit *fit = &curve->fit;
         json_t *points = json_array();
-        for (int i = 0; i < curve->count; i++)
-                json_array_append_new(points,
-                                      json_pack("{s:I, s:f}", "bytes", (json_int_t)curve->points[i].bytes,
-                                                "seconds", curve->points[i].seconds));
+        for (int i = 0; i < curve->count; i++) {
+                const struct line_point *point = &curve->points[i];
+                json_t *object =
+                        json_pack("{s:I, s:f}", "bytes", (json_int_t)point->bytes, "seconds", point->seconds);
+                set_error(object, point->error);
+                json_array_append_new(points, object);
+        }
         json_t *object = json_pack("{s:f, s:f}", "latency_seconds", fit->latency_seconds, "seconds_per_byte",
                                    fit->seconds_per_byte);
-        if (fit->error > 0)
-                json_object_set_new(object, "error", json_real(fit->error));
+        set_error(object, fit->error);
         set_quality(object, &fit->quality);
         return json_pack("{s:o, s:o}", "fit", object, "points", points);
 }
@@ -722,6 +741,7 @@ static json_t *load_json(const struct profile_load *load)
                         json_object_set_new(lines, line_names[line], line_json(&load->lines[line]));
         object = json_pack("{s:i, s:f, s:o, s:o}", "ranks", load->ranks, "op_overhead_seconds",
                            load->op_overhead_seconds, "kernels", kernels_json(load), "lines", lines);
+        set_error(object, load->error);
         set_launch(object, "launch", &load->launch);
         set_launch(object, "graph", &load->graph);
         return object;
@@ -800,6 +820,22 @@ double profile_line_seconds(const struct profile_load *load, enum profile_line l
                 return curve->fit.latency_seconds + (double)bytes * curve->fit.seconds_per_byte;
         double part = (double)(bytes - p[above - 1].bytes) / (double)(p[above].bytes - p[above - 1].bytes);
         return p[above - 1].seconds + part * (p[above].seconds - p[above - 1].seconds);
+}
+
+double profile_line_error(const struct profile_load *load, enum profile_line line, int64_t bytes,
+                          bool fits_only)
+{
+        const struct profile_curve *curve = &load->lines[line];
+        const struct line_point *p = curve->points;
+        int above = 0;
+        while (above < curve->count && p[above].bytes < bytes)
+                above++;
+        if (!fits_only && above < curve->count && p[above].bytes == bytes)
+                return p[above].error;
+        if (fits_only || above == 0 || above == curve->count)
+                return curve->fit.error;
+        const bool known = p[above - 1].error > 0 && p[above].error > 0;
+        return known ? fmax(p[above - 1].error, p[above].error) : 0;
 }
 
 int profile_no_line(const struct profile *profile, const struct profile_load *load, enum profile_line line,
@@ -925,14 +961,29 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                        (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s", cure);
 }
 
+/* The point of exactly this shape; NULL if there is none, or it is not to be used. */
+static const struct kernel_point *point_of(const struct profile_load *load, const struct kernel *kernel,
+                                           bool fits_only)
+{
+        for (int i = 0; i < load->point_count && !fits_only; i++)
+                if (kernel_same(&load->points[i].kernel, kernel))
+                        return &load->points[i];
+        return NULL;
+}
+
+double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
+{
+        const struct kernel_point *point = point_of(load, kernel, fits_only);
+        return point ? point->error : load->models[kernel->half][kernel->kind].error;
+}
+
 int profile_kernel_seconds(const struct profile *profile, const struct profile_load *load,
                            const struct kernel *kernel, bool fits_only, double *seconds,
                            enum profile_source *source, struct rv_error_info *err)
 {
-        for (int i = 0; i < load->point_count && !fits_only; i++) {
-                if (!kernel_same(&load->points[i].kernel, kernel))
-                        continue;
-                *seconds = load->points[i].seconds;
+        const struct kernel_point *point = point_of(load, kernel, fits_only);
+        if (point) {
+                *seconds = point->seconds;
                 if (source)
                         *source = PROFILE_POINT;
                 return RV_OK;

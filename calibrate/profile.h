@@ -11,6 +11,7 @@ struct kernel_point {
         struct kernel kernel;
         double seconds, p10, p90; /* mean of the samples without a tenth at each end, and their spread */
         int samples;
+        double error; /* relative standard error, as of what another run would take; 0: not known */
 };
 
 /* Hockney's line: seconds = latency + bytes x seconds_per_byte. */
@@ -24,6 +25,7 @@ struct line_fit {
 struct line_point {
         int64_t bytes;
         double seconds;
+        double error; /* as a kernel's */
 };
 
 /* What takes time by its bytes. */
@@ -72,6 +74,8 @@ struct profile_load {
         struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
+        double error; /* relative standard error that all kernels share: the machine's speed drifts, and
+                         kernels do not quite add up to passes; 0: not known */
         struct profile_launch launch,
                 graph; /* zeros: not known, and an operation takes what its kernels take */
 };
@@ -118,6 +122,10 @@ const struct profile_load *profile_load_for(const struct profile *, int ranks_pe
 double profile_line_seconds(const struct profile_load *, enum profile_line line, int64_t bytes,
                             bool fits_only);
 
+/* Relative standard error of these seconds: the point's, of the less certain neighbour between two, or the
+ * fit's. 0: not known. */
+double profile_line_error(const struct profile_load *, enum profile_line line, int64_t bytes, bool fits_only);
+
 /* The error of a prediction that needs a line which this load has not: names the line, the profile and the
  * cure. Returns RV_EINPUT. */
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
@@ -134,5 +142,8 @@ enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);
+
+/* Relative standard error of these seconds, without what all kernels of the load share. 0: not known. */
+double profile_kernel_error(const struct profile_load *, const struct kernel *, bool fits_only);
 
 #endif

@@ -3,6 +3,7 @@
 #include "calibrate/fit.h"
 #include "runtime/engine/report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,17 +75,53 @@ void samples_add_line(struct samples *samples, enum profile_line line, int64_t b
         series_add(&set->lines[i].seconds, seconds);
 }
 
+/* Operations of an optimizer phase add up to the phase, as kernels do to an operation. */
+static double line_seconds(enum profile_line line, struct series *seconds)
+{
+        bool adds_up = line == LINE_FETCH || line == LINE_OFFLOADED_UPDATE || line == LINE_WRITE_BACK;
+        return adds_up ? trimmed_mean(seconds) : series_quantile(seconds, 0.5);
+}
+
+/* What was added since the last round; it is sorted in place, which leaves what was added before alone. */
+static struct series round_of(const struct series *seconds, int *counted)
+{
+        struct series round = {.values = seconds->values + *counted, .count = seconds->count - *counted};
+        *counted = seconds->count;
+        return round;
+}
+
+void samples_end_round(struct samples *samples)
+{
+        for (int i = 0; i < samples->kernel_count; i++) {
+                struct kernel_series *kernel = &samples->kernels[i];
+                struct series round = round_of(&kernel->seconds, &kernel->counted);
+                if (round.count)
+                        series_add(&kernel->rounds, trimmed_mean(&round));
+        }
+        for (int line = 0; line < PROFILE_LINES; line++)
+                for (int i = 0; i < samples->lines[line].count; i++) {
+                        struct line_series *sizes = &samples->lines[line].lines[i];
+                        struct series round = round_of(&sizes->seconds, &sizes->counted);
+                        if (round.count)
+                                series_add(&sizes->rounds, line_seconds((enum profile_line)line, &round));
+                }
+}
+
 static void line_set_free(struct line_set *set)
 {
-        for (int i = 0; i < set->count; i++)
+        for (int i = 0; i < set->count; i++) {
                 free(set->lines[i].seconds.values);
+                free(set->lines[i].rounds.values);
+        }
         free(set->lines);
 }
 
 void samples_free(struct samples *samples)
 {
-        for (int i = 0; i < samples->kernel_count; i++)
+        for (int i = 0; i < samples->kernel_count; i++) {
                 free(samples->kernels[i].seconds.values);
+                free(samples->kernels[i].rounds.values);
+        }
         for (int i = 0; i < samples->run_count; i++)
                 free(samples->passes[i].values);
         free(samples->kernels);
@@ -114,14 +151,18 @@ static void gather_series(struct series *series, struct net *net)
 
 static void gather_lines(struct line_set *set, struct net *net)
 {
-        for (int i = 0; i < set->count; i++)
+        for (int i = 0; i < set->count; i++) {
                 gather_series(&set->lines[i].seconds, net);
+                gather_series(&set->lines[i].rounds, net);
+        }
 }
 
 void samples_gather(struct samples *samples, struct net *net)
 {
-        for (int i = 0; i < samples->kernel_count; i++)
+        for (int i = 0; i < samples->kernel_count; i++) {
                 gather_series(&samples->kernels[i].seconds, net);
+                gather_series(&samples->kernels[i].rounds, net);
+        }
         for (int i = 0; i < samples->run_count; i++)
                 gather_series(&samples->passes[i], net);
         gather_series(&samples->gaps, net);
@@ -138,11 +179,16 @@ static int by_bytes(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Operations of an optimizer phase add up to the phase, as kernels do to an operation. */
-static double line_seconds(enum profile_line line, struct series *seconds)
+double samples_error(const double *rounds, int count, double value)
 {
-        bool adds_up = line == LINE_FETCH || line == LINE_OFFLOADED_UPDATE || line == LINE_WRITE_BACK;
-        return adds_up ? trimmed_mean(seconds) : series_quantile(seconds, 0.5);
+        double sum = 0, squares = 0;
+        if (count < 2)
+                return 0;
+        for (int i = 0; i < count; i++)
+                sum += rounds[i];
+        for (int i = 0; i < count; i++)
+                squares += (rounds[i] - sum / count) * (rounds[i] - sum / count);
+        return fit_widened(sqrt(squares / (count - 1) * (1 + 1.0 / count)) / value, count - 1);
 }
 
 /* Points and fit; the caller owns the points. */
@@ -150,12 +196,53 @@ static struct profile_curve curve_of(enum profile_line line, struct line_set *se
 {
         struct profile_curve curve = {.count = set->count};
         curve.points = resized(NULL, (size_t)set->count + 1, sizeof *curve.points);
-        for (int i = 0; i < set->count; i++)
+        for (int i = 0; i < set->count; i++) {
+                struct line_series *size = &set->lines[i];
+                const double seconds = line_seconds(line, &size->seconds);
                 curve.points[i] =
-                        (struct line_point){set->lines[i].bytes, line_seconds(line, &set->lines[i].seconds)};
+                        (struct line_point){size->bytes, seconds,
+                                            samples_error(size->rounds.values, size->rounds.count, seconds)};
+        }
         qsort(curve.points, (size_t)curve.count, sizeof *curve.points, by_bytes);
         curve.fit = fit_line(curve.points, curve.count);
         return curve;
+}
+
+/* How much slower than in all of them the kernels were in one round of a rank: weighted by what they took
+ * together, among those that were timed in as many rounds as the first one. */
+static double drift_of(const struct samples *samples, const struct kernel_point *points, int round)
+{
+        double sum = 0, weight = 0;
+        for (int i = 0; i < samples->kernel_count; i++) {
+                const struct kernel_series *series = &samples->kernels[i];
+                if (series->rounds.count != samples->kernels[0].rounds.count)
+                        continue;
+                sum += series->seconds.count * (series->rounds.values[round] - points[i].seconds);
+                weight += series->seconds.count * points[i].seconds;
+        }
+        return sum / weight;
+}
+
+/* Splits what rounds differ by in what all kernels share, the load's error, and what each has beside that. */
+static void find_errors(const struct samples *samples, struct profile_load *load)
+{
+        const int rounds = samples->kernel_count ? samples->kernels[0].rounds.count : 0;
+        double *drift = resized(NULL, (size_t)rounds + 1, sizeof *drift);
+        double *own = resized(NULL, (size_t)rounds + 1, sizeof *own);
+        for (int r = 0; r < rounds; r++)
+                drift[r] = 1 + drift_of(samples, load->points, r);
+        load->error = samples_error(drift, rounds, 1);
+        for (int i = 0; i < samples->kernel_count; i++) {
+                const struct series *series = &samples->kernels[i].rounds;
+                for (int r = 0; r < rounds && series->count == rounds; r++)
+                        own[r] = series->values[r] / drift[r];
+                load->points[i].error =
+                        series->count == rounds
+                                ? samples_error(own, rounds, load->points[i].seconds)
+                                : samples_error(series->values, series->count, load->points[i].seconds);
+        }
+        free(own);
+        free(drift);
 }
 
 static struct kernel_point kernel_point(struct kernel_series *series)
@@ -184,6 +271,7 @@ struct profile_load samples_load(struct samples *samples, int processors)
         load.points = resized(NULL, (size_t)samples->kernel_count + 1, sizeof *load.points);
         for (int i = 0; i < samples->kernel_count; i++)
                 load.points[i] = kernel_point(&samples->kernels[i]);
+        find_errors(samples, &load);
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++)
                         load.models[half][kind] = fit_kernels(load.points, load.point_count,

@@ -10,14 +10,17 @@ struct series {
         int count, capacity;
 };
 
+/* `rounds` are the seconds of each round by itself, of one rank after the other. */
 struct kernel_series {
         struct kernel kernel;
-        struct series seconds;
+        struct series seconds, rounds;
+        int counted; /* of the seconds, in rounds that are over */
 };
 
 struct line_series {
         int64_t bytes;
-        struct series seconds;
+        struct series seconds, rounds;
+        int counted;
 };
 struct line_set {
         struct line_series *lines;
@@ -47,9 +50,17 @@ void samples_add_kernel(struct samples *samples, const struct kernel *kernel, do
 void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds);
 void samples_free(struct samples *samples);
 
+/* Everything was visited once more: what it took in this round is kept beside what it takes in all. */
+void samples_end_round(struct samples *samples);
+
 /* Appends all ranks' samples to the first rank's. Every rank has taken the same samples in the same order,
  * but for messages, which the first one keeps. */
 void samples_gather(struct samples *samples, struct net *net);
+
+/* The relative standard error of a value as a prediction of another run's, where single rounds found `rounds`
+ * (count of them): their standard deviation over `value`, with the value's own share sqrt(1 + 1/count) and
+ * Student's t for so few (as fit_error). 0 with less than two. */
+double samples_error(const double *rounds, int count, double value);
 
 /* Trimmed means (kernels, operations of optimizer phases) and medians (links) as a load of a profile, with
  * models of a device of `processors` multiprocessors (0: a CPU); its arrays belong to the load. */

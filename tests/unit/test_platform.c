@@ -465,7 +465,7 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
 static void test_messages_come_from_a_load_that_has_some(void **state)
 {
         (void)state;
-        struct line_point messages[] = {{30000000, 0.008}, {50000000, 0.010}};
+        struct line_point messages[] = {{30000000, 0.008, 0}, {50000000, 0.010, 0}};
         struct profile_load load;
         struct profile profile = measured(&load);
         struct profile_load loads[] = {load, load};
@@ -486,9 +486,9 @@ static void test_messages_come_from_a_load_that_has_some(void **state)
 static void test_local_meets_the_points_where_it_was_measured(void **state)
 {
         (void)state;
-        struct line_point messages[] = {{30000000, 0.008}, {50000000, 0.010}};
+        struct line_point messages[] = {{30000000, 0.008, 0}, {50000000, 0.010, 0}};
         struct line_point allreduces[] = {
-                {16, 40e-6}, {20000000, 0.050}, {40000000, 0.055}, {60000000, 0.070}};
+                {16, 40e-6, 0}, {20000000, 0.050, 0}, {40000000, 0.055, 0}, {60000000, 0.070, 0}};
         struct profile_load load;
         struct profile profile = measured(&load);
         struct rv_error_info err;

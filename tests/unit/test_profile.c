@@ -130,17 +130,18 @@ static void saving_and_loading_changes_nothing(void **state)
         struct kernel bf16 = half;
         bf16.half = HALF_BF16;
         struct kernel_point points[POINTS] = {
-                {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11},
-                {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2},
+                {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11, 0.01},
+                {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2, 0},
                 {{.kind = KERNEL_LAYERNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 7, .n = 9},
                  1e-7,
                  1e-7,
                  2e-7,
-                 3},
-                {half, 2.0 / 3, 0.2, 0.8, 12},
-                {bf16, 2.0 / 7, 0.2, 0.8, 12},
-                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4}};
-        struct line_point lines[2] = {{1024, 1e-6}, {1 << 20, 1.0 / 7}};
+                 3,
+                 0.03 / 7},
+                {half, 2.0 / 3, 0.2, 0.8, 12, 0.02},
+                {bf16, 2.0 / 7, 0.2, 0.8, 12, 0.03},
+                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5}};
+        struct line_point lines[2] = {{1024, 1e-6, 0.1 / 3}, {1 << 20, 1.0 / 7, 0}};
         struct profile_load loads[2] = {
                 {.ranks = 1, .op_overhead_seconds = 1e-6, .points = points, .point_count = 2},
                 {.ranks = 4, .op_overhead_seconds = 2e-6, .points = points, .point_count = POINTS}};
@@ -161,6 +162,7 @@ static void saving_and_loading_changes_nothing(void **state)
                                  .loads = loads,
                                  .load_count = 2};
         before.device = (struct profile_device){"A GPU", "580.1 (CUDA 13.0)", 132, 1.98e9, 2.6e9 / 3, 77};
+        loads[1].error = 0.02 / 3;
         loads[1].launch = (struct profile_launch){2e-6 / 3, 1e-6};
         loads[1].graph = (struct profile_launch){1e-7, 1e-6 / 3};
         before.machine = json_pack("{s:s}", "date", "2026-11-21T13:00:00Z");
@@ -192,6 +194,7 @@ static void saving_and_loading_changes_nothing(void **state)
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
         assert_int_equal(after.load_count, 2);
         assert_int_equal(after.loads[0].point_count, 2);
+        assert_true(after.loads[0].error == 0 && after.loads[1].error == loads[1].error);
         assert_true(after.host_link_bytes_per_second == before.host_link_bytes_per_second);
         assert_int_equal(after.loads[1].point_count, POINTS);
         for (int i = 0; i < POINTS; i++) {
@@ -201,7 +204,8 @@ static void saving_and_loading_changes_nothing(void **state)
                         j++;
                 assert_true(j < POINTS);
                 assert_true(found->seconds == points[j].seconds && found->p10 == points[j].p10 &&
-                            found->p90 == points[j].p90 && found->samples == points[j].samples);
+                            found->p90 == points[j].p90 && found->samples == points[j].samples &&
+                            found->error == points[j].error);
         }
         for (int in_half = 0; in_half < HALF_FORMATS; in_half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
@@ -218,7 +222,8 @@ static void saving_and_loading_changes_nothing(void **state)
                 assert_true(found->fit.latency_seconds == curve->fit.latency_seconds);
                 for (int i = 0; i < curve->count; i++)
                         assert_true(found->points[i].bytes == lines[i].bytes &&
-                                    found->points[i].seconds == lines[i].seconds);
+                                    found->points[i].seconds == lines[i].seconds &&
+                                    found->points[i].error == lines[i].error);
         }
         json_decref(before.sources);
         json_decref(before.machine);
@@ -270,6 +275,11 @@ static const struct damage DAMAGES[] = {
         {"\"worst_error\": 0.2", "\"left_out_median_error\": -1", "\"left_out_median_error\" is -1"},
         {"\"model\": {", "\"model\": 3, \"other\": {", "\"model\" must be an object"},
         {"\"model\": {", "\"fit\": {", "loads[0].kernels.matmul: has a \"fit\", in the format of before"},
+        {"\"samples\": 9", "\"samples\": 9, \"error\": 0", "points[0]: \"error\" is 0, must be above 0"},
+        {"\"bytes\": 4096", "\"bytes\": 4096, \"error\": -1",
+         "loads[0].lines.copy.points[0]: \"error\" is -1"},
+        {"\"op_overhead_seconds\"", "\"error\": \"small\", \"op_overhead_seconds\"",
+         "loads[0]: needs \"error\", a number that is above 0"},
         {"\"latency_seconds\": 1e-6", "\"error\": \"x\", \"latency_seconds\": 1e-6",
          "loads[0].lines.copy.fit: needs \"error\""},
         {"\"points\": [{\"m\"", "\"points\": 5, \"other\": [{\"m\"", "\"points\" must be an array"},
@@ -565,7 +575,7 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
                 "profile x.json has no fused kernels (such as attention) in --precision bf16, which "
                 "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion "
                 "on");
-        struct kernel_point point = {attention, 0.25, 0.25, 0.25, 1};
+        struct kernel_point point = {attention, 0.25, 0.25, 0.25, 1, 0};
         load.points = &point;
         load.point_count = 1;
         assert_true(profile_has_fused(&load, HALF_BF16) && !profile_has_fused(&load, HALF_FP16));

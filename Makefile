@@ -121,8 +121,6 @@ bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
 	tests/bench/offload.sh $<
-bench-engines: all
-	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh engines
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 bench-axonn: all
@@ -139,9 +137,9 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
 	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
 	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
-	for folder in models/presets sim/platforms calibrate/profiles plots; do \
+	for folder in models/presets sim/platforms sim/tables calibrate/profiles plots; do \
 		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
-		install -m 644 $$(ls $$folder/*.json $$folder/*.gp 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
+		install -m 644 $$(ls $$folder/*.json $$folder/*.gp $$folder/*.csv 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
 	done
 
 uninstall:
@@ -149,4 +147,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean

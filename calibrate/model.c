@@ -1,6 +1,7 @@
 #include "calibrate/model.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define AT(parameter) .name = #parameter, .offset = offsetof(struct kernel_model, parameter)
@@ -11,8 +12,14 @@ const struct model_parameter model_parameters[MODEL_PARAMETERS] = {
         {AT(cache_bytes), .most = INFINITY, .not_zero = true},
         {AT(cache_bytes_per_second), .most = INFINITY, .not_zero = true},
         {AT(efficiency), .most = 1, .not_zero = true},
+        {AT(batched_efficiency), .most = 1, .not_zero = true},
+        {AT(long_dimension), .most = 1e9, .whole = true, .not_zero = true},
+        {AT(long_efficiency), .most = 1, .not_zero = true},
         {AT(exposed), .most = 1},
         {AT(overhead_seconds), .most = INFINITY},
+        {AT(minimum_seconds), .most = INFINITY},
+        {AT(batch_multiple), .most = 1e9, .whole = true, .not_zero = true},
+        {AT(odd_batch_seconds), .most = INFINITY},
         {AT(half_m), .most = INFINITY},
         {AT(half_n), .most = INFINITY},
         {AT(half_k), .most = INFINITY},
@@ -46,14 +53,37 @@ static double wave_padding(const struct kernel_model *model, const struct model_
         return padding(tiles, model->processors);
 }
 
+static bool batched(const struct kernel_model *model, const struct model_work *work)
+{
+        return model->batched_efficiency > 0 && work->batch > 1;
+}
+
+static double efficiency_of(const struct kernel_model *model, const struct model_work *work)
+{
+        const double longest = fmax(work->m, fmax(work->n, work->k));
+        const double plain = model->efficiency > 0 ? model->efficiency : 1;
+        const bool is_long = model->long_efficiency > 0 && longest >= model->long_dimension;
+        return (batched(model, work) ? model->batched_efficiency : plain) *
+               (is_long ? model->long_efficiency : 1);
+}
+
 static double compute_seconds(const struct kernel_model *model, const struct model_work *work)
 {
         if (model->flops_per_second == 0)
                 return 0;
-        return work->flops / model->flops_per_second * padding(work->m, model->tile_m) *
-               padding(work->n, model->tile_n) * padding(work->k, model->tile_k) * wave_padding(model, work) *
-               saturation(work->m, model->half_m) * saturation(work->n, model->half_n) *
-               saturation(work->k, model->half_k);
+        const double seconds = work->flops / model->flops_per_second * padding(work->m, model->tile_m) *
+                               padding(work->n, model->tile_n) * padding(work->k, model->tile_k) *
+                               wave_padding(model, work);
+        return batched(model, work)
+                       ? seconds
+                       : seconds * saturation(work->m, model->half_m) * saturation(work->n, model->half_n) *
+                                 saturation(work->k, model->half_k);
+}
+
+static double odd_seconds(const struct kernel_model *model, const struct model_work *work)
+{
+        const bool odd = model->batch_multiple > 0 && fmod(work->batch, model->batch_multiple) != 0;
+        return odd ? model->odd_batch_seconds : 0;
 }
 
 /* What the cache holds comes from there. */
@@ -68,10 +98,11 @@ static double memory_seconds(const struct kernel_model *model, double bytes)
 
 double model_work_seconds(const struct kernel_model *model, const struct model_work *work)
 {
-        const double efficiency = model->efficiency > 0 ? model->efficiency : 1;
+        const double efficiency = efficiency_of(model, work);
         const double compute = compute_seconds(model, work) / efficiency;
         const double memory = memory_seconds(model, work->bytes) / efficiency;
-        return model->overhead_seconds + fmax(compute, memory) + model->exposed * fmin(compute, memory);
+        const double device = fmax(compute, memory) + model->exposed * fmin(compute, memory);
+        return model->overhead_seconds + fmax(model->minimum_seconds, device) + odd_seconds(model, work);
 }
 
 struct model_work model_work_of(const struct kernel *kernel)

@@ -23,7 +23,13 @@ struct fit_quality {
  *   compute = flops pad wave sat / (flops_per_second efficiency)
  *   memory  = (min(bytes, cache_bytes) / cache_bytes_per_second
  *              + max(bytes - cache_bytes, 0) / bytes_per_second) / efficiency
- *   seconds = overhead + max(compute, memory) + exposed min(compute, memory)
+ *   seconds = overhead + max(minimum, max(compute, memory) + exposed min(compute, memory)) + odd
+ *
+ * efficiency is times long_efficiency where a dimension reaches long_dimension; where batch > 1 it is
+ * batched_efficiency, if there is one, and then sat is 1. minimum: what a kernel takes that the host is
+ * slower to launch than the device to run, where launches do not run ahead. odd: odd_batch_seconds where
+ * batch is no multiple of batch_multiple (a library's fast kernel needs one and is replaced by several slow
+ * ones).
  *
  * flops and bytes are kernel_flops and kernel_bytes; what a kernel does not have (a dimension 0) does not
  * count. Tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide, "Tile quantization" and
@@ -33,8 +39,11 @@ struct kernel_model {
         double flops_per_second, bytes_per_second;
         double cache_bytes, cache_bytes_per_second; /* both or neither */
         double efficiency;                          /* of both; at most 1 */
+        double batched_efficiency;                  /* of products of batch > 1 */
+        double long_dimension, long_efficiency;     /* both or neither */
         double exposed; /* part of the shorter that the longer does not hide, at most 1 */
-        double overhead_seconds;
+        double overhead_seconds, minimum_seconds;
+        double batch_multiple, odd_batch_seconds; /* both or neither */
         double half_m, half_n, half_k;
         double tile_m, tile_n, tile_k, processors; /* whole numbers */
         double error;                              /* relative standard error of `seconds`; 0: not known */
@@ -59,7 +68,7 @@ struct model_parameter {
         bool whole;
         bool not_zero; /* in a file a rate of 0 would be a mistake: what has no effect is left out */
 };
-enum { MODEL_PARAMETERS = 15 };
+enum { MODEL_PARAMETERS = 21 };
 extern const struct model_parameter model_parameters[MODEL_PARAMETERS];
 
 static inline double *model_at(struct kernel_model *model, const struct model_parameter *parameter)

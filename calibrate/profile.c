@@ -230,7 +230,7 @@ static int check_members(struct reader *r, struct place where, json_t *object)
 {
         const char *name;
         json_t *value;
-        char names[256] = "";
+        char names[400] = "";
         json_object_foreach(object, name, value)
         {
                 if (in_model(name))
@@ -241,6 +241,19 @@ static int check_members(struct reader *r, struct place where, json_t *object)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is not one of a model's parameters: %s",
                                r->path, where.text, name, names);
         }
+        return RV_OK;
+}
+
+/* What means nothing without another. */
+static int check_pairs(struct reader *r, struct place where, const json_t *object)
+{
+        static const char *const pairs[][2] = {{"cache_bytes", "cache_bytes_per_second"},
+                                               {"long_dimension", "long_efficiency"},
+                                               {"batch_multiple", "odd_batch_seconds"}};
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+                if (!json_object_get(object, pairs[i][0]) != !json_object_get(object, pairs[i][1]))
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"%s\" and \"%s\", or neither",
+                                       r->path, where.text, pairs[i][0], pairs[i][1]);
         return RV_OK;
 }
 
@@ -264,10 +277,8 @@ static int read_model(struct reader *r, struct place where, const json_t *parent
         for (int i = 0; i < MODEL_PARAMETERS && rc == RV_OK; i++)
                 if (json_object_get(found, model_parameters[i].name))
                         rc = read_parameter(r, where, found, &model_parameters[i], model);
-        if (rc == RV_OK && (model->cache_bytes > 0) != (model->cache_bytes_per_second > 0))
-                return rv_fail(r->err, RV_EINPUT,
-                               "%s: %s: needs \"cache_bytes\" and \"cache_bytes_per_second\", or neither",
-                               r->path, where.text);
+        if (rc == RV_OK)
+                rc = check_pairs(r, where, found);
         return rc == RV_OK ? read_quality(r, where, found, &model->quality) : rc;
 }
 
@@ -562,6 +573,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_text(r, document, "source", profile->source, sizeof profile->source)) == RV_OK &&
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
+            (rc = read_kept(r, document, "fitted_on", &profile->fitted_on)) == RV_OK &&
             (rc = read_real(r, top, document, "peak_flops_per_second", 0, &profile->peak_flops_per_second)) ==
                     RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
@@ -624,6 +636,7 @@ void profile_free(struct profile *profile)
         free(profile->loads);
         json_decref(profile->machine);
         json_decref(profile->sources);
+        json_decref(profile->fitted_on);
         memset(profile, 0, sizeof *profile);
 }
 
@@ -771,6 +784,8 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                 json_object_set(document, "machine", profile->machine);
         if (profile->sources)
                 json_object_set(document, "sources", profile->sources);
+        if (profile->fitted_on)
+                json_object_set(document, "fitted_on", profile->fitted_on);
         json_t *loads = json_array();
         for (int i = 0; i < profile->load_count; i++)
                 json_array_append_new(loads, load_json(&profile->loads[i]));

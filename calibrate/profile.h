@@ -95,8 +95,10 @@ struct profile {
         struct profile_device device;
         char source[256]; /* "measured by ranvier calibrate ..." or "datasheet: ..." */
         bool measured;
-        json_t *machine; /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
-        json_t *sources; /* datasheet: where each figure comes from, kept as it is; may be NULL */
+        json_t *machine;   /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
+        json_t *sources;   /* datasheet: where each figure comes from, kept as it is; may be NULL */
+        json_t *fitted_on; /* measured runs that figures were fitted on: what validate calls the run, and
+                              where it stands; kept as it is; may be NULL */
         double peak_flops_per_second;      /* of one device; 0: not known */
         int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
         double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */

@@ -33,24 +33,34 @@ static int by_cost(const void *left, const void *right)
         return a->number - b->number;
 }
 
-int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err)
+int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count, double tokens,
+              struct rv_error_info *err)
 {
-        int count = 0;
-        for (int i = 0; i < groups->count; i++)
-                count += groups->groups[i].count;
         *jobs = (struct jobs){.list = calloc((size_t)count + 1, sizeof *jobs->list), .tokens = tokens};
         if (!jobs->list)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
-        for (int i = 0; i < groups->count; i++)
-                for (int j = 0; j < groups->groups[i].count; j++) {
-                        const struct candidate *candidate = &groups->groups[i].candidates[j];
-                        jobs->list[jobs->count] = (struct job){.candidate = candidate,
-                                                               .number = jobs->count,
-                                                               .cost = cost_of(&candidate->options)};
-                        jobs->count++;
-                }
-        qsort(jobs->list, (size_t)jobs->count, sizeof *jobs->list, by_cost);
+        for (int i = 0; i < count; i++)
+                jobs->list[i] = (struct job){
+                        .candidate = candidates[i], .number = i, .cost = cost_of(&candidates[i]->options)};
+        jobs->count = count;
+        qsort(jobs->list, (size_t)count, sizeof *jobs->list, by_cost);
         return 0;
+}
+
+int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err)
+{
+        int count = 0, listed = 0;
+        for (int i = 0; i < groups->count; i++)
+                count += groups->groups[i].count;
+        struct candidate **candidates = calloc((size_t)count + 1, sizeof(struct candidate *));
+        if (!candidates)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
+        for (int i = 0; i < groups->count; i++)
+                for (int j = 0; j < groups->groups[i].count; j++)
+                        candidates[listed++] = &groups->groups[i].candidates[j];
+        int rc = jobs_list(jobs, candidates, count, tokens, err);
+        free(candidates);
+        return rc;
 }
 
 /* ---- one prediction, in a process of its own ---- */

@@ -1,15 +1,17 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
 #include "sim/simulate.h"
 #include "sim/sweep.h"
+#include "sim/validate.h"
 
 #include <string.h>
 
 int main(int argc, char **argv)
 {
-        static char names[][sizeof "ranvier simulate"] = {"ranvier simulate", "ranvier sweep"};
-        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main};
+        static char names[][sizeof "ranvier simulate"] = {"ranvier simulate", "ranvier sweep",
+                                                          "ranvier validate"};
+        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main, validate_main};
         int command = 0;
-        for (int i = 0; argc > 1 && i < 2; i++)
+        for (int i = 0; argc > 1 && i < 3; i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {
                         command = i;
                         argv++;

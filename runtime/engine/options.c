@@ -675,12 +675,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         return rc ? rc : check_sizes(o, err);
 }
 
-int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
+/* What can be said of a plan before its model is known. */
+static int check_given(const struct options *o, struct rv_error_info *err)
 {
-        if (!o->model)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
         if (!o->batch_size)
                 return rv_fail(err, RV_EINPUT,
                                "--batch-size is missing: the sequences of one batch over all ranks");
@@ -706,17 +703,34 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                                "device are the "
                                "master parameters");
         int rc = check_built(o, err);
-        if (rc == 0)
-                rc = check_shards(o, err);
-        if (rc == 0)
-                rc = gpt_load(&o->gpt, o->model, err);
-        if (rc)
-                return rc;
+        return rc ? rc : check_shards(o, err);
+}
+
+static int settle(struct options *o, int ranks, struct rv_error_info *err)
+{
         if (!o->seq_len)
                 o->seq_len = o->gpt.n_positions;
         o->fused = o->fusion == FUSION_ON ||
                    (o->fusion == FUSION_AUTO && strcmp(options_device(o), "cuda") == 0);
         return options_check(o, ranks, err);
+}
+
+int options_resolve_gpt(struct options *o, int ranks, struct rv_error_info *err)
+{
+        int rc = check_given(o, err);
+        return rc ? rc : settle(o, ranks, err);
+}
+
+int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
+{
+        if (!o->model)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
+        int rc = check_given(o, err);
+        if (rc == 0)
+                rc = gpt_load(&o->gpt, o->model, err);
+        return rc ? rc : settle(o, ranks, err);
 }
 
 const char *options_device(const struct options *o)

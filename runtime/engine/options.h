@@ -76,6 +76,8 @@ extern const struct argp options_argp;
  * with --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
  * there are (MPI ranks or GPUs), must equal pp x dp x tp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
+/* The same for a model that is in options->gpt already. */
+int options_resolve_gpt(struct options *options, int ranks, struct rv_error_info *err);
 
 /* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
  * sizes: no file is read. */

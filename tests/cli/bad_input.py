@@ -48,6 +48,10 @@ def sweep(what, options, status=USAGE):
     return case(f"sweep: {what}", f"sweep tiny SWEEP {options}", status)
 
 
+def validate(what, options):
+    return case(f"validate: {what}", f"validate {options}")
+
+
 def calibrate(what, options):
     return case(f"calibrate: {what}", f"calibrate --quick --model tiny --out p.json {options}")
 
@@ -68,7 +72,6 @@ BREAKDOWNS = set()
 CASES = [
     case("a command that does not exist", "trian tiny", ranks=BOTH),
     case("an option of the dispatcher that does not exist", "--nonsense"),
-    case("a command of a later version", "validate", ranks=BOTH),
 
     case("train with nothing", "train", ranks=BOTH),
     train("an option that does not exist", "--colour"),
@@ -269,6 +272,25 @@ CASES = [
     simulate("a trace on a full disk", "--trace /dev/full", FAILED),
 
     case("sweep with nothing", "sweep", ranks=BOTH),
+    validate("a table that does not exist", "--table missing.csv"),
+    validate("a table of comments", "--table table_comments.csv"),
+    validate("a table without a row", "--table table_no_rows.csv"),
+    validate("a table without a needed column", "--table table_no_heads.csv"),
+    validate("a table without what was measured", "--table table_no_figure.csv"),
+    validate("a table with two columns of what was measured", "--table table_two_figures.csv"),
+    validate("a table with a column twice", "--table table_twice.csv"),
+    validate("a row with too many cells", "--table table_cells.csv"),
+    validate("a row with a word for a number", "--table table_word.csv"),
+    validate("a row that took no time", "--table table_zero.csv"),
+    validate("a row with a quote that is not closed", "--table table_quote.csv"),
+    validate("a row with an unknown unit", "--table table_unit.csv"),
+    validate("a row whose grid is not its GPUs", "--table table_grid.csv"),
+    validate("a row whose heads do not divide", "--table table_heads.csv"),
+    validate("a row with an unknown recomputation", "--table table_recompute.csv"),
+    validate("a row with an unknown schedule", "--table table_schedule.csv"),
+    validate("a row on a GPU without a profile", "--table table_gpu.csv"),
+    validate("a model", "tiny"),
+    validate("a CSV in place of the table", "--table table_grid.csv --csv table_grid.csv"),
     sweep("no GPUs", "--gpus 0"),
     sweep("GPUs with a hole", "--gpus 2,,4"),
     sweep("GPUs twice", "--gpus 2,2"),
@@ -399,6 +421,33 @@ def write_data(folder):
     write(folder, "beyond.bin", tokens + struct.pack("<H", 256) + tokens)
 
 
+TABLE = "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,batch_seconds,recompute,schedule,gpu"
+ROW = "8,2,2,2,16,1,12,1024,16,1024,0.5,none,1f1b,A100-80GB"
+
+
+def write_tables(folder):
+    """Tables of measured runs, each with one thing wrong."""
+    def table(name, *lines):
+        write(folder, f"table_{name}.csv", "".join(line + "\n" for line in lines))
+    table("comments", "# measured", "")
+    table("no_rows", TABLE)
+    table("no_heads", TABLE.replace("heads,", ""), ROW)
+    table("no_figure", TABLE.replace("batch_seconds", "seconds"), ROW)
+    table("two_figures", TABLE.replace("recompute", "measured"), ROW)
+    table("twice", TABLE.replace("recompute", "tp"), ROW)
+    table("cells", "# measured", TABLE, ROW, ROW + ",1")
+    table("word", TABLE, ROW.replace("16,1,12", "16,one,12"))
+    table("zero", TABLE, ROW.replace("0.5", "0"))
+    table("quote", TABLE, ROW.replace("none", '"none'))
+    table("unit", TABLE.replace("batch_seconds", "measured").replace("gpu,", "gpu,unit").replace("schedule", "unit"),
+          ROW.replace("1f1b", "Tflop/s"))
+    table("grid", TABLE, ROW.replace("8,2,2,2", "8,2,2,4"))
+    table("heads", TABLE, ROW.replace("1024,16,1024", "1024,15,1024"))
+    table("recompute", TABLE, ROW.replace("none", "some"))
+    table("schedule", TABLE, ROW.replace("1f1b", "2f2b"))
+    table("gpu", TABLE, ROW.replace("A100-80GB", "B200"))
+
+
 def write_profiles(folder):
     profile = json.loads(read(TESTS, "fixtures", "profile_60_180.json"))
     kernels = profile["loads"][0]["kernels"]
@@ -487,6 +536,7 @@ def write_inputs(folder):
     os.mkdir(os.path.join(folder, "temporary"))
     write_models(folder)
     write_data(folder)
+    write_tables(folder)
     write_profiles(folder)
     write_platforms(folder)
     write_results(folder)

@@ -28,7 +28,6 @@ check "no command is answered with help" 0 '^Usage: ranvier COMMAND' "$ranvier"
 check "the version is told" 0 '^ranvier [0-9]+\.[0-9]+\.[0-9]+$' "$ranvier" --version
 check "a misspelt command is answered with the nearest" 2 "'simulat'; the nearest is 'simulate'" "$ranvier" simulat
 check "an unknown option is refused" 2 'unknown option --nonsense' "$ranvier" --nonsense
-check "validate is refused by name" 2 '^ranvier: validate is not built yet$' "$ranvier" validate
 
 check "make builds everything where nvcc is found, too" 0 '^\.DEFAULT_GOAL := all$' \
         make --no-print-directory --dry-run --print-data-base NVCC=true CUDA=auto

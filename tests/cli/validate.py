@@ -1,0 +1,127 @@
+#!/usr/bin/python3
+"""`ranvier validate`: tables in both spellings, errors that are what simulate says against what the table says, what
+was fitted on what, whether the best plan is found."""
+import csv
+import json
+import os
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HEADER = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism," \
+         "data parallelism,pipeline parallelism,iteration time (ms)"
+# GPUs, batch, micro-batch, hidden, heads, layers, sequence, tp, dp, pp
+GRIDS = [(4, 16, 1, 512, 8, 8, 256, 1, 4, 1), (4, 16, 1, 512, 8, 8, 256, 1, 1, 4), (4, 16, 2, 512, 8, 8, 256, 1, 2, 2),
+         (4, 16, 4, 512, 8, 8, 256, 1, 4, 1), (4, 32, 4, 512, 8, 8, 256, 1, 4, 1)]
+MACHINE = ["--profile", "a100-datasheet", "--platform", "generic"]
+PLAN = ["--precision", "fp32", "--recompute", "layer"]
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def simulated(folder, grid, *more):
+    """Seconds of the plan by `ranvier simulate`."""
+    gpus, batch, micro, hidden, heads, layers, seq, tp, dp, pp = grid
+    model, report = os.path.join(folder, "model.json"), os.path.join(folder, "report.json")
+    write(model, json.dumps({"n_layer": layers, "n_embd": hidden, "n_head": heads, "vocab_size": 51200, "n_positions": seq}))
+    status, _, err = ranvier.run(["simulate", model, "--gpus", gpus, "--pp", pp, "--dp", dp, "--tp", tp, "--batch-size",
+                                  batch, "--micro-batch-size", micro, "--cuda-graphs", "off", "--schedule", "1f1b", "--p2p",
+                                  "blocking", "--order", "replicas", "--report", report, *MACHINE, *PLAN, *more])
+    if status:
+        raise SystemExit(err)
+    with open(report) as file:
+        return json.load(file)["batch_seconds"]["median"]
+
+
+def rows_of(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def check_errors(tap, folder, seconds):
+    """The second run took as long as is predicted, the third half as long, the others 1.1 times."""
+    factors = [1.1, 1, 0.5, 1.1, 1.1]
+    table, out_csv = os.path.join(folder, "runs.csv"), os.path.join(folder, "out.csv")
+    write(table, "# a comment\n" + HEADER + "\n" +
+          "".join(",".join(map(str, grid)) + f",{1e3 * s * f:.9g}\n" for grid, s, f in zip(GRIDS, seconds, factors)))
+    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, *MACHINE, *PLAN])
+    tap.ok(status == 0, "a table in the other spelling is read", err)
+    rows = rows_of(out_csv)
+    errors = [float(row["error"]) for row in rows]
+    tap.ok(len(rows) == len(GRIDS) and all(abs(e - (1 / f - 1)) < 1e-6 for e, f in zip(errors, factors)),
+           "each error is that of what simulate predicts", str(errors))
+    mean = 100 * sum(abs(1 / f - 1) for f in factors) / len(factors)
+    tap.ok(re.search(rf"^all +5 +{mean:.2f} % .*\+100.0 %  .*runs.csv:5$", out, re.M), "mean and worst are of all runs", out)
+    tap.ok("of 1 groups of more than 3 plans with equal GPUs, model and batch" in out,
+           "plans with equal GPUs, model and batch are rivals", out)
+    return table
+
+
+def check_ranks(tap, folder, seconds):
+    """The measured order is the predicted one turned round, so that the truly fastest is predicted last of four."""
+    table = os.path.join(folder, "ranks.csv")
+    last = max(seconds[:4])
+    write(table, HEADER + "\n" + "".join(",".join(map(str, grid)) + f",{1e3 * (2 * last - s):.9g}\n"
+                                         for grid, s in zip(GRIDS[:4], seconds)))
+    out = ranvier.run(["validate", "--summary", "--table", table, *MACHINE, *PLAN])[1]
+    tap.ok("model and batch, the truly fastest is predicted first in 0 and among the best 3 in 0" in out,
+           "a fastest plan that is predicted last of four is not found", out)
+    write(table, HEADER + "\n" + "".join(",".join(map(str, grid)) + f",{1e3 * s:.9g}\n"
+                                         for grid, s in zip(GRIDS[:4], seconds)))
+    out = ranvier.run(["validate", "--summary", "--table", table, *MACHINE, *PLAN])[1]
+    tap.ok("predicted first in 1 and among the best 3 in 1" in out, "a fastest plan that is predicted first is found", out)
+
+
+def check_fitted(tap, folder, table):
+    with open(os.path.join(TREE, "calibrate", "profiles", "a100-datasheet.json")) as file:
+        profile = json.load(file)
+    name = "h512 l8 s256 b16 mb2 tp1 pp2 dp2 layer"
+    profile["fitted_on"] = {name: "runs.csv, line 5"}
+    path = os.path.join(folder, "fitted.json")
+    write(path, json.dumps(profile))
+    out = ranvier.run(["validate", "--table", table, "--profile", path, "--platform", "generic", *PLAN])[1]
+    tap.ok(re.search(rf"{name} .* fitted$", out, re.M) and re.search(r"^that something was fitted on +1 +100.00 %", out, re.M) and
+           re.search(r"^that nothing was fitted on +4 ", out, re.M) and f"{name} (runs.csv, line 5)" in out,
+           "a run that the profile was fitted on is marked, named and kept out of the others' errors", out)
+
+
+def check_own_spelling(tap, folder, seconds):
+    table, out_csv = os.path.join(folder, "own.csv"), os.path.join(folder, "own-out.csv")
+    flops = 96 * 16 * 256 * 8 * 512**2 * (1 + 256 / (6 * 512) + 51200 / (16 * 8 * 512))
+    rate = flops / seconds[0] / 4 / 1e12
+    write(table, "measured,unit,gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,recompute,schedule,plan\n"
+          f"{rate:.9g},tflops_per_gpu,4,1,1,4,16,1,8,512,8,256,full,1f1b,\n"
+          f"{rate * 0.9:.9g}-{rate * 1.1:.9g},tflops_per_gpu,4,1,1,4,16,1,8,512,8,256,full,1f1b,\n"
+          f"{rate * 1.25:.9g}-{rate * 1.5:.9g},tflops_per_gpu,4,1,1,4,16,1,8,512,8,256,full,1f1b,\n"
+          f'1,batch_seconds,4,1,4,1,16,1,8,512,8,256,"none",gpipe,"--p2p async --clip 0"\n')
+    status, _, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, *MACHINE, "--precision", "fp32"])
+    rows = rows_of(out_csv) if status == 0 else []
+    errors = [float(row["error"]) for row in rows[:3]]
+    tap.ok(status == 0 and abs(errors[0]) < 1e-6, "Tflop/s a GPU are Narayanan's with a whole layer computed again",
+           err + str(errors))
+    tap.ok(status == 0 and errors[1] == 0 and abs(errors[2] + 0.2) < 1e-6, "inside a band there is no error, outside it is from the nearer edge",
+           str(errors))
+    wanted = simulated(folder, GRIDS[1], "--schedule", "gpipe", "--p2p", "async", "--clip", 0, "--recompute", "none")
+    tap.ok(status == 0 and abs(float(rows[3]["predicted"]) / wanted - 1) < 1e-6, "a row's plan has flags of its own", str(rows[3:]))
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = [simulated(folder, grid) for grid in GRIDS]
+        table = check_errors(tap, folder, seconds)
+        check_ranks(tap, folder, seconds)
+        check_fitted(tap, folder, table)
+        check_own_spelling(tap, folder, seconds)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

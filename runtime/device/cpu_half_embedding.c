@@ -19,8 +19,13 @@ void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *a
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
         add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, x += C) {
-                memcpy(x, wte + tokens[n] * C, (size_t)C * sizeof *x);
-                add(x, wpe + n % T * C, C);
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                if (row >= 0)
+                        memcpy(x, wte + row * C, (size_t)C * sizeof *x);
+                else
+                        memset(x, 0, (size_t)C * sizeof *x);
+                if (wpe)
+                        add(x, wpe + n % T * C, C);
         }
 }
 
@@ -34,7 +39,10 @@ void cpu_half_embedding_backward(const struct kernel *kernel, const struct kerne
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
         add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, dx += C) {
-                add(dwte + tokens[n] * C, dx, C);
-                add(dwpe + n % T * C, dx, C);
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                if (row >= 0)
+                        add(dwte + row * C, dx, C);
+                if (dwpe)
+                        add(dwpe + n % T * C, dx, C);
         }
 }

@@ -16,6 +16,13 @@ cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
 cpu_kernel_fn cpu_squared_norm, cpu_adamw;
 
+/* Of the embedding kernels: the row of wte that a token has; -1: it is another shard's. */
+static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t token)
+{
+        const int64_t row = token - args->ld[1], rows = args->ld[2];
+        return rows == 0 || (row >= 0 && row < rows) ? row : -1;
+}
+
 /* Elements of the scratch that some kernels work in: one row of the most logits that models/gpt.c lets a
  * model have, which is more than any other kernel needs at once. It is this device's own, as BLAS has buffers
  * for packing: a GPU has registers and shared memory for that, so it is not counted as device memory. */

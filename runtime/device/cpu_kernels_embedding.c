@@ -9,9 +9,10 @@ void cpu_embedding(const struct kernel *kernel, const struct kernel_args *args)
         const real *restrict wte = args->p[2], *restrict wpe = args->p[3];
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
         for (int64_t n = 0; n < N; n++) {
-                const real *token = wte + tokens[n] * C, *position = wpe + n % T * C;
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                const real *token = row >= 0 ? wte + row * C : NULL, *position = wpe ? wpe + n % T * C : NULL;
                 for (int64_t c = 0; c < C; c++)
-                        x[n * C + c] = token[c] + position[c];
+                        x[n * C + c] = (token ? token[c] : 0) + (position ? position[c] : 0);
         }
 }
 
@@ -23,10 +24,10 @@ void cpu_embedding_backward(const struct kernel *kernel, const struct kernel_arg
         const int32_t *restrict tokens = args->p[3];
         const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
         for (int64_t n = 0; n < N; n++) {
-                real *restrict token = dwte + tokens[n] * C, *restrict position = dwpe + n % T * C;
-                for (int64_t c = 0; c < C; c++) {
-                        token[c] += dx[n * C + c];
-                        position[c] += dx[n * C + c];
-                }
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                for (int64_t c = 0; dwpe && c < C; c++)
+                        dwpe[n % T * C + c] += dx[n * C + c];
+                for (int64_t c = 0; row >= 0 && c < C; c++)
+                        dwte[row * C + c] += dx[n * C + c];
         }
 }

@@ -86,7 +86,8 @@ struct device {
         double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
                                               as they take */
         bool reserved;                     /* device_reserve was called */
-        device_record_fn *recorder;        /* may be NULL; set while nothing is queued */
+        bool passing; /* the functions of kernels.h launch nothing: runtime/nn walks past what it has done */
+        device_record_fn *recorder; /* may be NULL; set while nothing is queued */
         void *recorder_context;
 };
 

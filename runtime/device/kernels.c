@@ -2,12 +2,20 @@
 
 #include <assert.h>
 
-static void launch(struct device *device, struct kernel kernel, const struct kernel_args *args)
+static void launch_as(struct device *device, struct kernel kernel, enum half half,
+                      const struct kernel_args *args)
 {
+        if (device->passing)
+                return;
         if (kernel.batch == 0)
                 kernel.batch = 1;
-        kernel.half = (unsigned char)device->half;
+        kernel.half = (unsigned char)half;
         device->ops->launch(device, &kernel, args);
+}
+
+static void launch(struct device *device, struct kernel kernel, const struct kernel_args *args)
+{
+        launch_as(device, kernel, device->half, args);
 }
 
 /* `given`, or `otherwise` where 0 stands for it. */
@@ -39,15 +47,23 @@ void kernels_matmul(struct device *device, const struct matmul *mm, const void *
                                      .inner = inner});
 }
 
+void kernels_embedding_part(struct device *device, void *x, const int32_t *tokens, const void *wte,
+                            const void *wpe, int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows)
+{
+        launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
+               &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe},
+                                     .ld = {T, first, rows}});
+}
+
 void kernels_embedding(struct device *device, void *x, const int32_t *tokens, const void *wte,
                        const void *wpe, int64_t B, int64_t T, int64_t C)
 {
-        launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
-               &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe}, .ld = {T}});
+        kernels_embedding_part(device, x, tokens, wte, wpe, B, T, C, 0, 0);
 }
 
-void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
-                                const int32_t *tokens, int64_t B, int64_t T, int64_t C)
+void kernels_embedding_part_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
+                                     int64_t rows)
 {
         launch(device,
                (struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD,
@@ -55,7 +71,13 @@ void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, c
                                .part = PART_WEIGHT,
                                .m = B * T,
                                .n = C},
-               &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T}});
+               &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T, first, rows}});
+}
+
+void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
+                                const int32_t *tokens, int64_t B, int64_t T, int64_t C)
+{
+        kernels_embedding_part_backward(device, dwte, dwpe, dx, tokens, B, T, C, 0, 0);
 }
 
 void kernels_layernorm(struct device *device, void *y, real *stats, const void *x, const void *w,
@@ -188,6 +210,37 @@ void kernels_cross_entropy(struct device *device, double *loss, void *logits, co
                (struct kernel){
                        .kind = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, .m = N, .n = V},
                &(struct kernel_args){.p = {loss, logits, (void *)targets}, .scalar = {scale}});
+}
+
+void kernels_cross_entropy_numbers(struct device *device, real *numbers, const void *logits,
+                                   const int32_t *targets, int64_t N, int64_t V, struct vocabulary_part part)
+{
+        launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY_LOSS, .m = N, .n = V},
+               &(struct kernel_args){.p = {NULL, (void *)logits, (void *)targets, numbers},
+                                     .ld = {part.first, 0, N},
+                                     .stride = {{part.valid}},
+                                     .inner = 1});
+}
+
+void kernels_cross_entropy_part(struct device *device, double *loss, void *logits, const int32_t *targets,
+                                const real *numbers, int shards, int64_t N, int64_t V,
+                                struct vocabulary_part part, double scale)
+{
+        launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY, .m = N, .n = V},
+               &(struct kernel_args){.p = {loss, logits, (void *)targets, (void *)numbers},
+                                     .ld = {part.first, 0, N},
+                                     .stride = {{part.valid}},
+                                     .inner = shards,
+                                     .scalar = {scale}});
+}
+
+void kernels_cross_entropy_of_numbers(struct device *device, double *loss, const real *numbers, int shards,
+                                      int64_t N)
+{
+        launch_as(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY_LOSS, .m = N, .n = 3 * shards},
+                  HALF_NONE,
+                  &(struct kernel_args){
+                          .p = {loss, NULL, NULL, (void *)numbers}, .ld = {0, 0, N}, .inner = shards});
 }
 
 void kernels_squared_norm(struct device *device, double *sum, const void *x, int64_t n, bool accumulate)

@@ -8,7 +8,10 @@
  * rstd; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and cross-entropy have their scale
  * in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in
  * scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in
- * scalar[0].
+ * scalar[0]. Of a shard's part of the vocabulary (the cpu alone has these): the embedding kernels have its
+ * first token in ld[1] and its rows in ld[2] (0: all of the vocabulary); cross-entropy has the numbers in
+ * p[3] (NULL: all of the vocabulary), its first token in ld[0], the first row in ld[1] (0), of all rows
+ * ld[2], its tokens in stride[0][0] and shards in `inner`.
  *
  * A tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums
  * are made in fp32 (double for the norm and the loss) in either case.
@@ -37,6 +40,14 @@ void kernels_embedding(struct device *, void *x, const int32_t *tokens, const vo
                        int64_t B, int64_t T, int64_t C);
 void kernels_embedding_backward(struct device *, void *dwte, void *dwpe, const void *dx,
                                 const int32_t *tokens, int64_t B, int64_t T, int64_t C);
+
+/* Of tokens [first, first + rows) alone, which are the rows of wte: others have none. wpe and dwpe may be
+ * NULL: nothing is added. The sum of all parts' x, one of which has wpe, is the above. */
+void kernels_embedding_part(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
+                            int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows);
+void kernels_embedding_part_backward(struct device *, void *dwte, void *dwpe, const void *dx,
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
+                                     int64_t rows);
 
 /* y = (x - mean) rstd w + b; stats (2, N) holds mean then rstd, never in half. epsilon 1e-5, as GPT-2. */
 void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
@@ -83,6 +94,22 @@ void kernels_attention_backward(struct device *, void *dqkv, real *rows, const v
  * scale (softmax - onehot) in logits (N, V). */
 void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
                            int64_t V, double scale, bool loss_only);
+
+/* Over a part of the vocabulary in two halves. Logits (N, V) are of tokens [first, first + valid); columns
+ * from `valid` on are padding. First numbers (N, 3), never in half: of each row the largest logit, the sum of
+ * exponentials of the others' distance to it, and the target's logit, or 0 where another part has it. Then,
+ * from the numbers (shards, N, 3) of all parts, what kernels_cross_entropy does to logits and loss; or the
+ * loss alone. */
+struct vocabulary_part {
+        int64_t first, valid;
+};
+void kernels_cross_entropy_numbers(struct device *, real *numbers, const void *logits, const int32_t *targets,
+                                   int64_t N, int64_t V, struct vocabulary_part part);
+void kernels_cross_entropy_part(struct device *, double *loss, void *logits, const int32_t *targets,
+                                const real *numbers, int shards, int64_t N, int64_t V,
+                                struct vocabulary_part part, double scale);
+void kernels_cross_entropy_of_numbers(struct device *, double *loss, const real *numbers, int shards,
+                                      int64_t N);
 
 /* *sum (double) = sum of squares of x (n), or adds to it if accumulate. Summed in double. */
 void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n, bool accumulate);

@@ -2,6 +2,7 @@
  * worked on, transformed in place. A residual connection passes g on unchanged, so a branch only adds to it.
  */
 #include "runtime/nn/nn.h"
+#include "runtime/nn/shards.h"
 #include "runtime/nn/slot.h"
 
 /* Of y (m,n) = x (m,k) w^T: dw += dy^T x. */
@@ -46,29 +47,37 @@ static void mlp_output_backward(const struct nn_stage *nn, const struct block *k
                                 const void *g)
 {
         struct device *device = nn->device;
-        const int64_t N = s->N, C = s->C;
-        const void *w = k->w[BLOCK_FCPROJ_W];
+        const int64_t N = s->N, C = s->C, F = s->F;
+        const void *w = k->w[BLOCK_FCPROJ_W], *rows = shards_gather(nn, g);
         if (nn->plan.work.fused) {
-                kernels_matmul_gelu_backward(device, nn->work_4c, g, w, k->b.fc, N, 4 * C, C);
-                weight_backward(device, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, N, C, 4 * C);
-                kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
+                kernels_matmul_gelu_backward(device, nn->work_4c, rows, w, k->b.fc, N, F, C);
+                weight_backward(device, k->d[BLOCK_FCPROJ_W], rows, k->b.gelu, N, C, F);
+                kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, s->R, C);
                 return;
         }
-        project_backward(device, nn->work_4c, k->d[BLOCK_FCPROJ_W], g, k->b.gelu, w, N, C, 4 * C);
-        kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, N, C);
-        kernels_gelu_backward(device, nn->work_4c, k->b.fc, N, 4 * C);
+        project_backward(device, nn->work_4c, k->d[BLOCK_FCPROJ_W], rows, k->b.gelu, w, N, C, F);
+        kernels_bias_backward(device, k->d[BLOCK_FCPROJ_B], g, s->R, C);
+        kernels_gelu_backward(device, nn->work_4c, k->b.fc, N, F);
+}
+
+/* From dy (N,n) of a product that LayerNorm's output x (N,C) enters: the gradients of its weights `w` and the
+ * bias behind them. Returns the gradient of x, where a shard, which has some of n, has a part of a sum. */
+static const void *project_input_backward(const struct nn_stage *nn, const struct block *k,
+                                          const struct nn_shape *s, enum tensor_role w, const void *dy,
+                                          const void *x, int64_t n)
+{
+        const void *rows = shards_gather(nn, x);
+        project_backward(nn->device, nn->work_c, k->d[w], dy, rows, k->w[w], s->N, n, s->C);
+        kernels_bias_backward(nn->device, k->d[w + 1], dy, s->N, n);
+        return shards_sum(nn, nn->work_c, nn->work_gather);
 }
 
 static void mlp_backward(const struct nn_stage *nn, const struct block *k, const struct nn_shape *s, void *g)
 {
-        struct device *device = nn->device;
-        const int64_t N = s->N, C = s->C;
         mlp_output_backward(nn, k, s, g);
-        project_backward(device, nn->work_c, k->d[BLOCK_FC_W], nn->work_4c, k->b.ln2, k->w[BLOCK_FC_W], N,
-                         4 * C, C);
-        kernels_bias_backward(device, k->d[BLOCK_FC_B], nn->work_4c, N, 4 * C);
-        kernels_layernorm_backward(device, g, k->d[BLOCK_LN2_W], k->d[BLOCK_LN2_B], nn->work_c,
-                                   k->b.residual1, k->b.stats2, k->w[BLOCK_LN2_W], N, C, true);
+        const void *dln = project_input_backward(nn, k, s, BLOCK_FC_W, nn->work_4c, k->b.ln2, s->F);
+        kernels_layernorm_backward(nn->device, g, k->d[BLOCK_LN2_W], k->d[BLOCK_LN2_B], dln, k->b.residual1,
+                                   k->b.stats2, k->w[BLOCK_LN2_W], s->R, s->C, true);
 }
 
 /* From work_c = d atty to work_qkv = dqkv, which is written whole: dQ, dK and dV among its columns, as in
@@ -77,7 +86,7 @@ static void plain_attend_backward(const struct nn_stage *nn, const struct block_
                                   const struct nn_shape *s)
 {
         struct device *device = nn->device;
-        const int64_t T = s->T, C = s->C, H = s->H, hs = s->hs, square = T * T;
+        const int64_t T = s->T, C = s->S, H = s->H, hs = s->hs, square = T * T;
         const void *q = b->qkv, *k = nn_at(nn, b->qkv, C), *v = nn_at(nn, b->qkv, 2 * C), *dy = nn->work_c;
         void *dq = nn->work_qkv, *dk = nn_at(nn, dq, C), *dv = nn_at(nn, dq, 2 * C), *ds = nn->work_attention;
         kernels_matmul(device, /* dP = dy V^T */
@@ -130,17 +139,16 @@ static void attention_backward(const struct nn_stage *nn, const struct block *k,
                                void *g)
 {
         struct device *device = nn->device;
-        const int64_t N = s->N, C = s->C;
-        project_backward(device, nn->work_c, k->d[BLOCK_PROJ_W], g, k->b.atty, k->w[BLOCK_PROJ_W], N, C, C);
-        kernels_bias_backward(device, k->d[BLOCK_PROJ_B], g, N, C);
+        const void *rows = shards_gather(nn, g);
+        project_backward(device, nn->work_c, k->d[BLOCK_PROJ_W], rows, k->b.atty, k->w[BLOCK_PROJ_W], s->N,
+                         s->C, s->S);
+        kernels_bias_backward(device, k->d[BLOCK_PROJ_B], g, s->R, s->C);
         if (work_recomputes_scores(&nn->plan.work))
                 attention_scores(nn, &k->b, s);
         attend_backward(nn, &k->b, s);
-        project_backward(device, nn->work_c, k->d[BLOCK_QKV_W], nn->work_qkv, k->b.ln1, k->w[BLOCK_QKV_W], N,
-                         3 * C, C);
-        kernels_bias_backward(device, k->d[BLOCK_QKV_B], nn->work_qkv, N, 3 * C);
-        kernels_layernorm_backward(device, g, k->d[BLOCK_LN1_W], k->d[BLOCK_LN1_B], nn->work_c, k->x,
-                                   k->b.stats1, k->w[BLOCK_LN1_W], N, C, true);
+        const void *dln = project_input_backward(nn, k, s, BLOCK_QKV_W, nn->work_qkv, k->b.ln1, 3 * s->S);
+        kernels_layernorm_backward(device, g, k->d[BLOCK_LN1_W], k->d[BLOCK_LN1_B], dln, k->x, k->b.stats1,
+                                   k->w[BLOCK_LN1_W], s->R, s->C, true);
 }
 
 /* From the gradient of the logits, which the forward pass left in their place; writes g. */
@@ -148,12 +156,14 @@ static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_s
 {
         const struct final_slot f = slot_final(nn, slot);
         const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
-        project_backward(nn->device, nn->work_c, slot_tensor(nn, nn->gradients, head), f.logits, f.ln,
+        const void *rows = shards_gather(nn, f.ln);
+        project_backward(nn->device, nn->work_c, slot_tensor(nn, nn->gradients, head), f.logits, rows,
                          slot_tensor(nn, nn->weights, head), s->N, s->V, s->C);
+        const void *dln = shards_sum(nn, nn->work_c, nn->work_gather);
         kernels_layernorm_backward(nn->device, g, slot_tensor(nn, nn->gradients, lnf),
-                                   slot_tensor(nn, nn->gradients, lnf + 1), nn->work_c,
+                                   slot_tensor(nn, nn->gradients, lnf + 1), dln,
                                    slot_block(nn, slot, nn->stage.layers - 1).residual2, f.stats,
-                                   slot_tensor(nn, nn->weights, lnf), s->N, s->C, false);
+                                   slot_tensor(nn, nn->weights, lnf), s->R, s->C, false);
 }
 
 /* A layer's output, which nobody reads again, goes to a workspace: the stored one may still be on its way to
@@ -162,18 +172,48 @@ static void recompute_block(const struct nn_stage *nn, int block, const struct b
                             const struct nn_shape *s)
 {
         struct block_slot b = k->b;
-        b.residual2 = nn->work_c;
+        b.residual2 = shards_scattered(nn) ? nn->work_gather : nn->work_c;
         block_forward(nn, block, k->x, &b, s, nn->plan.work.recompute == RECOMPUTE_LAYER);
 }
 
-void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
+static void embedding_backward(const struct nn_stage *nn, int micro_batch, const struct nn_shape *s,
+                               const void *g)
+{
+        void *dwte = slot_tensor(nn, nn->gradients, partition_wte(&nn->stage));
+        void *dwpe = slot_tensor(nn, nn->gradients, partition_wpe(&nn->stage));
+        if (shards_scattered(nn) && nn->stage.shard > 0) /* of what is replicated the shards' sum is taken: */
+                dwpe = NULL;                             /* here one has it, of all rows */
+        const int32_t *tokens = nn->tokens + micro_batch * s->N;
+        const void *rows = shards_gather(nn, g);
+        if (nn->stage.shards == 1)
+                kernels_embedding_backward(nn->device, dwte, dwpe, rows, tokens, s->B, s->T, s->C);
+        else
+                kernels_embedding_part_backward(nn->device, dwte, dwpe, rows, tokens, s->B, s->T, s->C,
+                                                partition_first_token(&nn->gpt, &nn->stage), s->V);
+}
+
+/* How many things the shards do together in a block's backward. */
+static int backward_together(const struct nn_stage *nn)
+{
+        const struct work *work = &nn->plan.work;
+        if (nn->stage.shards == 1)
+                return 0;
+        const int again =
+                work_recomputes_blocks(work) ? block_together(nn, work->recompute == RECOMPUTE_LAYER) : 0;
+        return again + (shards_scattered(nn) ? 6 : 2);
+}
+
+bool nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
 {
         const struct nn_shape s = slot_shape(nn);
         void *g = nn->gradient_buffers[gradient];
+        shards_begin(nn);
         group_begin(nn->device);
         if (nn->stage.last)
                 loss_backward(nn, slot, &s, g);
         for (int block = nn->stage.layers - 1; block >= 0; block--) {
+                if (shards_skip(nn, backward_together(nn)))
+                        continue;
                 const struct block k = block_of(nn, slot, block, input);
                 if (work_recomputes_blocks(&nn->plan.work))
                         recompute_block(nn, block, &k, &s);
@@ -181,9 +221,7 @@ void nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
                 attention_backward(nn, &k, &s, g);
         }
         if (nn->stage.first)
-                kernels_embedding_backward(nn->device,
-                                           slot_tensor(nn, nn->gradients, partition_wte(&nn->stage)),
-                                           slot_tensor(nn, nn->gradients, partition_wpe(&nn->stage)), g,
-                                           nn->tokens + micro_batch * s.N, s.B, s.T, s.C);
+                embedding_backward(nn, micro_batch, &s, g);
         group_end(nn->device);
+        return shards_end(nn);
 }

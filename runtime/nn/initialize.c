@@ -18,7 +18,7 @@ static double normal(uint64_t key, int64_t index)
         return sqrt(-2 * log(u)) * cos(2 * pi * v);
 }
 
-/* The value of element `index` of a tensor. */
+/* The value of element `index` of a whole tensor. */
 static double initial_value(const struct tensor *tensor, const struct gpt *gpt, uint64_t key, int64_t index)
 {
         switch (tensor->init) {
@@ -46,8 +46,11 @@ struct span {
 static void *fill_span(void *context)
 {
         const struct span *span = context;
-        for (int64_t i = 0; i < span->count; i++)
-                span->values[i] = (float)initial_value(span->tensor, span->gpt, span->key, span->first + i);
+        for (int64_t i = 0; i < span->count; i++) {
+                const int64_t index = partition_whole_index(span->tensor, span->first + i);
+                span->values[i] =
+                        index < 0 ? 0 : (float)initial_value(span->tensor, span->gpt, span->key, index);
+        }
         return NULL;
 }
 

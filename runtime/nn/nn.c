@@ -1,5 +1,6 @@
 /* A stage's buffers. */
 #include "runtime/nn/nn.h"
+#include "runtime/nn/shards.h"
 #include "runtime/nn/slot.h"
 
 #include <assert.h>
@@ -8,13 +9,20 @@
 _Static_assert((int)NN_SCALARS == (int)MEMORY_SCALARS,
                "models/memory.c counts as many scalars as a stage has");
 
-/* Consecutive tensors that are treated alike become one range. */
-static struct adamw_range *decay_ranges(const struct tensor *tensors, int count)
+static int by_offset(const void *left, const void *right)
+{
+        const struct tensor *a = left, *b = right;
+        return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* Tensors that follow each other in memory and are treated alike become one range. Sorts them. */
+static struct adamw_range *decay_ranges(struct tensor *tensors, int count)
 {
         struct adamw_range *ranges = calloc((size_t)count, sizeof *ranges);
         if (!ranges)
                 return NULL;
         int last = -1;
+        qsort(tensors, (size_t)count, sizeof *tensors, by_offset);
         for (int i = 0; i < count; i++) {
                 if (last < 0 || ranges[last].decay != (int)tensors[i].decay)
                         ranges[++last].decay = tensors[i].decay;
@@ -32,6 +40,9 @@ static bool allocate_host(struct nn_stage *nn)
                 return false;
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors);
         nn->ranges = decay_ranges(nn->tensors, nn->tensor_count);
+        partition_tensors(&nn->gpt, &nn->stage, nn->tensors); /* in the order of their roles again */
+        nn->together = calloc(1, sizeof *nn->together);
+        nn->walk = calloc(1, sizeof *nn->walk);
         const struct memory_plan *plan = &nn->plan;
         const struct {
                 void ***table;
@@ -43,7 +54,7 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_outputs, plan->slots},
                       {&nn->host_inputs, plan->input_buffers},
                       {&nn->host_gradient_buffers, plan->gradient_buffers}};
-        bool ok = nn->ranges != NULL;
+        bool ok = nn->ranges && nn->together && nn->walk;
         for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
                 *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
                 ok = ok && *tables[i].table;
@@ -134,6 +145,10 @@ static bool allocate_buffers(struct nn_stage *nn)
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
         if (l->work_block)
                 nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
+        if (l->work_gather)
+                nn->work_gather = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_gather, &ok);
+        if (l->work_losses)
+                nn->work_losses = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_losses, &ok);
         if (nn->stage.first) {
                 nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
                 nn->host_tokens = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);
@@ -239,6 +254,8 @@ void nn_close(struct nn_stage *nn)
                 return;
         free(nn->tensors);
         free(nn->ranges);
+        free(nn->together);
+        free(nn->walk);
         free(nn->slots);
         free(nn->host_slots);
         free(nn->buckets);

@@ -5,6 +5,16 @@
 
 #include "runtime/device/kernels.h"
 
+/* What shards do together: `all` of a matrix, of which a shard has, or gets, `own` rows. */
+struct nn_together {
+        enum kernel_kind
+                kind;     /* kernel_collective: all-reduce `all`; gather it from `own`; scatter it to `own` */
+        void *all, *own;  /* NULL: where they lie in `all` */
+        int64_t elements; /* of all */
+        enum half half;
+};
+
+struct nn_walk;
 struct nn_bucket;
 struct nn_stage {
         struct device *device;
@@ -33,7 +43,14 @@ struct nn_stage {
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
         double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
-        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block;
+        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather;
+        real *work_losses; /* (shards, N, 3): see kernels_cross_entropy_numbers */
+        /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows
+         * it.
+         */
+        int segment;
+        struct nn_together *together;
+        struct nn_walk *walk;
 };
 
 enum nn_scalar {
@@ -92,14 +109,18 @@ void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const
  */
 void nn_initialize(struct nn_stage *, uint64_t seed);
 
-/* Forward of micro-batch `micro_batch`: input buffer `input` (-1 on the first stage) into `slot`. On the last
+/* Both, of several shards, run one segment, nn->segment: from what shards did together before it to what they
+ * do next. True: nn->together says what that is; when it is done, the next segment is to be run. With one
+ * shard a pass is segment 0, and the result false.
+ *
+ * Forward of micro-batch `micro_batch`: input buffer `input` (-1 on the first stage) into `slot`. On the last
  * stage also the loss: adds the summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of
  * the logits, times loss_scale, in the slot (unless loss_only). */
-void nn_forward(struct nn_stage *, int micro_batch, int input, int slot, double loss_scale, bool loss_only);
+bool nn_forward(struct nn_stage *, int micro_batch, int input, int slot, double loss_scale, bool loss_only);
 
 /* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to
  * dL/d(input) (on the last stage it is written from the loss; with one stage it is scratch). */
-void nn_backward(struct nn_stage *, int micro_batch, int input, int slot, int gradient);
+bool nn_backward(struct nn_stage *, int micro_batch, int input, int slot, int gradient);
 
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
 void *nn_logits(struct nn_stage *,

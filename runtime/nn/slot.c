@@ -26,7 +26,7 @@ struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
         char *at = work_recomputes_blocks(&nn->plan.work) ? nn->work_block : stored;
         struct block_slot b;
         b.stats1 = take(&at, l->block_stats); /* both LayerNorms' share one buffer */
-        b.stats2 = b.stats1 + 2 * s.N;
+        b.stats2 = b.stats1 + 2 * s.R;
         b.ln1 = take(&at, l->block_ln1);
         b.qkv = take(&at, l->block_qkv);
         b.attention = work_recomputes_scores(&nn->plan.work) ? nn->work_block : take(&at, l->block_attention);
@@ -74,13 +74,17 @@ void *slot_block_tensor(const struct nn_stage *nn, void *flat, int block, enum t
 struct nn_shape slot_shape(const struct nn_stage *nn)
 {
         const int64_t B = nn->plan.work.micro_batch_size, T = nn->plan.work.seq_len;
-        const int64_t C = nn->gpt.n_embd, H = nn->gpt.n_head;
+        const int64_t C = nn->gpt.n_embd, hs = C / nn->gpt.n_head;
+        const int shards = nn->stage.shards;
         return (struct nn_shape){.B = B,
                                  .T = T,
                                  .N = B * T,
                                  .C = C,
-                                 .V = nn->gpt.vocab_size,
-                                 .H = H,
-                                 .hs = C / H,
-                                 .scale = 1 / sqrt((double)(C / H))};
+                                 .V = partition_vocabulary(&nn->gpt, &nn->stage),
+                                 .H = nn->gpt.n_head / shards,
+                                 .hs = hs,
+                                 .R = nn->plan.work.sequence_parallel ? B * T / shards : B * T,
+                                 .S = C / shards,
+                                 .F = 4 * C / shards,
+                                 .scale = 1 / sqrt((double)hs)};
 }

@@ -5,9 +5,9 @@
 
 #include "runtime/nn/nn.h"
 
-/* Activations of one block. N = B T rows. All are the slot's own, or, recomputed, only residual2 is (full,
- * layer), or all but attention (selective): the others lie in the stage's work_block until the next block
- * runs. */
+/* Activations of one block. N = B T rows (of a shard see memory.h). All are the slot's own, or, recomputed,
+ * only residual2 is (full, layer), or all but attention (selective): the others lie in the stage's work_block
+ * until the next block runs. */
 struct block_slot {
         real *stats1, *stats2; /* (2,N) */
         void *ln1;             /* (N,C) */
@@ -40,7 +40,9 @@ void *slot_block_tensor(const struct nn_stage *nn, void *flat, int block, enum t
 
 /* Sizes that every kernel is launched with. */
 struct nn_shape {
-        int64_t B, T, N, C, V, H, hs;
+        int64_t B, T, N, C, V, H, hs; /* of a shard: its heads, and its part of the vocabulary, padded */
+        int64_t R; /* rows that a shard has of what is not split: N, or, sequence parallel, a part of them */
+        int64_t S, F; /* columns that it has of the C inside attention and of the 4 C inside the MLP */
         double scale; /* of attention scores: 1 / sqrt(hs) */
 };
 struct nn_shape slot_shape(const struct nn_stage *nn);
@@ -49,6 +51,9 @@ struct nn_shape slot_shape(const struct nn_stage *nn);
  * for that, to what its last product works on (forward.c). */
 void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
                    const struct nn_shape *s, bool output);
+
+/* How many things the shards do together in it. */
+int block_together(const struct nn_stage *nn, bool output);
 
 /* b->attention (B,H,T,T) = softmax(Q K^T / sqrt(hs)) of b->qkv, which is a part of that. */
 void attention_scores(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s);

@@ -121,6 +121,8 @@ bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
 	tests/bench/offload.sh $<
+bench-engines: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh engines
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 bench-axonn: all
@@ -147,4 +149,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean

@@ -1,5 +1,7 @@
 #include "sim/collective.h"
 
+#include "sim/flow.h"
+
 #include <assert.h>
 #include <simgrid/actor.h>
 #include <simgrid/comm.h>
@@ -306,62 +308,55 @@ static void work(const struct run *run)
 
 /* ---- folded: this member's messages go to its twins, and what it is sent are its own ---- */
 
-struct listener {
-        sg_mailbox_t box;
-        int messages;
-};
-
-static void listen(int argc, char **argv)
-{
-        (void)argc, (void)argv;
-        struct listener *listener = sg_actor_self_get_data();
-        for (int i = 0; i < listener->messages; i++)
-                sg_mailbox_get(listener->box);
-        free(listener);
-}
-
-/* An actor on the near twin that receives what is sent there while another message goes to the far one. */
-static sg_mailbox_t start_listener(const struct run *run, int messages)
-{
-        struct listener *listener = malloc(sizeof *listener);
-        if (!listener)
-                abort(); /* an actor cannot fail */
-        *listener = (struct listener){box(run, "twin", run->group->index, run->group->index), messages};
-        sg_actor_t actor = sg_actor_init("twin", run->group->twins->near);
-        sg_actor_set_data(actor, listener);
-        sg_mailbox_t to = listener->box;
-        sg_actor_start_(actor, listen, 0, NULL);
-        return to;
-}
-
-static void folded_step(const struct run *run, sg_mailbox_t near_box)
+/* Its own messages of one segment, which begin now. */
+static struct messages send_to_twins(const struct run *run)
 {
         const struct collective_phase *phase = run->phase;
         const struct network_place *here = run->group->twins;
-        const int segments = phase->segments;
-        if (near_box) {
-                struct messages m = {.count = 0};
-                send(&m, near_box, phase->near_bytes / segments);
-                sg_host_sendto(here->device, here->far, (double)(phase->far_bytes / segments));
-                wait_all(&m);
-        } else if (phase->far) {
-                sg_host_sendto(here->device, here->far, (double)(phase->far_bytes / segments));
-        } else {
-                sg_host_sendto(here->device, here->near, (double)(phase->near_bytes / segments));
+        const bool both = phase->pattern == PATTERN_BOTH_RINGS;
+        struct messages m = {.count = 0};
+        if (both || phase->far)
+                m.comms[m.count++] = flow_start_in_actor(here->device, here->far,
+                                                         (double)(phase->far_bytes / phase->segments));
+        if (both || !phase->far)
+                m.comms[m.count++] = flow_start_in_actor(here->device, here->near,
+                                                         (double)(phase->near_bytes / phase->segments));
+        return m;
+}
+
+/* `steps` steps, each of which is `times` steps of the phase at once: as long as they would take one after
+ * another, with the latency of each message. */
+static void steps_to_twins(const struct run *run, int steps, int times)
+{
+        struct collective_phase phase = *run->phase;
+        const double latency = phase.far ? run->shape->far_seconds : run->shape->near_seconds;
+        phase.near_bytes *= times;
+        phase.far_bytes *= times;
+        phase.software_seconds = times * phase.software_seconds + (times - 1) * phase.segments * latency;
+        phase.arithmetic_seconds *= times;
+        const struct run several = {run->group, run->shape, &phase};
+        const double arithmetic = phase.arithmetic_seconds / phase.segments;
+        for (int step = 0; step < steps; step++) {
+                sleep_seconds(phase.software_seconds);
+                for (int segment = 0; segment < phase.segments; segment++) {
+                        struct messages m = send_to_twins(&several);
+                        if (segment > 0)
+                                sleep_seconds(arithmetic);
+                        wait_all(&m);
+                }
+                sleep_seconds(arithmetic);
         }
 }
 
+/* Many steps are taken several at a time, so that it does not take a flow for each of many members. */
 static void work_folded(const struct run *run)
 {
-        const struct collective_phase *phase = run->phase;
-        const bool both = phase->pattern == PATTERN_BOTH_RINGS;
-        sg_mailbox_t near_box = both ? start_listener(run, phase->steps * phase->segments) : NULL;
-        for (int step = 0; step < phase->steps; step++) {
-                sleep_seconds(phase->software_seconds);
-                for (int segment = 0; segment < phase->segments; segment++)
-                        folded_step(run, near_box);
-                sleep_seconds(phase->arithmetic_seconds / phase->segments);
-        }
+        const int most = 128; /* more than a ring of 64 members has */
+        const int steps = run->phase->steps, times = (steps + most - 1) / most;
+        if (times == 0)
+                return;
+        steps_to_twins(run, steps / times, times);
+        steps_to_twins(run, steps % times, 1);
 }
 
 /* In a tree a member sends or receives two parts at a time. */

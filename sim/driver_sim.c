@@ -142,7 +142,8 @@ static void look_at_marked(struct sim_world *world)
 static void end_batch(struct sim_rank *rank)
 {
         const struct engine *e = &rank->engine;
-        rank->world->times[rank->done++ * rank->world->ranks + rank->rank] = (struct batch_times){
+        const int64_t index = rank - rank->world->rank;
+        rank->world->times[(int64_t)rank->done++ * rank->world->ranks + index] = (struct batch_times){
                 .started = e->started,
                 .pipeline_end = e->pipeline_end,
                 .allreduce_end = e->allreduce_end,
@@ -295,10 +296,11 @@ static int build_lane(struct sim_rank *rank, enum op_lane id)
         return 0;
 }
 
+/* `index` counts the ranks of the plan. */
 static int build_rank(struct sim_world *world, int index)
 {
         const struct options *o = world->options;
-        struct sim_rank *rank = &world->rank[index];
+        struct sim_rank *rank = sim_find(world, index);
         rank->stage = plan_stage(&world->plan, index);
         struct stage stage = options_stage(o, rank->stage);
         struct memory_plan memory = options_memory(o, rank->stage);
@@ -326,16 +328,17 @@ static int build_rank(struct sim_world *world, int index)
         return 0;
 }
 
-int sim_world_init(struct sim_world *world, const struct options *options, const struct sim_physics *physics,
-                   struct trace *trace, int batches, const struct network_place *places,
-                   struct rv_error_info *err)
+int sim_world_init(struct sim_world *world, const struct options *options, bool folded,
+                   const struct sim_physics *physics, struct trace *trace, int batches,
+                   const struct network_place *places, struct rv_error_info *err)
 {
         *world = (struct sim_world){
                 .options = options,
                 .plan = options_plan(options, false),
                 .physics = *physics,
                 .trace = trace,
-                .ranks = (int)options_ranks(options),
+                .folded = folded,
+                .ranks = (int)options_ranks(options) / (folded ? options->dp : 1),
                 .batches = batches,
         };
         world->marked_capacity = world->ranks * LANES;
@@ -343,9 +346,11 @@ int sim_world_init(struct sim_world *world, const struct options *options, const
         world->marked = calloc((size_t)world->marked_capacity, sizeof(struct sim_lane *));
         world->times = calloc((size_t)batches * (size_t)world->ranks, sizeof *world->times);
         int rc = world->rank && world->marked && world->times ? 0 : -1;
-        for (int i = 0; rc == 0 && i < world->ranks; i++) {
+        for (int i = 0; rc == 0 && i < plan_ranks(&world->plan); i++) {
+                if (folded && plan_replica(&world->plan, i) > 0)
+                        continue;
                 rc = build_rank(world, i);
-                world->rank[i].place = places[i];
+                sim_find(world, i)->place = places[i];
         }
         return rc ? rv_fail(err, RV_ESYSTEM, "no memory to simulate %d ranks", world->ranks) : 0;
 }
@@ -405,12 +410,19 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 
 /* ---- who talks to whom ---- */
 
+struct sim_rank *sim_find(const struct sim_world *world, int rank)
+{
+        const struct plan *plan = &world->plan;
+        return &world->rank[world->folded ? plan_stage(plan, rank) * plan->tp + plan_shard(plan, rank)
+                                          : rank];
+}
+
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
 {
         const struct plan *plan = &rank->world->plan;
         const bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
-        return &rank->world->rank[previous ? plan_previous_rank(plan, rank->rank)
-                                           : plan_next_rank(plan, rank->rank)];
+        return sim_find(rank->world,
+                        previous ? plan_previous_rank(plan, rank->rank) : plan_next_rank(plan, rank->rank));
 }
 
 struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
@@ -435,11 +447,16 @@ struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
                 return (struct sim_group){
                         kind, 2, rank->stage != 0, of_pipeline, (plan->pp - 1) * stages, of_pipeline, NULL};
         case GROUP_DATA:
-                return (struct sim_group){kind,     plan->dp,    rank->replica, of_replicas,
-                                          replicas, of_replicas, NULL};
+                return (struct sim_group){kind,
+                                          plan->dp,
+                                          rank->replica,
+                                          of_replicas,
+                                          replicas,
+                                          of_replicas,
+                                          rank->world->folded ? &rank->place : NULL};
         case GROUP_TENSOR:
                 return (struct sim_group){kind, plan->tp, shard, of_shards, shards, of_shards, NULL};
         default:
-                return (struct sim_group){kind, rank->world->ranks, rank->rank, 0, 1, 0, NULL};
+                return (struct sim_group){kind, plan_ranks(plan), me, 0, 1, 0, NULL};
         }
 }

@@ -90,8 +90,9 @@ struct sim_world {
         const struct options *options;
         struct plan plan;
         struct sim_physics physics;
-        struct trace *trace; /* may be NULL */
-        int ranks, batches;
+        struct trace *trace;       /* may be NULL */
+        bool folded;               /* ranks of the first replica stand for those of all */
+        int ranks, batches;        /* ranks: simulated */
         struct sim_rank *rank;     /* [ranks] */
         struct batch_times *times; /* [batches][ranks] */
         struct agenda agenda;
@@ -100,12 +101,13 @@ struct sim_world {
         struct sim_lane **marked;
         int marked_count, marked_capacity;
         int64_t operations; /* issued by all ranks */
+        int at_gate;        /* ranks that wait for the others in a collective over all */
 };
 
-/* Builds ranks, engines and lanes; SimGrid must have its platform. */
-int sim_world_init(struct sim_world *world, const struct options *options, const struct sim_physics *physics,
-                   struct trace *trace, int batches, const struct network_place *places,
-                   struct rv_error_info *err);
+/* Builds ranks, engines and lanes; SimGrid must have its platform. places: by rank of the plan. */
+int sim_world_init(struct sim_world *world, const struct options *options, bool folded,
+                   const struct sim_physics *physics, struct trace *trace, int batches,
+                   const struct network_place *places, struct rv_error_info *err);
 void sim_world_free(struct sim_world *world);
 
 /* Runs the simulation to its end. An error says which rank waits for what if the schedule is deadlocked. */
@@ -134,6 +136,9 @@ static inline bool sim_lane_collects(enum op_lane lane)
 {
         return lane == LANE_COLLECTIVE || lane == LANE_SCALARS || lane == LANE_TENSOR;
 }
+
+/* The simulated rank that is, or stands for, rank `rank` of the plan. */
+struct sim_rank *sim_find(const struct sim_world *world, int rank);
 
 /* The rank at the other end of a message lane. */
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane);

@@ -42,6 +42,12 @@ void flow_start(sg_host_t from, sg_host_t to, double bytes, void *what)
         comm.detach(); /* its reference passes to hear() */
 }
 
+/* Who waits gives the reference back. */
+sg_comm_t flow_start_in_actor(sg_host_t from, sg_host_t to, double bytes)
+{
+        return s4u::Comm::sendto_async(from, to, static_cast<uint64_t>(bytes)).detach();
+}
+
 void flow_alarm(double seconds)
 {
         if (pending)

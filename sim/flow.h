@@ -23,6 +23,9 @@ void flow_listen(struct flow_listener listener);
  * flow that an actor starts SimGrid tells nobody. `what` is not NULL. */
 void flow_start(sg_host_t from, sg_host_t to, double bytes, void *what);
 
+/* In an actor: sg_host_sendto without waiting; the actor waits for it (sg_comm_wait_all), and is told. */
+sg_comm_t flow_start_in_actor(sg_host_t from, sg_host_t to, double bytes);
+
 /* Sets the alarm, of which there is one, to this moment, which is not past. From an actor too. */
 void flow_alarm(double seconds);
 

@@ -5,6 +5,7 @@
 
 #include "runtime/engine/capacity.h"
 #include "runtime/engine/estimate.h"
+#include "sim/fold.h"
 #include "sim/platform.h"
 
 struct machine {
@@ -14,6 +15,7 @@ struct machine {
         bool local;                      /* the machine that the profile was measured on */
         bool fits_only;                  /* by fits even where something was measured */
         bool no_graphs;                  /* kernels are launched one by one; may be set once it is open */
+        enum fold fold;                  /* may be set once it is open */
         int gpus;
 };
 

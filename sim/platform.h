@@ -100,6 +100,8 @@ struct platform {
         /* Not 0: one replica stands for all of the plan's so many ranks. Each GPU's neighbours are written as
          * twins of it, and what replicas share is as wide as this one's part of it. */
         int folded_ranks;
+        /* Folded, where replicas of `folded_shards` GPUs each lie beside each other: so many; else 0. */
+        int folded_beside, folded_shards;
         char xml[256]; /* a SimGrid XML file given as it is, else "" */
 };
 

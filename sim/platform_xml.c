@@ -25,17 +25,25 @@ static bool is_folded(const struct node *node)
         return node->platform->folded_ranks > 0;
 }
 
-/* What is left for the GPUs that are written of something that a block of them shares: their part, if copies
- * of them that are not written use the rest. */
+/* Whether a GPU does what it is written for, rather than a copy of it. */
+static bool is_simulated(const struct node *node, int gpu)
+{
+        const struct platform *p = node->platform;
+        return gpu < node->gpus &&
+               (!p->folded_beside || (node->first + gpu) / p->folded_shards % p->folded_beside == 0);
+}
+
+/* What is left for the GPUs that are simulated of something that a block of them shares: their part, if
+ * copies of them that are not simulated use the rest. */
 static double part_of(const struct node *node, int (*block_of)(const struct platform *, int), int block)
 {
-        int written = 0, used = 0;
+        int simulated = 0, used = 0;
         for (int i = 0; i < node->used; i++) {
                 bool in = block_of(node->platform, i) == block;
                 used += in;
-                written += in && i < node->gpus;
+                simulated += in && is_simulated(node, i);
         }
-        return used > 0 && written > 0 ? (double)written / used : 1;
+        return used > 0 && simulated > 0 ? (double)simulated / used : 1;
 }
 
 /* Whether messages have links; whether copies do (they have none where they are taken as measured). */
@@ -350,6 +358,8 @@ static void write_nodes(const struct platform *p, int gpus, FILE *stream)
                 figures.staged = p->staged;
                 figures.copies = p->copies;
                 figures.folded_ranks = p->folded_ranks;
+                figures.folded_beside = p->folded_beside;
+                figures.folded_shards = p->folded_shards;
                 figures.fabric = p->fabric;
                 const struct node node = {.platform = &figures,
                                           .index = place.node,

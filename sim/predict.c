@@ -78,33 +78,66 @@ void predict_close(struct prediction *p)
 static int collect(struct prediction *p, struct rv_error_info *err)
 {
         const struct sim_world *world = &p->world;
+        const int ranks = (int)options_ranks(p->options);
         p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
-        p->rank_live_peak = malloc((size_t)world->ranks * sizeof *p->rank_live_peak);
+        p->rank_live_peak = malloc((size_t)ranks * sizeof *p->rank_live_peak);
         if (!p->batch_seconds || !p->rank_live_peak)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
         p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
-        for (int i = 0; i < world->ranks; i++)
-                p->rank_live_peak[i] = world->rank[i].ledger.total_peak[MEMORY_DEVICE];
+        for (int i = 0; i < ranks; i++)
+                p->rank_live_peak[i] = sim_find(world, i)->ledger.total_peak[MEMORY_DEVICE];
         return 0;
+}
+
+/* Decides whether one replica is simulated for all. */
+static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *err)
+{
+        const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
+        const char *obstacle = fold_obstacle(&p->platform, p->options);
+        if (asked == FOLD_ON && obstacle)
+                return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
+                               obstacle);
+        if (asked == FOLD_AUTO && traced && !obstacle)
+                obstacle = "a trace shows every replica";
+        p->folded = asked != FOLD_OFF && !obstacle;
+        p->not_folded = asked == FOLD_AUTO && p->options->dp > 1 ? obstacle : NULL;
+        return 0;
+}
+
+/* Tells the platform of folding. Returns the ranks whose hosts are needed: of the first replica, where they
+ * come first; all, where replicas lie beside each other. */
+static int fold_platform(struct prediction *p)
+{
+        const struct plan plan = options_plan(p->options, false);
+        if (!p->folded)
+                return plan_ranks(&plan);
+        p->platform.folded_ranks = plan_ranks(&plan);
+        if (plan_replica_stride(&plan) > plan_stage_stride(&plan))
+                return plan.pp * plan.tp;
+        p->platform.folded_beside = plan.dp;
+        p->platform.folded_shards = plan.tp;
+        return plan_ranks(&plan);
 }
 
 int predict_run(struct prediction *p, const struct sim_physics *physics, const double *start_seconds,
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        int ranks = (int)options_ranks(o);
         struct priced priced = {.prices = &p->prices,
                                 .platform = &p->platform,
                                 .fits_only = p->machine && p->machine->fits_only,
                                 .half = options_format(o)};
         struct sim_physics own = priced_physics(&priced);
+        int rc = decide_fold(p, traced, err);
+        const int ranks = fold_platform(p);
         p->places = calloc((size_t)ranks, sizeof *p->places);
         if (!p->places)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", ranks);
-        int rc = network_open(&p->platform, ranks, o->pp, p->places, err);
         if (rc == 0)
-                rc = sim_world_init(&p->world, o, physics ? physics : &own, traced ? &p->trace : NULL,
-                                    batches, p->places, err);
+                rc = network_open(&p->platform, ranks, o->pp, p->places, err);
+        if (rc == 0)
+                rc = sim_world_init(&p->world, o, p->folded, physics ? physics : &own,
+                                    traced ? &p->trace : NULL, batches, p->places, err);
         if (rc)
                 return rc;
         for (int i = 0; start_seconds && i < ranks; i++)
@@ -129,7 +162,7 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
                 .tokens = (int64_t)tokens,
-                .ranks = p->world.ranks,
+                .ranks = (int)options_ranks(p->options),
                 .rank_bytes = p->rank_bytes,
                 .rank_live_peak = p->rank_live_peak,
                 .extra = extra,

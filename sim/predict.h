@@ -16,6 +16,8 @@ struct prediction {
         struct network_place *places;    /* [ranks] */
         struct trace trace;              /* if asked for */
         struct sim_world world;
+        bool folded;             /* one replica was simulated for all */
+        const char *not_folded;  /* why not, where it was tried; else NULL */
         double *batch_seconds;   /* [batches] */
         struct phases phases;    /* of the median batch */
         int64_t *rank_live_peak; /* [ranks] */

@@ -17,6 +17,7 @@ struct settings {
         int gpus, batches, replay_batch;
         double tokens;
         bool fits_only, ignore_memory, no_graphs;
+        enum fold fold;
 };
 
 /* What the command works with; each part is freed by forget(). */
@@ -44,7 +45,8 @@ enum key {
         KEY_REPLAY,
         KEY_REPLAY_BATCH,
         KEY_IGNORE_MEMORY,
-        KEY_CUDA_GRAPHS
+        KEY_CUDA_GRAPHS,
+        KEY_FOLD
 };
 
 static const struct argp_option simulate_options[] = {
@@ -69,6 +71,10 @@ static const struct argp_option simulate_options[] = {
          "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. "
          "Where "
          "the profile has measured launches, no operation takes less than those of its kernels",
+         3},
+        {"fold", KEY_FOLD, "WHEN", 0,
+         "Simulate one replica for all: auto, the default, where the platform makes them equal and no trace "
+         "is asked for; on, or an error says why not; off",
          3},
         {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
         {"replay", KEY_REPLAY, "TRACE", 0,
@@ -127,6 +133,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 rc = options_parse_switch("--cuda-graphs", text, &on, err);
                 s->no_graphs = !on;
                 break;
+        case KEY_FOLD:
+                rc = fold_parse("--fold", text, &s->fold, err);
+                break;
         case KEY_PLATFORM_XML:
                 rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
                 break;
@@ -172,6 +181,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
                       {"--fits-only", s->fits_only},
                       {"--ignore-memory", s->ignore_memory},
                       {"--cuda-graphs off", s->no_graphs},
+                      {"--fold", s->fold == FOLD_ON},
                       {"--device-memory", s->plan.memory[MEMORY_DEVICE]},
                       {"--host-memory", s->plan.memory[MEMORY_HOST]}};
         for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -255,6 +265,7 @@ static int load_inputs(struct simulation *s, struct options *plan, struct rv_err
         int rc = machine_open(&s->machine, given->profile, given->platform, given->gpus, given->fits_only,
                               err);
         s->machine.no_graphs = given->no_graphs;
+        s->machine.fold = given->fold;
         if (rc == 0)
                 rc = machine_settle(&s->machine, plan, err);
         if (rc == 0)
@@ -402,6 +413,10 @@ static void print_basis(const struct simulation *s)
         if (m->platform.messages)
                 print_messages(s);
         print_copies(s);
+        if (s->prediction.folded)
+                printf("folded     %d replicas as 1\n", s->settings->plan.dp);
+        else if (s->prediction.not_folded)
+                printf("folded     no: %s\n", s->prediction.not_folded);
 }
 
 /* All-reduces of a group that is not as large as the one that was measured. */
@@ -458,7 +473,10 @@ static json_t *extra_json(const struct simulation *s)
                         notes, json_string("--fits-only: kernels, and messages on the local platform, are "
                                            "priced by fits even where they were measured"));
         json_object_set_new(extra, "simulation",
-                            json_pack("{s:I}", "operations", (json_int_t)s->prediction.world.operations));
+                            json_pack("{s:I, s:i, s:s?}", "operations",
+                                      (json_int_t)s->prediction.world.operations, "folded_replicas",
+                                      s->prediction.folded ? s->settings->plan.dp : 1, "not_folded",
+                                      s->prediction.not_folded));
         if (s->settings->replay)
                 json_object_set_new(extra, "replay",
                                     json_pack("{s:s, s:i, s:I, s:I}", "trace", s->settings->replay, "batch",

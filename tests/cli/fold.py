@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""Folded replicas: one simulated for all gives what all give, to 0.1 %, wherever the platform makes them equal; where it
+does not, it is said why. Every plan is simulated both ways."""
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+
+TOLERANCE = 1e-3
+MIXED = ["--precision", "mixed"]
+OFFLOAD = MIXED + ["--offload"]
+CHUNKS = ["--bucket-params", 4000000, "--allreduce-buckets", 1]
+
+# platform, tp, pp, dp, micro-batches a pipeline, options
+EQUAL = [
+    # a replica is whole nodes: of 6 and of 8 GPUs
+    ("summit", 1, 6, 4, 8, MIXED), ("summit", 1, 12, 4, 8, OFFLOAD), ("summit", 1, 24, 2, 24, MIXED),
+    ("summit", 1, 6, 4, 8, OFFLOAD + ["--clip", 0] + CHUNKS), ("summit", 1, 12, 5, 12, OFFLOAD + ["--offload-activations"]),
+    ("summit", 1, 12, 3, 12, MIXED + ["--schedule", "gpipe", "--recompute", "full"]),
+    ("summit", 1, 6, 16, 2, MIXED + ["--clip", 0] + CHUNKS),
+    ("summit", 1, 6, 4, 8, MIXED + ["--messages", "staged", "--allreduce", "staged"]),
+    ("generic", 1, 8, 4, 8, MIXED), ("generic", 1, 16, 3, 16, MIXED + ["--schedule", "1f1b", "--p2p", "blocking"]),
+    # replicas share a node, and there are several nodes, or one
+    ("generic", 1, 4, 8, 4, MIXED), ("generic", 1, 2, 16, 4, OFFLOAD), ("generic", 1, 1, 24, 2, MIXED),
+    ("generic", 1, 4, 2, 4, MIXED), ("generic", 1, 2, 4, 4, OFFLOAD), ("generic", 1, 1, 8, 2, MIXED + ["--clip", 0]),
+    ("generic", 1, 2, 2, 4, MIXED), ("summit", 1, 3, 8, 6, OFFLOAD),
+    # replicas beside each other, their next stage in another node
+    ("generic", 1, 4, 8, 4, MIXED + ["--order", "replicas"]), ("generic", 1, 2, 16, 4, OFFLOAD + ["--order", "replicas"]),
+    # shards
+    ("generic", 2, 2, 4, 4, MIXED + ["--schedule", "1f1b"]), ("generic", 8, 1, 4, 2, MIXED),
+    ("generic", 2, 2, 16, 4, MIXED + ["--schedule", "1f1b", "--order", "replicas"]),
+    ("generic", 2, 2, 8, 4, OFFLOAD + ["--schedule", "1f1b", "--order", "replicas"]),
+]
+# What makes replicas differ.
+DIFFERENT = [
+    ("summit", 1, 4, 6, 4, MIXED, "begin at different places"),
+    ("summit", 1, 2, 12, 4, MIXED, "parts of a node's sockets or rails"),
+    ("summit", 1, 3, 2, 4, MIXED, "parts of a node's sockets or rails"),
+    ("generic", 1, 4, 3, 4, MIXED, "do not fill the last node"),
+    ("generic", 1, 2, 4, 4, MIXED + ["--order", "replicas"], "share a node with other stages"),
+    ("generic", 1, 8, 1, 8, MIXED, "there is one replica"),
+]
+
+
+def simulate(folder, plan, *more):
+    platform, tp, pp, dp, micro_batches, options = plan[:6]
+    path = os.path.join(folder, "report.json")
+    status, out, err = ranvier.run(
+        ["simulate", "gpt2-350m" if tp > 1 else "gpt2-1.5b", "--profile", "v100-datasheet", "--platform", platform, "--gpus", tp * pp * dp, "--pp", pp,
+         "--dp", dp, "--tp", tp, "--micro-batch-size", 1, "--batch-size", dp * micro_batches, "--seq-len", 512,
+         "--ignore-memory", "--report", path, *options, *more])
+    return status, (json.load(open(path)) if status == 0 else None), out + err
+
+
+def name(plan):
+    platform, tp, pp, dp, _, options = plan[:6]
+    return "%s %d x %d x %d %s" % (platform, pp, dp, tp, " ".join(map(str, options)))
+
+
+def check_equal(tap, folder, plan):
+    _, all_of_them, said = simulate(folder, plan, "--fold", "off")
+    status, one, also = simulate(folder, plan)
+    if not all_of_them or not one:
+        return tap.ok(False, "folded and not: " + name(plan), said + also)
+    expected, found = (r["batch_seconds"]["median"] for r in (all_of_them, one))
+    tap.ok(abs(found - expected) <= TOLERANCE * expected and one["simulation"]["folded_replicas"] == plan[3] and
+           one["simulation"]["operations"] * plan[3] == all_of_them["simulation"]["operations"],
+           "folded takes what all replicas take: " + name(plan),
+           "folded %.9f s, all %.9f s: %+.4f %%" % (found, expected, 100 * (found / expected - 1)))
+    same = [r[key] for r in (all_of_them, one) for key in ("memory", "ranks")]
+    tap.ok(same[:2] == same[2:] and "replicas as 1" in also, "and its memory is that of all ranks", also)
+
+
+def check_different(tap, folder, plan):
+    status, _, said = simulate(folder, plan, "--fold", "on")
+    tap.ok(status == 2 and plan[6] in said and said.count("\n") == 1,
+           "replicas that differ are not folded, and why is said: " + name(plan), said)
+    status, report, said = simulate(folder, plan)
+    folds = plan[3] > 1
+    tap.ok(status == 0 and report["simulation"]["folded_replicas"] == 1 and
+           (plan[6] in (report["simulation"]["not_folded"] or "") and "folded     no: " in said) == folds,
+           "auto simulates them all" + (" and says so" if folds else ""), said)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        for plan in EQUAL:
+            check_equal(tap, folder, plan)
+        for plan in DIFFERENT:
+            check_different(tap, folder, plan)
+        trace = os.path.join(folder, "trace.json")
+        status, report, said = simulate(folder, EQUAL[0], "--trace", trace)
+        tap.ok(status == 0 and report["simulation"]["folded_replicas"] == 1 and '"pid":23' in open(trace).read(),
+               "a trace shows every replica", said)
+        status, report, said = simulate(folder, EQUAL[0], "--trace", trace, "--fold", "on")
+        tap.ok(status == 0 and report["simulation"]["folded_replicas"] == 4 and '"pid":23' not in open(trace).read(),
+               "unless folding is asked for", said)
+        status, _, said = simulate(folder, EQUAL[0], "--fold", "perhaps")
+        tap.ok(status == 2 and "--fold: 'perhaps' must be auto, on or off" in said, "--fold takes no other word", said)
+    tap.end()
+
+
+main()

@@ -255,7 +255,7 @@ static void norm_and_updates(struct bench *bench, struct net *net, int ranks,
                         continue;
                 meet(bench, net, ranks);
                 begin_operation(bench);
-                optim_update(stage, &bench_optim, 0, offset, optimizer->updates[i], -1);
+                optim_update(stage, &bench_optim, 0, offset, offset, optimizer->updates[i], -1);
                 end_operation(bench, net);
                 offset += optimizer->updates[i];
         }
@@ -268,6 +268,7 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
 {
         if (!half_of(bench)) {
                 norm_and_updates(bench, net, ranks, optimizer);
+                clear(bench, net, ranks, optimizer);
                 return;
         }
         check_overflow(bench, net, ranks, optimizer);

@@ -126,11 +126,10 @@ static bool add_optimizer_kernels(struct family *family, const struct family_opt
                 for (int j = 0; j < count; j++)
                         new |= add_kernel(family, &update[j]);
         }
-        if (!half)
-                return new;
         const struct kernel overflow = workload_overflow(optimizer->parameters, half),
                             clear = workload_clear(optimizer->parameters, half);
-        new |= add_kernel(family, &overflow);
+        if (half)
+                new |= add_kernel(family, &overflow);
         return add_kernel(family, &clear) || new;
 }
 

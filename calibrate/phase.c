@@ -72,7 +72,7 @@ static void issue(void *world, const struct op *op)
                 device->record(phase->device, DEVICE_HOST_TO_DEVICE, op->serial);
                 break;
         case OP_UPDATE:
-                optim_update(phase->stage, &bench_optim, 0, offset, op->count, op->buffer);
+                optim_update(phase->stage, &bench_optim, 0, offset, offset, op->count, op->buffer);
                 device->record(phase->device, DEVICE_COMPUTE, op->serial);
                 break;
         case OP_WRITE_BACK:

@@ -46,7 +46,7 @@ enum profile_line profile_allreduce_line(enum half half)
 
 static bool only_half(enum kernel_kind kind)
 {
-        return kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR;
+        return kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE;
 }
 
 void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half)

@@ -60,7 +60,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         int64_t R = scattered ? N / shards : N; /* rows that a shard has of what is not split */
         int64_t wide_e = e > 4 ? e : 4;         /* of what is never stored in half precision */
         int64_t parameters = partition_parameters(gpt, stage);
-        int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
+        int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
+        int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
         int64_t all = memory_aligned(N * C * e);            /* one (B,T,C), */
         int64_t row = memory_aligned(R * C * e);            /* of which a shard has these rows, */
         int64_t own = memory_aligned(N * (C / shards) * e); /* or its heads' columns */
@@ -94,7 +95,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned(parameters * e),
                 .staged = memory_aligned(plan->staged_gradients * e),
-                .master = work_half(work) ? memory_aligned(parameters * 4) : 0,
+                .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
         int64_t whole = block_bytes(&layout);
@@ -128,12 +129,12 @@ static void count_master(const struct memory_layout *layout, const struct memory
                          struct memory_bytes *bytes)
 {
         if (!plan->offload) {
-                bytes->in[MEMORY_DEVICE][MEMORY_MASTER] = 2 * layout->master;
-                bytes->in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = 2 * layout->master;
+                bytes->in[MEMORY_DEVICE][MEMORY_MASTER] = 2 * layout->optimizer;
+                bytes->in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = 2 * layout->optimizer;
                 return;
         }
-        bytes->in[MEMORY_HOST][MEMORY_MASTER] = layout->master;
-        bytes->in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 * layout->master;
+        bytes->in[MEMORY_HOST][MEMORY_MASTER] = layout->optimizer;
+        bytes->in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 * layout->optimizer;
         bytes->in[MEMORY_DEVICE][MEMORY_BUCKETS] = plan->update_buffers * 4 * layout->bucket;
 }
 
@@ -177,7 +178,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         if (work_half(&plan->work))
                 count_master(&layout, plan, bytes);
         else
-                device[MEMORY_OPTIMIZER] = 2 * layout.parameters;
+                device[MEMORY_OPTIMIZER] = 2 * layout.optimizer;
         device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
         for (int i = 0; stage->chunks > 1 && i < plan->slots; i++)
                 device[MEMORY_ACTIVATIONS] -= layout.slot - memory_slot(&layout, stage, plan, i);

@@ -52,6 +52,8 @@ struct memory_plan {
         int gradient_buffers;     /* gradients received, transformed in place and sent on */
         bool stage_messages;      /* each buffer that is sent or received has one on the host beside it */
         int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
+        int64_t shard_parameters; /* zero: elements of the replica's own optimizer arrays; 0: all parameters
+                                   */
         bool offload; /* master parameters and moments lie in host memory (needs mixed precision) */
         int64_t update_parameters; /* offloaded: parameters of one update at most, */
         int update_buffers;        /* and how many updates' buffers there are */
@@ -81,7 +83,8 @@ struct memory_layout {
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
-        int64_t master;     /* mixed: one flat buffer of them in fp32; 0 else */
+        int64_t optimizer;  /* one flat fp32 buffer of them (zero: of the replica's share): a moment, mixed:
+                               master */
         int64_t staged;     /* gradients that are summed on the host, as stored */
         int64_t bucket;     /* offloaded: one fp32 array of one update's parameters; 0 else */
 };
@@ -100,7 +103,8 @@ int memory_staged_outputs(const struct stage *stage, const struct memory_plan *p
 
 /* Mixed precision takes 20 bytes a parameter without offloading: 2 + 2 weights and gradients, 4 + 4 master
  * parameters and gradients, 8 moments; with it 4 on the device and four fp32 arrays a buffer of an update, 12
- * on the host (Singh & Bhatele 2022). fp32 takes 16. */
+ * on the host (Singh & Bhatele 2022). fp32 takes 16. With zero what is not weights and gradients is shared by
+ * the replicas. */
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                   struct memory_bytes *bytes);
 

@@ -34,7 +34,7 @@ enum kernel_kind {
                          (KERNEL_UNSCALE) and are left alone, and the half-precision weights are written */
         KERNEL_OVERFLOW, /* half: whether one of m gradients is beyond a limit, infinite or not a number */
         KERNEL_UNSCALE,  /* half: m gradients to fp32, times a scale; leaves the half ones zero */
-        KERNEL_CLEAR,    /* half: m gradients become zero (a step that is skipped) */
+        KERNEL_CLEAR,    /* m gradients become zero (half: a step that is skipped; zero: after every step) */
         /* Fused: what an elementwise kernel, or three kernels and a (T,T) matrix, would do beside a product.
          */
         KERNEL_MATMUL_BIAS,          /* y (m,n) = x w^T + b, inner k */
@@ -147,7 +147,8 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
 enum { WORKLOAD_UPDATE_KERNELS = 2 };
 int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
 
-/* Half precision: the look for an overflow, and what follows instead of updates where there is one. */
+/* Half precision: the look for an overflow. What follows instead of updates where there is one, and with zero
+ * after all updates: gradients become zero. */
 struct kernel workload_overflow(int64_t parameters, enum half half);
 struct kernel workload_clear(int64_t parameters, enum half half);
 

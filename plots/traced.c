@@ -15,6 +15,8 @@ enum look traced_look(enum op_kind kind)
         case OP_CLEAR:
                 return LOOK_OPTIMIZER;
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW:
                 return LOOK_COLLECTIVE;

@@ -22,10 +22,22 @@ static void remember(struct driver_real *d, const struct op *op)
 
 /* ---- copies ---- */
 
-/* What a message or all-reduce is about: on the device and, staged, on the host. */
+/* What a message or collective is about: on the device and, staged, on the host. */
 struct buffers {
         void *device, *host;
 };
+
+/* Zero: a chunk of gradients or weights, or, where that alone is copied, this replica's share of it. */
+static struct buffers shared_buffers(const struct driver_real *d, const struct op *op)
+{
+        struct nn_stage *nn = d->nn;
+        const bool gathers = op->of == OP_ALL_GATHER;
+        const bool share = op->kind == (gathers ? OP_STAGE_OUT : OP_STAGE_IN);
+        const struct plan_range own = plan_own(&d->plan, plan_replica(&d->plan, d->net->rank), op->count);
+        const int64_t at = op->offset + (share ? own.begin : 0);
+        return (struct buffers){nn_at(nn, gathers ? nn->weights : nn->gradients, at),
+                                d->plan.stage_allreduce ? nn_host_gradients(nn, at) : NULL};
+}
 
 static struct buffers buffers_of(const struct driver_real *d, const struct op *op)
 {
@@ -38,6 +50,9 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
         case OP_ALLREDUCE:
                 return (struct buffers){nn_at(nn, nn->gradients, op->offset),
                                         d->plan.stage_allreduce ? nn_host_gradients(nn, op->offset) : NULL};
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+                return shared_buffers(d, op);
         default:
                 return (struct buffers){nn->gradient_buffers[op->gradient],
                                         nn->host_gradient_buffers[op->gradient]};
@@ -48,7 +63,7 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
 static void *network_buffer(const struct driver_real *d, const struct op *op)
 {
         const struct buffers buffers = buffers_of(d, op);
-        const bool staged = op->kind == OP_ALLREDUCE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        const bool staged = op->lane == LANE_COLLECTIVE ? d->plan.stage_allreduce : d->plan.stage_messages;
         return staged ? buffers.host : buffers.device;
 }
 
@@ -70,7 +85,7 @@ static void issue_copy(struct driver_real *d, const struct op *op)
                 nn_load(d->nn);
                 break;
         case OP_FETCH:
-                nn_fetch(d->nn, op->buffer, op->offset, op->count);
+                nn_fetch(d->nn, op->buffer, op->place, op->count);
                 break;
         case OP_FETCH_ACTIVATIONS:
                 nn_fetch_activations(d->nn, op->host_slot, op->slot);
@@ -81,7 +96,7 @@ static void issue_copy(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_WRITE_BACK);
-                nn_write_back(d->nn, op->buffer, op->offset, op->count);
+                nn_write_back(d->nn, op->buffer, op->place, op->count);
                 lane = DEVICE_DEVICE_TO_HOST;
         }
         d->device->ops->record(d->device, lane, op->serial);
@@ -126,7 +141,7 @@ static void issue_compute(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_UPDATE);
-                optim_update(d->nn, d->optim, d->step, op->offset, op->count, op->buffer);
+                optim_update(d->nn, d->optim, d->step, op->offset, op->place, op->count, op->buffer);
         }
         d->device->ops->record(d->device, DEVICE_COMPUTE, op->serial);
 }
@@ -147,12 +162,20 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         double *scalars = d->nn->scalars;
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (plan_replica(&d->plan, d->net->rank) > 0)
+                if (plan_replica(&d->plan, d->net->rank) > 0 && !d->plan.zero)
                         scalars[NN_SQUARED_NORM] = 0; /* all replicas hold the same gradients: one counts */
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_OVERFLOW:
                 net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
+                break;
+        case OP_REDUCE_SCATTER:
+                net->ireduce_scatter(d->net, network_buffer(d, op), op->count, stored_type(d),
+                                     groups[op->group], op->serial);
+                break;
+        case OP_ALL_GATHER:
+                net->iall_gather(d->net, network_buffer(d, op), op->count, stored_type(d), groups[op->group],
+                                 op->serial);
                 break;
         default:
                 assert(op->kind == OP_ALLREDUCE);
@@ -193,6 +216,8 @@ static void real_issue(void *world, const struct op *op)
                 net->ireceive(d->net, network_buffer(d, op), op->bytes, rank + next, NET_TAG_GRADIENT, token);
                 break;
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW:
                 issue_collective(d, op);

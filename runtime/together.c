@@ -73,12 +73,25 @@ void together_trace(struct net *net, struct trace *trace)
         bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
+/* Zero, half precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
+ * all of them. */
+static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)
+{
+        nn_read_parameters(nn, tensor->offset, tensor->elements, out);
+        if (!nn->own || !nn->master)
+                return;
+        net->ops->iallreduce(net, out, tensor->elements, NET_FLOAT, NET_DATA, 0);
+        wait(net);
+}
+
 /* The next tensors of the file: those of `stage`, as rank 0 reads them from the rank that has them. The copy
  * of a tied head on the last of several stages is not written: the first stage's token embedding is the same.
  */
-static int append_stage(struct net *net, const struct gpt *gpt, const struct stage *stage,
-                        struct nn_stage *nn, struct checkpoint_writer *writer, struct rv_error_info *err)
+static int append_stage(struct net *net, const struct plan *plan, const struct gpt *gpt,
+                        const struct stage *stage, struct nn_stage *nn, struct checkpoint_writer *writer,
+                        struct rv_error_info *err)
 {
+        const int from = plan_rank(plan, 0, stage->index, 0);
         int count = partition_tensors(gpt, stage, NULL), rc = 0;
         struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         if (!tensors)
@@ -92,9 +105,9 @@ static int append_stage(struct net *net, const struct gpt *gpt, const struct sta
                 if (!parameters)
                         abort();
                 if (nn)
-                        nn_read_parameters(nn, tensors[i].offset, tensors[i].elements, parameters);
-                if (stage->index > 0)
-                        transfer(net, parameters, bytes, stage->index, 0);
+                        read_tensor(net, nn, &tensors[i], parameters);
+                if (from > 0 && (net->rank == from || net->rank == 0))
+                        transfer(net, parameters, bytes, from, 0);
                 if (net->rank == 0 && rc == 0 && writer)
                         rc = checkpoint_append(writer, parameters, tensors[i].elements, err);
                 free(parameters);
@@ -109,7 +122,9 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;
         struct checkpoint_training training = {.step = step, .seq_len = nn->plan.work.seq_len};
-        int rc = 0, stage_of_mine = plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
+        const bool shared = nn->own && nn->master; /* then every replica takes part */
+        int rc = 0,
+            stage_of_mine = shared || plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
         nn->device->ops->synchronize(nn->device);
         if (net->rank == 0) {
                 writer = checkpoint_begin(path, &nn->gpt, &training, err);
@@ -119,7 +134,8 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
                 struct stage stage = partition_stage(&nn->gpt, plan->pp, i);
                 if (net->rank != 0 && stage_of_mine != i)
                         continue;
-                int failed = append_stage(net, &nn->gpt, &stage, stage_of_mine == i ? nn : NULL, writer, err);
+                int failed = append_stage(net, plan, &nn->gpt, &stage, stage_of_mine == i ? nn : NULL, writer,
+                                          err);
                 rc = rc ? rc : failed;
         }
         if (writer) {

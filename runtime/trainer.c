@@ -1,5 +1,7 @@
 #include "runtime/trainer.h"
 
+#include "runtime/sched/shares.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,35 @@ static void draw(struct trainer *t, int64_t step, bool validation)
                               targets ? targets + i * o->seq_len : NULL);
 }
 
+static struct core_stage core_stage(const struct trainer *t)
+{
+        const int rank = t->net->rank;
+        struct core_stage part = options_core_stage(&t->settings->plan, plan_stage(&t->plan, rank),
+                                                    plan_shard(&t->plan, rank));
+        part.replica = plan_replica(&t->plan, rank);
+        return part;
+}
+
+/* Zero: tells the stage which parameters it updates. */
+static int open_shares(struct trainer *t, struct rv_error_info *err)
+{
+        if (!t->plan.zero)
+                return 0;
+        const struct core_stage stage = core_stage(t);
+        const struct shares shares = shares_of(&t->plan, &stage);
+        const int chunks = shares_chunks(&shares);
+        t->own = calloc((size_t)chunks, sizeof *t->own);
+        if (!t->own)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d chunks", chunks);
+        for (int i = 0; i < chunks; i++) {
+                const struct share own = shares_own(&shares, i);
+                t->own[i] = (struct nn_own){own.offset, own.count, own.place};
+        }
+        t->nn->own = t->own;
+        t->nn->own_count = chunks;
+        return 0;
+}
+
 static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_only,
                      struct rv_error_info *err)
 {
@@ -31,8 +62,7 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .mean = 1.0 / ((double)o->batch_size * o->seq_len),
                 .loss_scale = 1,
         };
-        const struct core_stage stage =
-                options_core_stage(o, plan_stage(&t->plan, t->net->rank), plan_shard(&t->plan, t->net->rank));
+        const struct core_stage stage = core_stage(t);
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
@@ -96,6 +126,8 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         if (!t->nn)
                 return err->code;
         rc = open_records(t, err);
+        if (rc == 0)
+                rc = open_shares(t, err);
         if (rc)
                 return rc;
         nn_initialize(t->nn, settings->seed);
@@ -148,6 +180,7 @@ void trainer_close(struct trainer *t)
         close_lane(&t->train);
         close_lane(&t->validate);
         nn_close(t->nn);
+        free(t->own);
         if (t->device)
                 t->device->ops->close(t->device);
         data_free(&t->data);

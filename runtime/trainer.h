@@ -37,6 +37,7 @@ struct trainer {
         struct plan plan; /* of training; who this rank is follows from it */
         struct device *device;
         struct nn_stage *nn;
+        struct nn_own *own; /* zero: which parameters this rank updates; else NULL */
         struct data data;
         struct trainer_lane train, validate;
         struct optim optim;        /* the settings', and how many steps were skipped */

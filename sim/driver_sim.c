@@ -305,12 +305,13 @@ static int build_rank(struct sim_world *world, int index)
         struct stage stage = options_stage(o, rank->stage);
         struct memory_plan memory = options_memory(o, rank->stage);
         struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
-        const struct core_stage part = options_core_stage(o, rank->stage, plan_shard(&world->plan, index));
-        struct memory_bytes bytes;
         rank->subject = SIM_RANK_STARTS;
         rank->world = world;
         rank->rank = index;
         rank->replica = plan_replica(&world->plan, index);
+        struct core_stage part = options_core_stage(o, rank->stage, plan_shard(&world->plan, index));
+        part.replica = rank->replica;
+        struct memory_bytes bytes;
         rank->core = malloc(core_bytes(&world->plan, &part));
         if (!rank->core)
                 return -1;

@@ -99,7 +99,9 @@ static bool has_staged(const struct replay *replay, bool allreduces)
 {
         for (int64_t i = 0; i < replay->recorded.count; i++) {
                 const struct trace_record *record = &replay->recorded.records[i];
-                if (record->of != record->kind && (record->of == OP_ALLREDUCE) == allreduces)
+                const bool sums = record->of == OP_ALLREDUCE || record->of == OP_REDUCE_SCATTER ||
+                                  record->of == OP_ALL_GATHER;
+                if (record->of != record->kind && sums == allreduces)
                         return true;
         }
         return false;

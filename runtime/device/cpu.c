@@ -76,6 +76,7 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
         [KERNEL_SQUARED_NORM] = cpu_squared_norm,
         [KERNEL_ADAMW] = cpu_adamw,
+        [KERNEL_CLEAR] = cpu_clear,
         [KERNEL_MATMUL_BIAS] = cpu_matmul_fused,
         [KERNEL_MATMUL_BIAS_GELU] = cpu_matmul_fused,
         [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_matmul_fused,

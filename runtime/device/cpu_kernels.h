@@ -14,7 +14,7 @@ cpu_kernel_fn cpu_bias, cpu_bias_backward, cpu_bias_residual;
 cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward;
 cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
-cpu_kernel_fn cpu_squared_norm, cpu_adamw;
+cpu_kernel_fn cpu_squared_norm, cpu_adamw, cpu_clear;
 
 /* Of the embedding kernels: the row of wte that a token has; -1: it is another shard's. */
 static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t token)

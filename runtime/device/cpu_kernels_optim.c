@@ -1,9 +1,10 @@
-/* The optimizer's two kernels: squared norm of the gradients, and AdamW. */
+/* The optimizer's kernels: squared norm of the gradients, AdamW, and gradients cleared. */
 #include "runtime/device/cpu_half.h"
 #include "runtime/device/cpu_math.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>
+#include <string.h>
 
 void cpu_squared_norm(const struct kernel *kernel, const struct kernel_args *args)
 {
@@ -21,6 +22,11 @@ void cpu_squared_norm(const struct kernel *kernel, const struct kernel_args *arg
         for (int j = 0; j < LANES_IN_SUM; j++)
                 total += lane[j];
         *sum = kernel->accumulate ? *sum + total : total;
+}
+
+void cpu_clear(const struct kernel *kernel, const struct kernel_args *args)
+{
+        memset(args->p[0], 0, (size_t)kernel->m * sizeof(real));
 }
 
 /* AdamW's numbers for one step, in the type of the parameters. */

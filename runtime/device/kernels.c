@@ -276,6 +276,5 @@ void kernels_unscale(struct device *device, real *out, void *g, const double *sc
 
 void kernels_clear(struct device *device, void *g, int64_t n)
 {
-        assert(device->half);
         launch(device, (struct kernel){.kind = KERNEL_CLEAR, .m = n}, &(struct kernel_args){.p = {g}});
 }

@@ -139,7 +139,7 @@ void kernels_adamw(struct device *, real *p, real *g, real *m, real *v, void *we
 void kernels_overflow(struct device *, double *found, const void *g, int64_t n, double limit);
 /* Half only. out (n, fp32) = *scale (double, read when the kernel runs) x g (n); leaves g zero. */
 void kernels_unscale(struct device *, real *out, void *g, const double *scale, int64_t n);
-/* Half only. g (n) becomes zero. */
+/* g (n) becomes zero. */
 void kernels_clear(struct device *, void *g, int64_t n);
 
 #endif

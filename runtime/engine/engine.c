@@ -110,7 +110,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                 *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += now - start;
                 engine->pipeline_end = now;
         }
-        if (done->of == OP_ALLREDUCE) /* staged, until it is copied in */
+        if (done->of == OP_ALLREDUCE || done->of == OP_REDUCE_SCATTER) /* staged, until it is copied in */
                 engine->allreduce_end = now;
         if (!engine->trace)
                 return;

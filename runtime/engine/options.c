@@ -1,5 +1,7 @@
 #include "runtime/engine/options.h"
 
+#include "runtime/sched/shares.h"
+
 #include "models/file.h"
 #include "models/version.h"
 #include "runtime/sched/policy.h"
@@ -163,7 +165,10 @@ static const struct argp_option plan_options[] = {
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         /* Known, and refused by name until they are built. */
-        {"zero", KEY_ZERO, "STAGE", OPTION_HIDDEN, 0, 1},
+        {"zero", KEY_ZERO, "STAGE", 0,
+         "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
+         "part of the parameters; gradients are reduce-scattered, weights all-gathered)",
+         1},
         {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
         {0},
 };
@@ -391,7 +396,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 const char *option;
         } later[] = {
                 {o->overlap_allreduce, "--overlap-allreduce"},
-                {o->zero == 1, "--zero 1"},
                 {o->zero == 3, "--zero 3"},
         };
         for (size_t i = 0; i < sizeof later / sizeof *later; i++)
@@ -702,6 +706,12 @@ static int check_given(const struct options *o, struct rv_error_info *err)
                                "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
                                "device are the "
                                "master parameters");
+        if (o->zero && o->overlap_allreduce)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--overlap-allreduce is for --zero 0: with --zero %d gradients are reduce-scattered "
+                        "when the pipeline has ended",
+                        o->zero);
         int rc = check_built(o, err);
         return rc ? rc : check_shards(o, err);
 }
@@ -800,7 +810,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .sequence_parallel = o->sequence_parallel,
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce,
-                .zero = o->zero,
+                .zero = o->dp > 1 ? o->zero : 0, /* one replica shares with nobody */
                 .micro_batches = micro_batches(o),
                 .policy = o->policy,
                 .pipeline_limit = o->pipeline_limit,
@@ -849,6 +859,13 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         return part;
 }
 
+static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters)
+{
+        const struct core_stage part = {.stage = stage, .parameters = parameters};
+        const struct shares shares = shares_of(plan, &part);
+        return shares_elements(&shares);
+}
+
 struct memory_plan options_memory(const struct options *o, int stage)
 {
         struct plan plan = options_plan(o, false);
@@ -866,6 +883,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .gradient_buffers = limits.gradients,
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
+                .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,
                 .offload = o->offload,
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,

@@ -13,19 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An all-reduce that waits for those before it in its group. */
+enum collective { ALLREDUCE, REDUCE_SCATTER, ALL_GATHER };
+
+/* A collective that waits for those before it in its group. */
 struct waiting {
+        enum collective kind;
         void *buffer;
         int64_t elements;
         enum net_type type;
         int token;
 };
 
-/* The all-reduces of a group, one at a time: MPI would share the network among all that have begun, and the
+/* The collectives of a group, one at a time: MPI would share the network among all that have begun, and the
  * first would be complete hardly before the last. */
 struct group {
         MPI_Comm comm; /* MPI_COMM_NULL: this rank is not in it */
         bool busy;
+        int left;              /* requests of the one under way */
+        int *counts, *offsets; /* of an all-gather under way, by member */
         struct waiting *queue; /* [capacity], a ring */
         int capacity, head, count;
 };
@@ -33,7 +38,7 @@ struct group {
 /* What an active request is. */
 struct request {
         int token;
-        struct group *group; /* of an all-reduce; else NULL */
+        struct group *group; /* of a collective; else NULL */
 };
 
 struct net_mpi {
@@ -81,6 +86,16 @@ static void mpi_ireceive(struct net *net, void *buffer, int64_t bytes, int peer,
 }
 
 /* MPI knows neither 16-bit format: their elements travel as uint16_t. */
+static MPI_Datatype datatype(enum net_type type)
+{
+        return type == NET_FLOAT ? MPI_FLOAT : type == NET_DOUBLE ? MPI_DOUBLE : MPI_UINT16_T;
+}
+
+static int64_t bytes_of(enum net_type type)
+{
+        return type == NET_FLOAT ? 4 : type == NET_DOUBLE ? 8 : 2;
+}
+
 static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
 {
         (void)type;
@@ -93,19 +108,76 @@ static void add_bf16(void *with, void *sum, int *count, MPI_Datatype *type)
         bf16_add(sum, with, *count);
 }
 
-static void begin_allreduce(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+static MPI_Op sum_of(const struct net_mpi *mpi, enum net_type type)
 {
-        const MPI_Datatype types[] = {[NET_FLOAT] = MPI_FLOAT,
-                                      [NET_DOUBLE] = MPI_DOUBLE,
-                                      [NET_HALF] = MPI_UINT16_T,
-                                      [NET_BF16] = MPI_UINT16_T};
-        const MPI_Op sums[] = {[NET_FLOAT] = MPI_SUM,
-                               [NET_DOUBLE] = MPI_SUM,
-                               [NET_HALF] = mpi->add_half,
-                               [NET_BF16] = mpi->add_bf16};
+        return type == NET_HALF ? mpi->add_half : type == NET_BF16 ? mpi->add_bf16 : MPI_SUM;
+}
+
+/* Elements of the member's part. */
+static int part_of(const struct waiting *w, int members, int member, int64_t *offset)
+{
+        const int64_t each = (w->elements + members - 1) / members, begin = member * each;
+        *offset = begin < w->elements ? begin : w->elements;
+        return count_of(each < w->elements - *offset ? each : w->elements - *offset);
+}
+
+static MPI_Request *next_request(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
+        group->left++;
+        return new_request(mpi, w->token, group);
+}
+
+/* A reduction to each member, of its part: what Open MPI has for the whole reduces everything to one of them
+ * first, and its result would lie elsewhere than the part. */
+static void begin_reduce_scatter(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
+        int members, me;
+        MPI_Comm_size(group->comm, &members);
+        MPI_Comm_rank(group->comm, &me);
+        for (int root = 0; root < members; root++) {
+                int64_t offset;
+                const int count = part_of(w, members, root, &offset);
+                char *part = (char *)w->buffer + offset * bytes_of(w->type);
+                if (count > 0)
+                        MPI_Ireduce(root == me ? MPI_IN_PLACE : part, root == me ? part : NULL, count,
+                                    datatype(w->type), sum_of(mpi, w->type), root, group->comm,
+                                    next_request(mpi, group, w));
+        }
+}
+
+static void begin_all_gather(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
+        int members;
+        MPI_Comm_size(group->comm, &members);
+        if (!group->counts) {
+                group->counts = malloc((size_t)members * sizeof *group->counts);
+                group->offsets = malloc((size_t)members * sizeof *group->offsets);
+                if (!group->counts || !group->offsets)
+                        abort();
+        }
+        for (int member = 0; member < members; member++) {
+                int64_t offset;
+                group->counts[member] = part_of(w, members, member, &offset);
+                group->offsets[member] = count_of(offset);
+        }
+        MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->buffer, group->counts, group->offsets,
+                        datatype(w->type), group->comm, next_request(mpi, group, w));
+}
+
+static void begin_collective(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
         group->busy = true;
-        MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), types[w->type], sums[w->type],
-                       group->comm, new_request(mpi, w->token, group));
+        switch (w->kind) {
+        case REDUCE_SCATTER:
+                begin_reduce_scatter(mpi, group, w);
+                break;
+        case ALL_GATHER:
+                begin_all_gather(mpi, group, w);
+                break;
+        default:
+                MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), datatype(w->type),
+                               sum_of(mpi, w->type), group->comm, next_request(mpi, group, w));
+        }
 }
 
 /* Of a group's queue, a ring. */
@@ -123,28 +195,44 @@ static void grow_queue(struct group *g)
         g->head = 0;
 }
 
-static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
-                           enum net_group group, int token)
+static void begin_or_wait(struct net *net, const struct waiting *w, enum net_group group)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         struct group *g = &mpi->groups[group];
-        const struct waiting w = {buffer, elements, type, token};
         assert(g->comm != MPI_COMM_NULL);
         if (!g->busy) {
-                begin_allreduce(mpi, g, &w);
+                begin_collective(mpi, g, w);
                 return;
         }
         if (g->count == g->capacity)
                 grow_queue(g);
-        g->queue[(g->head + g->count++) % g->capacity] = w;
+        g->queue[(g->head + g->count++) % g->capacity] = *w;
 }
 
-static void begin_next_allreduce(struct net_mpi *mpi, struct group *g)
+static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
+                           enum net_group group, int token)
+{
+        begin_or_wait(net, &(struct waiting){ALLREDUCE, buffer, elements, type, token}, group);
+}
+
+static void mpi_ireduce_scatter(struct net *net, void *buffer, int64_t elements, enum net_type type,
+                                enum net_group group, int token)
+{
+        begin_or_wait(net, &(struct waiting){REDUCE_SCATTER, buffer, elements, type, token}, group);
+}
+
+static void mpi_iall_gather(struct net *net, void *buffer, int64_t elements, enum net_type type,
+                            enum net_group group, int token)
+{
+        begin_or_wait(net, &(struct waiting){ALL_GATHER, buffer, elements, type, token}, group);
+}
+
+static void begin_next(struct net_mpi *mpi, struct group *g)
 {
         g->busy = false;
         if (g->count == 0)
                 return;
-        begin_allreduce(mpi, g, &g->queue[g->head]);
+        begin_collective(mpi, g, &g->queue[g->head]);
         g->head = (g->head + 1) % g->capacity;
         g->count--;
 }
@@ -166,8 +254,11 @@ static int mpi_test(struct net *net, struct net_done *done)
         size_t behind = (size_t)(--mpi->active - index);
         memmove(&mpi->requests[index], &mpi->requests[index + 1], behind * sizeof *mpi->requests);
         memmove(&mpi->facts[index], &mpi->facts[index + 1], behind * sizeof *mpi->facts);
-        if (request.group)
-                begin_next_allreduce(mpi, request.group);
+        if (!request.group)
+                return 1;
+        if (--request.group->left > 0) /* parts of a reduce-scatter are told together */
+                return 0;
+        begin_next(mpi, request.group);
         return 1;
 }
 
@@ -204,6 +295,8 @@ static void mpi_close(struct net *net)
         for (int i = 0; i < NET_GROUPS; i++) {
                 free_communicator(&mpi->groups[i].comm);
                 free(mpi->groups[i].queue);
+                free(mpi->groups[i].counts);
+                free(mpi->groups[i].offsets);
         }
         MPI_Op_free(&mpi->add_half);
         MPI_Op_free(&mpi->add_bf16);
@@ -218,6 +311,8 @@ static const struct net_ops mpi_ops = {
         .isend = mpi_isend,
         .ireceive = mpi_ireceive,
         .iallreduce = mpi_iallreduce,
+        .ireduce_scatter = mpi_ireduce_scatter,
+        .iall_gather = mpi_iall_gather,
         .test = mpi_test,
         .barrier = mpi_barrier,
         .broadcast = mpi_broadcast,

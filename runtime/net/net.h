@@ -25,7 +25,7 @@ struct net_done {
 struct net;
 struct net_ops {
         const char *name;
-        /* All three: never block; buffers stay the caller's and must not be touched until `token` is
+        /* Never block; buffers stay the caller's and must not be touched until `token` is
          * returned. All-reduces of one group run one after another, in the order in which they are posted,
          * which is to be the same on all of its ranks. */
         void (*isend)(struct net *, const void *buffer, int64_t bytes, int peer, int channel, int micro_batch,
@@ -33,6 +33,14 @@ struct net_ops {
         void (*ireceive)(struct net *, void *buffer, int64_t bytes, int peer, int channel, int token);
         void (*iallreduce)(struct net *, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token);
+        /* As iallreduce, in the same order with it. Of the group's p members the i-th has the i-th part of
+         * `elements`, ceil(elements / p) of them (the last may have less, or none): a reduce-scatter leaves
+         * the sums of its own part there, and anything in the others; an all-gather takes its own part from
+         * there, and brings the others. */
+        void (*ireduce_scatter)(struct net *, void *buffer, int64_t elements, enum net_type type,
+                                enum net_group group, int token);
+        void (*iall_gather)(struct net *, void *buffer, int64_t elements, enum net_type type,
+                            enum net_group group, int token);
         /* Makes progress; true and fills `done` if a request completed. */
         int (*test)(struct net *, struct net_done *done);
         /* Blocking, outside the batch. */

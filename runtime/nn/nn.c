@@ -87,7 +87,7 @@ static bool allocate_optimizer(struct nn_stage *nn)
         const struct memory_layout *l = &nn->layout;
         const bool mixed = work_half(&nn->plan.work), offload = nn->plan.offload;
         const enum memory_space space = offload ? MEMORY_HOST : MEMORY_DEVICE;
-        const int64_t bytes = mixed ? l->master : l->parameters;
+        const int64_t bytes = l->optimizer;
         bool ok = true;
         if (mixed)
                 nn->master = allocate(nn, space, MEMORY_MASTER, bytes, &ok);

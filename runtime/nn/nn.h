@@ -15,6 +15,12 @@ struct nn_together {
 };
 
 struct nn_walk;
+/* Zero: this replica updates parameters [offset, offset + count), and the optimizer's arrays have them at
+ * `place`. The table is the caller's, and must be there before parameters are written or read. */
+struct nn_own {
+        int64_t offset, count, place;
+};
+
 struct nn_bucket;
 struct nn_stage {
         struct device *device;
@@ -27,9 +33,11 @@ struct nn_stage {
         int64_t parameters;        /* elements */
         void *weights, *gradients; /* flat, in the order of partition_tensors; gradients begin zero */
         /* fp32, flat; NULL if opened without optimizer. In fp32 there are the moments alone: the weights are
-         * the master parameters. Offloaded, master and moments lie in host memory and master_gradients are
-         * NULL: updates work in `buckets`. */
+         * the master parameters. Zero: of this replica's shares, at their places. Offloaded, master and
+         * moments lie in host memory and master_gradients are NULL: updates work in `buckets`. */
         real *master, *master_gradients, *adam_m, *adam_v;
+        const struct nn_own *own; /* [own_count]: zero; else NULL */
+        int own_count;
         struct nn_bucket *buckets;  /* [plan.update_buffers] */
         struct adamw_range *ranges; /* which parameters are decayed, for kernels_adamw */
         void **slots;               /* [plan.slots] stored activations */
@@ -86,10 +94,10 @@ void nn_copy_in(struct nn_stage *, void *device, const void *host, int64_t bytes
  * shared embedding alone, which is the first tensor of the first stage and the last of the last. */
 void *nn_host_gradients(const struct nn_stage *, int64_t offset);
 
-/* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [offset, offset + count)
+/* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [place, place + count)
  * into buckets[buffer], and their way back. */
-void nn_fetch(struct nn_stage *, int buffer, int64_t offset, int64_t count);
-void nn_write_back(struct nn_stage *, int buffer, int64_t offset, int64_t count);
+void nn_fetch(struct nn_stage *, int buffer, int64_t place, int64_t count);
+void nn_write_back(struct nn_stage *, int buffer, int64_t place, int64_t count);
 
 /* Offloaded activations: enqueues a slot's copy to the host, and back. */
 void nn_store_activations(struct nn_stage *, int slot, int host_slot);
@@ -99,7 +107,7 @@ void nn_fetch_activations(struct nn_stage *, int host_slot, int slot);
 enum { NN_CHUNK = 1 << 18 };
 
 /* The fp32 parameters [offset, offset + count) into `out`: master parameters in half precision, which must
- * then have been opened with an optimizer. Blocks. */
+ * then have been opened with an optimizer. Zero: 0 where they are another replica's. Blocks. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
 /* Sets weights, and master parameters where there are any. Blocks. */
 void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);

@@ -50,22 +50,22 @@ void nn_load(struct nn_stage *nn)
                 to_device(nn, nn->targets, nn->host_targets, nn->layout.tokens);
 }
 
-void nn_fetch(struct nn_stage *nn, int buffer, int64_t offset, int64_t count)
+void nn_fetch(struct nn_stage *nn, int buffer, int64_t place, int64_t count)
 {
         const struct nn_bucket *bucket = &nn->buckets[buffer];
         const int64_t bytes = count * (int64_t)sizeof(real);
-        to_device(nn, bucket->master, nn->master + offset, bytes);
-        to_device(nn, bucket->adam_m, nn->adam_m + offset, bytes);
-        to_device(nn, bucket->adam_v, nn->adam_v + offset, bytes);
+        to_device(nn, bucket->master, nn->master + place, bytes);
+        to_device(nn, bucket->adam_m, nn->adam_m + place, bytes);
+        to_device(nn, bucket->adam_v, nn->adam_v + place, bytes);
 }
 
-void nn_write_back(struct nn_stage *nn, int buffer, int64_t offset, int64_t count)
+void nn_write_back(struct nn_stage *nn, int buffer, int64_t place, int64_t count)
 {
         const struct nn_bucket *bucket = &nn->buckets[buffer];
         const int64_t bytes = count * (int64_t)sizeof(real);
-        to_host(nn, nn->master + offset, bucket->master, bytes);
-        to_host(nn, nn->adam_m + offset, bucket->adam_m, bytes);
-        to_host(nn, nn->adam_v + offset, bucket->adam_v, bytes);
+        to_host(nn, nn->master + place, bucket->master, bytes);
+        to_host(nn, nn->adam_m + place, bucket->adam_m, bytes);
+        to_host(nn, nn->adam_v + place, bucket->adam_v, bytes);
 }
 
 void nn_store_activations(struct nn_stage *nn, int slot, int host_slot)
@@ -78,23 +78,55 @@ void nn_fetch_activations(struct nn_stage *nn, int host_slot, int slot)
         to_device(nn, nn->slots[slot], nn->host_slots[host_slot], nn->layout.slot);
 }
 
+/* What this replica has of master parameters [offset, offset + count), a piece at a time. */
+struct own {
+        int64_t offset, end;
+        int next;
+        int64_t at, count, place; /* the piece: from offset + at on */
+};
+
+static struct own own_begin(int64_t offset, int64_t count)
+{
+        return (struct own){.offset = offset, .end = offset + count};
+}
+
+static bool own_next(const struct nn_stage *nn, struct own *own)
+{
+        const struct nn_own all = {0, nn->parameters, 0};
+        const int entries = nn->own ? nn->own_count : 1;
+        while (own->next < entries) {
+                const struct nn_own *o = nn->own ? &nn->own[own->next] : &all;
+                const int64_t begin = o->offset > own->offset ? o->offset : own->offset;
+                const int64_t end = o->offset + o->count < own->end ? o->offset + o->count : own->end;
+                own->next++;
+                if (begin >= end)
+                        continue;
+                own->at = begin - own->offset;
+                own->count = end - begin;
+                own->place = o->place + begin - o->offset;
+                return true;
+        }
+        return false;
+}
+
 /* A chunk. `full` and `rounded` are room for it. Half precision: the weights' rounding is this one's and
  * AdamW's. */
 static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values, real *full,
                         uint16_t *rounded)
 {
         const bool mixed = work_half(&nn->plan.work);
-        const int64_t bytes = count * (int64_t)sizeof *full;
         for (int64_t i = 0; i < count; i++)
                 full[i] = (real)values[i];
         if (mixed)
                 (nn->plan.work.bf16 ? bf16_from_floats : half_from_floats)(rounded, values, count);
         to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
                   count * nn->plan.work.element_bytes);
-        if (nn->master && nn->plan.offload)
-                memcpy(nn->master + offset, full, (size_t)bytes);
-        else if (nn->master)
-                to_device(nn, nn->master + offset, full, bytes);
+        for (struct own own = own_begin(offset, count); nn->master && own_next(nn, &own);)
+                if (nn->plan.offload)
+                        memcpy(nn->master + own.place, full + own.at, (size_t)own.count * sizeof *full);
+                else
+                        to_device(nn, nn->master + own.place, full + own.at,
+                                  own.count * (int64_t)sizeof *full);
         nn->device->ops->synchronize(nn->device);
 }
 
@@ -112,11 +144,15 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
 {
         /* Half precision is read only where it is trained. */
         assert(nn->master || !work_half(&nn->plan.work));
-        if (nn->master && nn->plan.offload)
-                memcpy(full, nn->master + offset, (size_t)count * sizeof *full);
-        else
-                to_host(nn, full, nn->master ? nn->master + offset : nn_at(nn, nn->weights, offset),
-                        count * (int64_t)sizeof *full);
+        if (!nn->master)
+                to_host(nn, full, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *full);
+        else if (nn->own)
+                memset(full, 0, (size_t)count * sizeof *full);
+        for (struct own own = own_begin(offset, count); nn->master && own_next(nn, &own);)
+                if (nn->plan.offload)
+                        memcpy(full + own.at, nn->master + own.place, (size_t)own.count * sizeof *full);
+                else
+                        to_host(nn, full + own.at, nn->master + own.place, own.count * (int64_t)sizeof *full);
         nn->device->ops->synchronize(nn->device);
         for (int64_t i = 0; i < count; i++)
                 out[i] = (float)full[i];

@@ -16,7 +16,18 @@ double optim_lr(const struct optim *optim, int64_t step)
 void optim_norm(struct nn_stage *nn)
 {
         struct kernel norm = workload_norm(&nn->gpt, &nn->stage, work_format(&nn->plan.work));
-        kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
+        bool more = false;
+        for (int i = 0; i < nn->own_count; i++) {
+                const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;
+                const int64_t count = (end < norm.m ? end : norm.m) - begin;
+                if (count <= 0)
+                        continue;
+                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM],
+                                     nn_at(nn, nn->gradients, begin), count, more);
+                more = true;
+        }
+        if (!nn->own) /* else a replica may have nothing, and the scalar is 0 as the batch began */
+                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
 }
 
 void optim_check_overflow(struct nn_stage *nn, double limit)
@@ -47,8 +58,8 @@ double optim_clip_factor(const struct optim *optim, double squared_norm)
         return optim->clip > 0 && norm > optim->clip ? optim->clip / norm : 1;
 }
 
-void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, int64_t offset, int64_t count,
-                  int buffer)
+void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, int64_t offset, int64_t place,
+                  int64_t count, int buffer)
 {
         const struct adamw adamw = {.lr = optim_lr(optim, step),
                                     .beta1 = optim->beta1,
@@ -59,7 +70,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, offset);
         if (!work_half(&nn->plan.work)) {
-                kernels_adamw(nn->device, weights, gradients, nn->adam_m + offset, nn->adam_v + offset, NULL,
+                kernels_adamw(nn->device, weights, gradients, nn->adam_m + place, nn->adam_v + place, NULL,
                               nn->ranges, scale, offset, count, &adamw);
                 return;
         }
@@ -67,8 +78,8 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
         if (buffer >= 0)
                 b = nn->buckets[buffer];
         else
-                b = (struct nn_bucket){nn->master + offset, nn->master_gradients + offset,
-                                       nn->adam_m + offset, nn->adam_v + offset};
+                b = (struct nn_bucket){nn->master + place, nn->master_gradients + place, nn->adam_m + place,
+                                       nn->adam_v + place};
         kernels_unscale(nn->device, b.gradients, gradients, scale, count);
         kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL,
                       offset, count, &adamw);

@@ -21,21 +21,21 @@ double optim_lr(const struct optim *, int64_t step);
 /* Mixed: enqueues the look for gradients beyond `limit` or not a number, into scalars[NN_OVERFLOW]. */
 void optim_check_overflow(struct nn_stage *, double limit);
 
-/* Mixed, after an overflow: enqueues gradients = 0. */
+/* After an overflow, and with zero after all updates: enqueues gradients = 0. */
 void optim_clear(struct nn_stage *);
 
 /* Enqueues scalars[NN_SQUARED_NORM] = squared norm of the gradients that this stage counts: all, but on the
- * last of several stages not the tied head (the first stage counts it). */
+ * last of several stages not the tied head (the first stage counts it). Zero: of this replica's shares. */
 void optim_norm(struct nn_stage *);
 
 /* min(1, clip / sqrt(squared_norm)): the factor that the gradients are multiplied with; 1 if clip is 0. */
 double optim_clip_factor(const struct optim *, double squared_norm);
 
 /* Enqueues what workload_update lists for parameters [offset, offset + count), with
- * scalars[NN_GRADIENT_SCALE] as gradient scale; in buckets[buffer], or in place if that is -1. step from 0.
- */
-void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t offset, int64_t count,
-                  int buffer);
+ * scalars[NN_GRADIENT_SCALE] as gradient scale; in buckets[buffer], or in place if that is -1. `place`: where
+ * the optimizer's arrays have them. step from 0. */
+void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t offset, int64_t place,
+                  int64_t count, int buffer);
 
 /* Dynamic loss scaling of fp16 (AxoNN's constants): begins at 2^16, halves with an overflow but not below
  * 2^10, doubles after 200 steps without one but not above 2^24. bf16 has the range of fp32: the scale

@@ -46,26 +46,27 @@ int core_chunk_slots(const struct plan *plan, int stage, int chunk)
                        : policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
 }
 
-static size_t table_bytes(const struct plan *plan, int stage, int64_t parameters)
+static size_t table_bytes(const struct plan *plan, const struct core_stage *part)
 {
-        struct core_limits l = core_limits(plan, stage);
+        struct core_limits l = core_limits(plan, part->stage);
         size_t pieces = (size_t)plan_pieces(plan), host_slots = (size_t)l.host_slots;
         size_t chunks = (size_t)plan->virtual_stages;
         size_t buffers = (size_t)(l.inputs + l.slots + l.gradients) + host_slots;
         size_t ints = 3 * pieces + (host_slots ? pieces + host_slots : 0) + buffers +
-                      (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, parameters);
+                      (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
         return buffers * sizeof(struct arrival) + ints * sizeof(int);
 }
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
 {
-        return sizeof(struct core) + table_bytes(plan, stage->stage, stage->parameters);
+        return sizeof(struct core) + table_bytes(plan, stage);
 }
 
 void core_clear_tables(struct core *core)
 {
         const int chunks = core->plan.virtual_stages;
-        memset(core->tables, 0, table_bytes(&core->plan, core->stage, core->parameters));
+        const struct core_stage part = core_part(core);
+        memset(core->tables, 0, table_bytes(&core->plan, &part));
         int *first_slot = core_tables(core).first_slot;
         for (int chunk = 0; chunks > 1 && chunk < chunks; chunk++)
                 first_slot[chunk + 1] = first_slot[chunk] + core_chunk_slots(&core->plan, core->stage, chunk);

@@ -21,10 +21,12 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->mixed || !plan->offload);
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
+        assert(plan->zero <= 1 && part->replica >= 0 && part->replica < plan->dp);
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
         memcpy(&core->plan, plan, sizeof *plan);
         core->stage = stage;
+        core->replica = part->replica;
         core->limit = core_pipeline_limit(plan);
         core->first = stage == 0;
         core->last = stage == plan->pp - 1;

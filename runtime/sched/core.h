@@ -36,7 +36,8 @@ int core_chunk_slots(const struct plan *plan, int stage, int chunk);
 int core_pipeline_limit(const struct plan *plan);
 
 /* Parameters that one optimizer update of a stage works on: plan_update_parameters, but of a stage smaller
- * than a bucket, offloaded, a third of the stage. */
+ * than a bucket, offloaded, a third of the stage. With zero the stage's share of it, and a chunk's share is
+ * worked through in equal parts. */
 int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
 
 /* Which of a stage's updates comes first; the others follow in order, and after the last come those before
@@ -55,6 +56,7 @@ struct core_stage {
         /* Sequence parallel shards: parameters whose gradients are first summed over the shards, because each
          * has that of its rows only; 0: none. */
         int64_t replicated_offset, replicated_count;
+        int replica;        /* of plan.dp: which shares are this rank's (zero) */
 };
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);

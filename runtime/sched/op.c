@@ -24,6 +24,8 @@ const char *op_name(enum op_kind kind)
                 [OP_STAGE_OUT] = "stage out",
                 [OP_STAGE_IN] = "stage in",
                 [OP_TENSOR] = "tensor",
+                [OP_REDUCE_SCATTER] = "reduce-scatter",
+                [OP_ALL_GATHER] = "all-gather",
         };
         return names[kind];
 }

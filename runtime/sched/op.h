@@ -28,6 +28,8 @@ enum op_kind {
         OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
         OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
         OP_TENSOR, /* what the shards of a stage do together behind the `segment`-th part of `of` */
+        OP_REDUCE_SCATTER,    /* zero: sum gradients [offset, offset + count) over `group`, each its share */
+        OP_ALL_GATHER,        /* zero: weights [offset, offset + count), of which each has its share */
         OP_KINDS
 };
 
@@ -69,7 +71,8 @@ struct op {
         int slot;        /* stored activations, or -1 */
         int host_slot;   /* offloaded activations, or -1 */
         int gradient;    /* gradient buffer, or -1 */
-        int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE: which chunk */
+        int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE, OP_REDUCE_SCATTER,
+                            OP_ALL_GATHER: which chunk */
         int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */
         bool overflow;   /* OP_REDUCE_OVERFLOW, on completion: some rank's gradients are too large */
         int segment;     /* OP_FORWARD, OP_BACKWARD, OP_TENSOR: which part of a forward or backward; see
@@ -77,8 +80,9 @@ struct op {
         bool more;       /* of these, on completion, filled in by the driver: another part follows */
         enum op_group group;
         int64_t offset, count; /* parameters */
-        int64_t bytes;         /* of a message, copy or all-reduce */
-        int serial;            /* the engine's, to know the operation again; the core ignores it */
+        int64_t place; /* of the optimizer's own arrays, what belongs to `offset` (zero: see shares.h) */
+        int64_t bytes; /* of a message, copy or all-reduce */
+        int serial;    /* the engine's, to know the operation again; the core ignores it */
 };
 
 const char *op_name(enum op_kind kind); /* "forward", "send activation", ... */

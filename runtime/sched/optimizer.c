@@ -10,7 +10,14 @@
  *
  * Mixed precision: each rank looks for overflow in its own gradients, before sums change them in place, and
  * all agree while the sums are under way. If there was one, the sums still run, because every rank takes part
- * in them, and then the gradients are cleared instead of used. */
+ * in them, and then the gradients are cleared instead of used.
+ *
+ * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its shares (shares.h);
+ * with clipping the norm is that of the shares, summed over all ranks. The shared embedding is exchanged in
+ * the shares that a replica has of it. A chunk's weights are all-gathered when its share has been updated,
+ * but after all exchanges: so each rank's collectives have one order, whatever comes first. What was summed
+ * elsewhere is left over in the gradients, so they are cleared when all updates are done. */
+#include "runtime/sched/shares.h"
 #include "runtime/sched/state.h"
 
 #include <assert.h>
@@ -26,21 +33,35 @@ static int parts(int64_t whole, int64_t part)
         return (int)((whole + part - 1) / part);
 }
 
-int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
-{
-        struct plan bounded = *plan;
-        bounded.bucket_parameters = least(plan->bucket_parameters, parameters);
-        return plan_update_parameters(&bounded);
-}
-
 static int64_t chunk_parameters(const struct plan *plan)
 {
         return plan->bucket_parameters * plan->allreduce_buckets;
 }
 
-int optimizer_chunks(const struct plan *plan, int64_t parameters)
+int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
 {
-        return parts(parameters, chunk_parameters(plan));
+        struct plan bounded = *plan;
+        const int64_t own = plan->zero ? plan_share(plan, parameters) : parameters;
+        bounded.bucket_parameters = least(plan->bucket_parameters, own);
+        const int64_t most = plan_update_parameters(&bounded);
+        if (!plan->zero)
+                return most;
+        const int64_t share = plan_share(plan, least(chunk_parameters(plan), parameters));
+        return parts(share, parts(share, most));
+}
+
+static struct shares shares(const struct core *core)
+{
+        const struct core_stage part = core_part(core);
+        return shares_of(&core->plan, &part);
+}
+
+int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
+{
+        if (!plan->zero)
+                return parts(part->parameters, chunk_parameters(plan));
+        const struct shares s = shares_of(plan, part);
+        return shares_chunks(&s);
 }
 
 static bool shares_embedding(const struct core *core)
@@ -71,21 +92,39 @@ static void set_order(struct core *core)
         o->first_chunk = (int)(o->first_update * size / chunk_parameters(plan));
 }
 
+static void start_whole(struct core *core)
+{
+        struct optimizer_state *o = &core->optimizer;
+        const struct plan *plan = &core->plan;
+        const struct core_stage part = core_part(core);
+        o->updates = parts(core->parameters, core_update_parameters(plan, core->parameters));
+        o->chunks = plan->dp > 1 ? optimizer_chunks(plan, &part) : 0;
+        o->exchanges = shares_embedding(core);
+        set_order(core);
+}
+
+static void start_shares(struct core *core)
+{
+        struct optimizer_state *o = &core->optimizer;
+        const struct shares s = shares(core);
+        o->updates = shares_updates(&s);
+        o->chunks = o->gathers = shares_chunks(&s);
+        o->exchanges = shares_exchanges(&s);
+}
+
 void optimizer_start(struct core *core)
 {
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
         memset(o, 0, sizeof *o);
         bool train = !plan->forward_only;
-        if (train) {
-                o->updates = parts(core->parameters, core_update_parameters(plan, core->parameters));
-                o->chunks = plan->dp > 1 ? optimizer_chunks(plan, core->parameters) : 0;
-                set_order(core);
-        }
+        if (train && plan->zero)
+                start_shares(core);
+        else if (train)
+                start_whole(core);
         o->check_issued = o->check_done = !train || !plan->mixed;
         o->overflow_issued = o->overflow_known = o->check_done;
         o->replicated_issued = o->replicated_done = !train || core->replicated_count == 0;
-        o->embedding_issued = o->embedding_done = !train || !shares_embedding(core);
         o->norm_issued = o->norm_done = !train || !plan->clip;
 }
 
@@ -97,11 +136,17 @@ static struct op collective(enum op_kind kind, enum op_lane lane, enum op_group 
 }
 
 /* The shared embedding is the first tensor of the first stage and the last of the last. */
-static struct op embedding_exchange(const struct core *core)
+static struct op embedding_exchange(const struct core *core, int nth)
 {
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_EMBEDDING);
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
+        if (core->plan.zero) {
+                const struct shares s = shares(core);
+                const struct share own = shares_own(&s, shares_chunks(&s) - shares_exchanges(&s) + nth);
+                op.offset = own.offset;
+                op.count = own.count;
+        }
         op.bytes = op.count * core->plan.element_bytes;
         return op;
 }
@@ -115,8 +160,24 @@ static struct op replicated_sum(const struct core *core)
         return op;
 }
 
-static struct op chunk_allreduce(const struct core *core, int chunk)
+/* The nth chunk in order. */
+static struct op chunk_of_shares(const struct core *core, enum op_kind kind, int nth)
 {
+        const struct shares s = shares(core);
+        const struct share chunk = shares_chunk(&s, nth);
+        struct op op = collective(kind, LANE_COLLECTIVE, GROUP_DATA);
+        op.bucket = nth;
+        op.offset = chunk.offset;
+        op.count = chunk.count;
+        op.bytes = op.count * core->plan.element_bytes;
+        return op;
+}
+
+static struct op chunk_allreduce(const struct core *core, int nth)
+{
+        if (core->plan.zero)
+                return chunk_of_shares(core, OP_REDUCE_SCATTER, nth);
+        const int chunk = in_order(nth, core->optimizer.first_chunk, core->optimizer.chunks);
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_DATA);
         int64_t size = chunk_parameters(&core->plan);
         op.bucket = chunk;
@@ -139,14 +200,39 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind,
         const struct optimizer_state *o = &core->optimizer;
         int64_t size = core_update_parameters(&core->plan, core->parameters);
         struct op op = core_new_op(kind, lane);
-        op.bucket = in_order(nth, o->first_update, o->updates);
-        op.offset = op.bucket * size;
-        op.count = least(size, core->parameters - op.offset);
+        if (core->plan.zero) {
+                const struct shares s = shares(core);
+                int chunk;
+                const struct share share = shares_update(&s, nth, &chunk);
+                op.bucket = nth;
+                op.offset = share.offset;
+                op.count = share.count;
+                op.place = share.place;
+        } else {
+                op.bucket = in_order(nth, o->first_update, o->updates);
+                op.offset = op.place = op.bucket * size;
+                op.count = least(size, core->parameters - op.offset);
+        }
         if (core->plan.offload)
                 op.buffer = nth % PLAN_UPDATE_BUFFERS;
         if (kind != OP_UPDATE)
                 op.bytes = plan_offloaded_bytes(op.count);
         return op;
+}
+
+/* Zero: after an overflow, of which all ranks know, nobody gathers. */
+static bool next_gather(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (o->gathers_issued == o->gathers || o->exchanges_issued < o->exchanges || !o->overflow_known ||
+            o->overflow)
+                return false;
+        const struct shares s = shares(core);
+        if (!core_tables(core).chunk_done[o->gathers_issued] ||
+            o->updates_done < shares_updates_before(&s, o->gathers_issued + 1))
+                return false;
+        *op = chunk_of_shares(core, OP_ALL_GATHER, o->gathers_issued++);
+        return true;
 }
 
 /* Sums in place, so after the look for overflow. */
@@ -163,15 +249,17 @@ static bool next_collective(struct core *core, struct op *op)
         if (!o->replicated_done)
                 return false;
         if (o->chunks_issued < o->chunks) {
-                *op = chunk_allreduce(core, in_order(o->chunks_issued++, o->first_chunk, o->chunks));
+                *op = chunk_allreduce(core, o->chunks_issued++);
                 return true;
         }
-        if (!o->embedding_issued && o->chunks_done == o->chunks) {
-                *op = embedding_exchange(core);
-                o->embedding_issued = true;
-                return true;
+        /* A replica without a share of a chunk is so at both ends. */
+        while (o->exchanges_issued < o->exchanges && o->chunks_done == o->chunks) {
+                *op = embedding_exchange(core, o->exchanges_issued++);
+                if (op->count > 0)
+                        return true;
+                o->exchanges_done++;
         }
-        return false;
+        return next_gather(core, op);
 }
 
 /* Both are over all ranks, so every rank issues them in this order. */
@@ -198,6 +286,17 @@ static bool overlap(const struct op *a, const struct op *b)
         return a->offset < b->offset + b->count && b->offset < a->offset + a->count;
 }
 
+/* Zero: the gradients of the nth update are final. */
+static bool share_is_summed(struct core *core, int nth)
+{
+        const struct optimizer_state *o = &core->optimizer;
+        const struct shares s = shares(core);
+        int chunk;
+        shares_update(&s, nth, &chunk);
+        const bool shared = chunk >= shares_chunks(&s) - shares_exchanges(&s);
+        return core_tables(core).chunk_done[chunk] && (!shared || o->exchanges_done == o->exchanges);
+}
+
 /* No rank overflowed, the gradients of `update` are final, and so is the factor that they are clipped with.
  */
 static bool may_update(struct core *core, const struct op *update)
@@ -207,8 +306,10 @@ static bool may_update(struct core *core, const struct op *update)
                 return false;
         if (core->plan.clip)
                 return o->scalars_done;
-        struct op exchange = embedding_exchange(core);
-        if (!o->embedding_done && overlap(update, &exchange))
+        if (core->plan.zero)
+                return share_is_summed(core, update->bucket);
+        struct op exchange = embedding_exchange(core, 0);
+        if (o->exchanges_done < o->exchanges && overlap(update, &exchange))
                 return false;
         int64_t size = chunk_parameters(&core->plan), last = update->offset + update->count - 1;
         for (int64_t chunk = update->offset / size; o->chunks > 0 && chunk <= last / size; chunk++)
@@ -229,17 +330,22 @@ static bool next_update(struct core *core, struct op *op)
         return true;
 }
 
+static bool all_updated(const struct core *core)
+{
+        return core->optimizer.updates_done == core->optimizer.updates;
+}
+
 static bool next_compute(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
         if (core->computing)
                 return false;
-        bool final =
-                o->overflow_known && o->replicated_done && o->chunks_done == o->chunks && o->embedding_done;
+        bool final = o->overflow_known && o->replicated_done && o->chunks_done == o->chunks &&
+                     o->exchanges_done == o->exchanges;
         if (!o->check_issued) {
                 *op = whole_stage(core, OP_CHECK_OVERFLOW);
                 o->check_issued = true;
-        } else if (final && o->overflow && !o->clear_issued) {
+        } else if (final && !o->clear_issued && (o->overflow || (core->plan.zero && all_updated(core)))) {
                 *op = whole_stage(core, OP_CLEAR);
                 o->clear_issued = true;
         } else if (final && !o->overflow && !o->norm_issued) {
@@ -288,7 +394,7 @@ static void allreduce_done(struct core *core, const struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
         if (op->group == GROUP_EMBEDDING) {
-                o->embedding_done = true;
+                o->exchanges_done++;
         } else if (op->group == GROUP_TENSOR) {
                 o->replicated_done = true;
         } else {
@@ -309,7 +415,11 @@ void optimizer_complete(struct core *core, const struct op *op)
                 o->overflow = op->overflow;
                 break;
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
                 allreduce_done(core, op);
+                break;
+        case OP_ALL_GATHER:
+                o->gathers_done++;
                 break;
         case OP_NORM:
                 compute_done(core, &o->norm_done);
@@ -342,5 +452,7 @@ bool optimizer_done(const struct core *core)
                 return false;
         if (o->overflow)
                 return o->clear_done;
+        if (core->plan.zero && !core->plan.forward_only && !(o->clear_done && o->gathers_done == o->gathers))
+                return false;
         return (core->plan.offload ? o->write_backs_done : o->updates_done) == o->updates;
 }

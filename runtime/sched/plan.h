@@ -19,8 +19,9 @@ struct plan {
         bool sequence_parallel; /* what tp does not split is split along the sequence */
         bool blocking;          /* a message holds up the compute lane, as a blocking send or receive does */
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */
-        int zero;               /* 0, 1 or 3: what is sharded over the replicas */
-        int micro_batches;      /* a batch brings to each pipeline */
+        int zero; /* what is sharded over the replicas: 0: nothing; 1: the optimizer (shares.h); 3: also
+                     weights, gradients */
+        int micro_batches; /* a batch brings to each pipeline */
         enum policy_id policy;
         int pipeline_limit; /* axonn: micro-batches under way at once; 0 means pp */
         bool forward_only;  /* validation: no backward, no optimizer */
@@ -54,6 +55,22 @@ static inline int64_t plan_update_parameters(const struct plan *plan)
 static inline int64_t plan_offloaded_bytes(int64_t parameters)
 {
         return 12 * parameters;
+}
+
+/* Of `count` parameters, what each replica has with zero: replica i the i-th part; the last may have less, or
+ * nothing. */
+static inline int64_t plan_share(const struct plan *plan, int64_t count)
+{
+        return (count + plan->dp - 1) / plan->dp;
+}
+
+struct plan_range {
+        int64_t begin, count;
+};
+static inline struct plan_range plan_own(const struct plan *plan, int replica, int64_t count)
+{
+        const int64_t each = plan_share(plan, count), begin = replica * each < count ? replica * each : count;
+        return (struct plan_range){begin, each < count - begin ? each : count - begin};
 }
 
 static inline int plan_ranks(const struct plan *plan)

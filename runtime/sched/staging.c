@@ -11,7 +11,10 @@
  * buffer is not given to another micro-batch before that, and so neither is the host's.
  *
  * Copies of one lane complete in the order in which they are issued, so the all-reduces that follow them are
- * posted in the order of the plan, on all ranks of a group alike. */
+ * posted in the order of the plan, on all ranks of a group alike.
+ *
+ * Zero: a chunk's gradients have been reduce-scattered, and copied in, before its weights are gathered: both
+ * go through the same place on the host. */
 #include "runtime/sched/state.h"
 
 #include <assert.h>
@@ -28,6 +31,9 @@ static bool is_staged(const struct plan *plan, const struct op *op)
                 return plan->stage_messages;
         case OP_ALLREDUCE:
                 return plan->stage_allreduce && op->group != GROUP_TENSOR;
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+                return plan->stage_allreduce;
         default:
                 return false;
         }
@@ -55,21 +61,27 @@ static enum op_lane lane_of(enum op_kind kind)
         case OP_SEND_GRADIENT:
                 return LANE_SEND_PREVIOUS;
         default:
-                assert(kind == OP_ALLREDUCE);
+                assert(kind == OP_ALLREDUCE || kind == OP_REDUCE_SCATTER || kind == OP_ALL_GATHER);
                 return LANE_COLLECTIVE;
         }
 }
 
-static void become(struct op *op, enum op_kind kind)
+/* Of a reduce-scatter only the rank's share is brought, of an all-gather only that is sent. */
+static void become(const struct core *core, struct op *op, enum op_kind kind)
 {
         op->kind = kind;
         op->lane = lane_of(kind);
+        if (op->of != OP_REDUCE_SCATTER && op->of != OP_ALL_GATHER)
+                return;
+        const bool share = kind == (op->of == OP_ALL_GATHER ? OP_STAGE_OUT : OP_STAGE_IN);
+        op->bytes = (share ? plan_own(&core->plan, core->replica, op->count).count : op->count) *
+                    core->plan.element_bytes;
 }
 
 void staging_begin(const struct core *core, struct op *op)
 {
         if (is_staged(&core->plan, op) && !receives(op->kind))
-                become(op, OP_STAGE_OUT);
+                become(core, op, OP_STAGE_OUT);
 }
 
 /* The part that follows `op`, or OP_KINDS: none does. */
@@ -91,7 +103,7 @@ bool staging_continue(struct core *core, struct op *op)
         }
         assert(!core->continues); /* core_next comes between two completions */
         memcpy(&core->next, op, sizeof *op);
-        become(&core->next, part);
+        become(core, &core->next, part);
         core->continues = true;
         return true;
 }

@@ -14,13 +14,15 @@ struct optimizer_state {
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;
         bool replicated_issued, replicated_done;
-        bool embedding_issued, embedding_done;
+        int exchanges; /* of the shared embedding */
+        int exchanges_issued, exchanges_done;
         bool norm_issued, norm_done;
         bool scalars_issued, scalars_done;
         int fetches_issued, fetches_done;
         int updates_issued, updates_done;
         int write_backs_issued, write_backs_done;
         bool clear_issued, clear_done;
+        int gathers, gathers_issued, gathers_done; /* zero: of weights, a chunk each */
 };
 
 /* Where activations are offloaded, the first slots are for forwards and their stores and sends, the others
@@ -45,7 +47,7 @@ struct arrival {
 
 struct core {
         struct plan plan;
-        int stage, limit;  /* limit: AxoNN's, resolved */
+        int stage, replica, limit; /* limit: AxoNN's, resolved */
         bool shared_slots; /* any chunk takes any slot */
         bool first, last;  /* this rank has the model's first, its last chunk */
         int64_t parameters;
@@ -111,6 +113,17 @@ static inline struct core_tables core_tables(struct core *core)
         t.offloaded = core_carve(&at, l.host_slots);
         t.chunk_done = at;
         return t;
+}
+
+/* What core_init was given, as far as the optimizer needs it. */
+static inline struct core_stage core_part(const struct core *core)
+{
+        return (struct core_stage){.stage = core->stage,
+                                   .parameters = core->parameters,
+                                   .slot_bytes = core->slot_bytes,
+                                   .replicated_offset = core->replicated_offset,
+                                   .replicated_count = core->replicated_count,
+                                   .replica = core->replica};
 }
 
 void core_clear_tables(struct core *core);
@@ -191,6 +204,6 @@ void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);
 void optimizer_complete(struct core *core, const struct op *op);
 bool optimizer_done(const struct core *core);
-int optimizer_chunks(const struct plan *plan, int64_t parameters);
+int optimizer_chunks(const struct plan *plan, const struct core_stage *part);
 
 #endif

@@ -212,6 +212,8 @@ static void issue(void *world, const struct op *op)
                 match(paper, rank, direction);
                 break;
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
         case OP_REDUCE_OVERFLOW:
         case OP_REDUCE_SCALARS:
                 push(&member->collectives[op->group], rank, op, 0);
@@ -251,7 +253,8 @@ struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager,
                                                 .parameters = parameters,
                                                 .slot_bytes = PAPER_SLOT_BYTES,
                                                 .embedded_bytes = PAPER_EMBEDDED_BYTES,
-                                                .head_bytes = PAPER_HEAD_BYTES};
+                                                .head_bytes = PAPER_HEAD_BYTES,
+                                                .replica = plan_replica(plan, rank)};
                 void *memory = malloc(core_bytes(plan, &part));
                 assert(memory);
                 m->paper = paper;

@@ -67,7 +67,10 @@ static int stage_of(const struct search *s, int r)
 
 static struct core_stage part_of(const struct search *s, int r)
 {
-        return (struct core_stage){.stage = stage_of(s, r), .parameters = s->parameters, .slot_bytes = 1};
+        return (struct core_stage){.stage = stage_of(s, r),
+                                   .parameters = s->parameters,
+                                   .slot_bytes = 1,
+                                   .replica = plan_replica(&s->plan, r)};
 }
 
 static uint64_t hash_world(const struct search *s, const struct world *w, uint64_t h)

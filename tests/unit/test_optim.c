@@ -204,8 +204,8 @@ static void several_steps_of_adamw_follow_the_paper(void **state)
                 nn->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&o, nn->scalars[NN_SQUARED_NORM]);
                 reference_step(&r, nn, &o, step);
                 for (int64_t at = 0; at < nn->parameters; at += 100) /* buckets end inside tensors */
-                        optim_update(nn, &o, step, at, nn->parameters - at < 100 ? nn->parameters - at : 100,
-                                     -1);
+                        optim_update(nn, &o, step, at, at,
+                                     nn->parameters - at < 100 ? nn->parameters - at : 100, -1);
                 device->ops->synchronize(device);
                 for (size_t i = 0; i < count; i++) {
                         const double bound = (step + 1) * u * (4 * fabs(r.p[i]) + 16 * o.lr * 4.5);
@@ -231,7 +231,7 @@ static void update_all(struct nn_stage *nn, const struct optim *o, int step)
                 if (buffer >= 0)
                         nn_fetch(nn, buffer, at, count);
                 device->synchronize(nn->device);
-                optim_update(nn, o, step, at, count, buffer);
+                optim_update(nn, o, step, at, at, count, buffer);
                 device->synchronize(nn->device);
                 if (buffer >= 0)
                         nn_write_back(nn, buffer, at, count);

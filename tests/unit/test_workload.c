@@ -121,7 +121,7 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
         listed[count++] = workload_norm(&nn->gpt, &nn->stage, half);
         for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
                 const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
-                optim_update(nn, &optim, 0, offset, size, nn->plan.offload ? updates++ : -1);
+                optim_update(nn, &optim, 0, offset, offset, size, nn->plan.offload ? updates++ : -1);
                 count += workload_update(size, half, &listed[count]);
         }
         assert_launched(device, listed, count, 0);

@@ -224,7 +224,7 @@ cudaError_t cuda_unscale(cudaStream_t stream, const struct kernel *kernel, const
 cudaError_t cuda_clear(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                        const struct cuda_work *)
 {
-        return cudaMemsetAsync(args->p[0], 0, (size_t)kernel->m * 2, stream);
+        return cudaMemsetAsync(args->p[0], 0, (size_t)kernel->m * (kernel->half ? 2 : 4), stream);
 }
 
 /* Which elements of a launch are decayed: range i ends before element ends[i] / 2, and the lowest bit of

@@ -1,5 +1,7 @@
 #include "sim/price.h"
 
+#include "runtime/sched/shares.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -74,6 +76,81 @@ static int price_update(const struct pricing *pricing, int64_t parameters, doubl
         return price_kernels(pricing, kernels, count, &basis->load->launch, seconds);
 }
 
+static int add_update(const struct pricing *pricing, int64_t parameters, struct stage_price *price)
+{
+        for (int i = 0; i < price->update_count; i++)
+                if (price->updates[i].parameters == parameters)
+                        return 0;
+        assert(price->update_count < PRICE_UPDATES);
+        struct update_price *added = &price->updates[price->update_count++];
+        added->parameters = parameters;
+        return price_update(pricing, parameters, &added->seconds);
+}
+
+/* The updates of `parameters`, `update` at a time. */
+static int add_updates(const struct pricing *pricing, int64_t parameters, int64_t update,
+                       struct stage_price *price)
+{
+        if (parameters == 0)
+                return 0;
+        int rc = parameters >= update ? add_update(pricing, update, price) : 0;
+        return rc ? rc : add_update(pricing, (parameters - 1) % update + 1, price);
+}
+
+/* Zero: the norm of all shares of the first replica, of which no other has more. */
+static int price_shared_norm(const struct pricing *pricing, const struct stage *stage,
+                             const struct shares *shares, struct stage_price *price)
+{
+        const struct options *o = pricing->options;
+        const struct kernel whole = workload_norm(&o->gpt, stage, options_format(o));
+        const int chunks = shares_chunks(shares);
+        struct kernel *kernels = malloc((size_t)chunks * sizeof *kernels);
+        int count = 0;
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the norms of %d shares", chunks);
+        for (int i = 0; i < chunks; i++) {
+                const struct share own = shares_own(shares, i);
+                struct kernel part = whole;
+                part.m = (own.offset + own.count < whole.m ? own.offset + own.count : whole.m) - own.offset;
+                part.accumulate = count > 0;
+                if (part.m > 0)
+                        kernels[count++] = part;
+        }
+        int rc = price_kernels(pricing, kernels, count, &pricing->basis->load->launch, &price->norm);
+        free(kernels);
+        return rc;
+}
+
+/* Zero: replicas have an equal share of a chunk, but for one that may have less and those behind it, which
+ * have nothing. All chunks but the last of a region are equal. */
+static int price_shares(const struct pricing *pricing, const struct stage *stage, const struct plan *plan,
+                        struct stage_price *price)
+{
+        const struct options *o = pricing->options;
+        const struct profile_launch *launch = &pricing->basis->load->launch;
+        const enum half half = options_format(o);
+        struct core_stage part = {.stage = stage->index, .parameters = partition_parameters(&o->gpt, stage)};
+        const struct shares shares = shares_of(plan, &part);
+        const int chunks = shares_chunks(&shares), rest = chunks - shares_exchanges(&shares);
+        const int kinds[] = {0, rest - 1, rest, chunks - 1};
+        struct kernel check = workload_overflow(part.parameters, half),
+                      clear = workload_clear(part.parameters, half);
+        int rc = o->clip > 0 ? price_shared_norm(pricing, stage, &shares, price) : 0;
+        if (rc == 0 && o->mixed)
+                rc = price_kernels(pricing, &check, 1, launch, &price->check);
+        if (rc == 0)
+                rc = price_kernels(pricing, &clear, 1, launch, &price->clear);
+        for (int i = 0; rc == 0 && i < 4; i++) {
+                if (kinds[i] < 0 || kinds[i] >= chunks)
+                        continue;
+                const int64_t count = shares_chunk(&shares, kinds[i]).count, each = plan_share(plan, count);
+                rc = add_updates(pricing, each, shares.update, price);
+                if (rc == 0)
+                        rc = add_updates(pricing, count % each, shares.update, price);
+        }
+        return rc;
+}
+
 static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
                            struct stage_price *price)
 {
@@ -81,16 +158,16 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         const struct profile_launch *launch = &pricing->basis->load->launch;
         struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
-        int64_t update = core_update_parameters(&plan, parameters);
         const enum half half = options_format(o);
         struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
-        price->last_update_count = (parameters - 1) % update + 1;
-        int rc = o->clip > 0 ? price_kernels(pricing, &norm, 1, launch, &price->norm) : 0;
+        int rc = 0;
+        if (plan.zero)
+                return price_shares(pricing, stage, &plan, price);
+        if (o->clip > 0)
+                rc = price_kernels(pricing, &norm, 1, launch, &price->norm);
         if (rc == 0 && o->mixed)
                 rc = price_kernels(pricing, &check, 1, launch, &price->check);
-        if (rc == 0)
-                rc = price_update(pricing, update, &price->update);
-        return rc ? rc : price_update(pricing, price->last_update_count, &price->last_update);
+        return rc ? rc : add_updates(pricing, parameters, core_update_parameters(&plan, parameters), price);
 }
 
 /* What shards do together in a list, equal ones as one; takes them out of it. Returns how many are left. */
@@ -187,8 +264,14 @@ double price_operation(const struct price_list *list, int stage, const struct op
                 return price->norm;
         case OP_CHECK_OVERFLOW:
                 return price->check;
-        default: /* nothing overflows here, so nothing is cleared */
+        case OP_CLEAR: /* after all updates: nothing overflows here */
+                return price->clear;
+        default:
                 assert(op->kind == OP_UPDATE);
-                return op->count == price->last_update_count ? price->last_update : price->update;
+                for (int i = 0; i < price->update_count; i++)
+                        if (price->updates[i].parameters == op->count)
+                                return price->updates[i].seconds;
+                assert(!"an update of that size is priced");
+                return 0;
         }
 }

@@ -21,10 +21,14 @@ enum { PRICE_COLLECTIVES = 4 }; /* different ones in a list: three of (N,C), one
 
 /* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
  * if that is longer, what the host needs to launch them. */
+enum { PRICE_UPDATES = 16 };
 struct stage_price {
-        double forward, backward, norm, check; /* check: for overflow */
-        double update, last_update;            /* of a full update, and of the stage's last one */
-        int64_t last_update_count;             /* parameters of the last one */
+        double forward, backward, norm, check, clear; /* check: for overflow */
+        struct update_price {
+                int64_t parameters;
+                double seconds;
+        } updates[PRICE_UPDATES]; /* of each size that an update of some replica has */
+        int update_count;
         struct {
                 struct price_collective forward[PRICE_COLLECTIVES], backward[PRICE_COLLECTIVES];
                 int forwards, backwards; /* how many of them */

@@ -256,6 +256,8 @@ static bool begin(void *context, struct sim_lane *lane)
         case OP_RECEIVE_GRADIENT:
                 return begin_message(lane);
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
                 if (op->group == GROUP_WORLD &&

@@ -26,6 +26,10 @@ enum mirror { MIRROR_FREE, MIRROR_OUT, MIRROR_THERE, MIRROR_SUMMING, MIRROR_SUMM
 /* How often something happened to a parameter on a rank. */
 struct touched {
         int reduced, exchanged, fetched, updated, written;
+        int fresh, gathered; /* zero: updated and complete; weights gathered */
+        bool exchanging;     /* the exchange of the embedding was issued */
+        bool own;            /* zero: of this replica's shares, as a reduce-scatter said */
+        int64_t place;       /* of the optimizer's arrays, counted from 1; 0: not known yet */
         enum mirror mirror;
 };
 
@@ -37,6 +41,7 @@ struct lane_queue {
 struct seen {
         struct passed *passed;   /* [pieces] */
         struct touched *touched; /* [parameters] */
+        bool *taken;             /* [parameters]: by place */
         struct place *slots, *host_slots, *inputs, *gradients;
         struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
         struct lane_queue lanes[LANES];
@@ -93,6 +98,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
                 s->passed = allocate(plan_pieces(plan), sizeof *s->passed);
                 s->touched = allocate(parameters, sizeof *s->touched);
+                s->taken = allocate(parameters, sizeof *s->taken);
                 s->slots = allocate(limits.slots, sizeof *s->slots);
                 s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
                 s->inputs = allocate(limits.inputs, sizeof *s->inputs);
@@ -112,6 +118,7 @@ void observer_delete(struct observer *o)
                 struct seen *s = &o->seen[rank];
                 free(s->passed);
                 free(s->touched);
+                free(s->taken);
                 free(s->slots);
                 free(s->host_slots);
                 free(s->inputs);
@@ -320,12 +327,12 @@ static void move_mirror(struct observer *o, int rank, const struct op *op, enum 
 static void issue_sum(struct observer *o, int rank, const struct op *op)
 {
         if (!o->plan.stage_allreduce) {
-                expect(o, op->kind == OP_ALLREDUCE, "copies are of staged sums");
+                expect(o, op->kind == op->of, "copies are of staged sums");
                 return;
         }
         if (op->kind == OP_STAGE_OUT)
                 move_mirror(o, rank, op, MIRROR_FREE, MIRROR_OUT);
-        else if (op->kind == OP_ALLREDUCE)
+        else if (op->kind == op->of)
                 move_mirror(o, rank, op, MIRROR_THERE, MIRROR_SUMMING);
         else
                 move_mirror(o, rank, op, MIRROR_SUMMED, MIRROR_IN);
@@ -338,7 +345,7 @@ static bool complete_sum(struct observer *o, int rank, const struct op *op)
                 return true;
         if (op->kind == OP_STAGE_OUT)
                 move_mirror(o, rank, op, MIRROR_OUT, MIRROR_THERE);
-        else if (op->kind == OP_ALLREDUCE)
+        else if (op->kind == op->of)
                 move_mirror(o, rank, op, MIRROR_SUMMING, MIRROR_SUMMED);
         else
                 move_mirror(o, rank, op, MIRROR_IN, MIRROR_FREE);
@@ -519,7 +526,17 @@ static bool shared(const struct observer *o, int rank, int64_t p)
 static bool summed(const struct observer *o, int rank, int64_t p)
 {
         const struct touched *t = &o->seen[rank].touched[p];
-        return (o->plan.dp == 1 || t->reduced == 1) && (!shared(o, rank, p) || t->exchanged == 1);
+        const bool elsewhere = o->plan.zero && !t->own;
+        return (o->plan.dp == 1 || t->reduced == 1) &&
+               (!shared(o, rank, p) || elsewhere || t->exchanged == 1);
+}
+
+/* Zero: whether parameter p of a chunk is in this replica's share: the replica-th of equal parts, rounded up.
+ */
+static bool in_share(const struct observer *o, int rank, const struct op *chunk, int64_t p)
+{
+        const int64_t each = (chunk->count + o->plan.dp - 1) / o->plan.dp;
+        return (p - chunk->offset) / each == plan_replica(&o->plan, rank);
 }
 
 static bool all_summed(const struct observer *o, int rank)
@@ -547,7 +564,25 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
                        op->group == GROUP_DATA ||
                                (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
                        "the shared embedding, and no more, is summed after the replicas");
+                o->seen[rank].touched[p].exchanging |= op->group == GROUP_EMBEDDING;
         }
+        issue_sum(o, rank, op);
+}
+
+static void check_gather(struct observer *o, int rank, const struct op *op)
+{
+        const struct seen *s = &o->seen[rank];
+        expect(o, o->plan.zero && op->group == GROUP_DATA && no_overflow(o, rank),
+               "weights are gathered where replicas have shares, and there is no overflow");
+        for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                expect(o, p < o->parameters && s->touched[p].reduced == 1,
+                       "weights are gathered after their gradients were summed");
+                expect(o, !in_share(o, rank, op, p) || s->touched[p].fresh == 1,
+                       "weights are gathered when the share of them is updated");
+        }
+        for (int64_t p = 0; p < o->parameters; p++)
+                expect(o, !s->touched[p].own || !shared(o, rank, p) || s->touched[p].exchanging,
+                       "weights are gathered after the exchange of the embedding");
         issue_sum(o, rank, op);
 }
 
@@ -558,7 +593,9 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
                             op->group == GROUP_EMBEDDING ? 0 : (uint64_t)op->offset};
         for (int i = 0; i < 3; i++)
                 s->collectives[op->group] = (s->collectives[op->group] ^ (words[i] + 1)) * 0x100000001B3u;
-        bool gradients = op->kind == OP_ALLREDUCE;
+        bool gathers = op->kind == OP_ALL_GATHER;
+        bool gradients = gathers || op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALLREDUCE;
+        bool scatters = o->plan.zero && op->group == GROUP_DATA;
         expect(o,
                op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
                        (gradients || op->group == GROUP_WORLD),
@@ -569,7 +606,11 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
         if (op->kind == OP_REDUCE_SCALARS)
                 expect(o, !o->plan.clip || o->plan.forward_only || s->overflow || s->norms == 1,
                        "the norm is reduced after it is known");
-        if (gradients)
+        expect(o, !gradients || scatters == (op->kind != OP_ALLREDUCE),
+               "with zero replicas reduce-scatter and gather, else they all-reduce");
+        if (gathers)
+                check_gather(o, rank, op);
+        else if (gradients)
                 check_sum(o, rank, op);
 }
 
@@ -578,8 +619,35 @@ static bool touches_embedding(const struct observer *o, int rank, const struct o
         return shared(o, rank, op->offset) || shared(o, rank, op->offset + op->count - 1);
 }
 
-static void check_range(struct observer *o, const struct op *op)
+/* Zero: every update has a place of its own in arrays that are no longer than a share of each chunk, rounded
+ * up. */
+static void check_places(struct observer *o, int rank, const struct op *op)
 {
+        struct seen *s = &o->seen[rank];
+        const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
+        const int64_t most = o->parameters / o->plan.dp + o->parameters / chunk + 2;
+        expect(o, op->count >= 1 && op->count <= plan_update_parameters(&o->plan),
+               "an update fits the buffers of the plan");
+        expect(o, op->count <= core_update_parameters(&o->plan, o->parameters), "and those of the stage");
+        expect(o, op->place >= 0 && op->place + op->count <= most, "shares take a share of memory");
+        for (int64_t i = 0; i < op->count; i++) {
+                struct touched *t = &s->touched[op->offset + i];
+                const int64_t place = op->place + i;
+                expect(o, op->kind != OP_UPDATE || t->own, "a replica updates its own share");
+                expect(o, t->place ? t->place == place + 1 : !s->taken[place],
+                       "a parameter keeps a place of its own");
+                t->place = place + 1;
+                s->taken[place] = true;
+        }
+}
+
+static void check_range(struct observer *o, int rank, const struct op *op)
+{
+        if (o->plan.zero) {
+                check_places(o, rank, op);
+                return;
+        }
+        expect(o, op->place == op->offset, "parameters lie where their gradients do");
         int64_t bucket = o->plan.bucket_parameters;
         if (o->plan.offload && bucket > o->parameters)
                 bucket = o->parameters;
@@ -592,7 +660,7 @@ static void check_range(struct observer *o, const struct op *op)
 static void issue_update(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        check_range(o, op);
+        check_range(o, rank, op);
         expect(o, no_overflow(o, rank), "an update knows that there is no overflow");
         expect(o, !o->plan.clip || s->scalars == 1, "with clipping an update follows the norm");
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
@@ -616,7 +684,7 @@ static void issue_copy(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         bool fetch = op->kind == OP_FETCH;
-        check_range(o, op);
+        check_range(o, rank, op);
         expect(o,
                op->lane == (fetch ? LANE_HOST_TO_DEVICE : LANE_DEVICE_TO_HOST) && o->plan.offload &&
                        op->bytes == 12 * op->count && op->buffer >= 0 && op->buffer < PLAN_UPDATE_BUFFERS,
@@ -636,6 +704,31 @@ static void issue_copy(struct observer *o, int rank, const struct op *op)
         s->buffer_there[op->buffer] = s->buffer_ready[op->buffer] = false;
 }
 
+static bool all_fresh(const struct observer *o, int rank)
+{
+        for (int64_t p = 0; p < o->parameters; p++)
+                if (o->seen[rank].touched[p].own && o->seen[rank].touched[p].fresh != 1)
+                        return false;
+        return o->plan.zero;
+}
+
+static void issue_stage_of_sum(struct observer *o, int rank, const struct op *op)
+{
+        const bool out = op->kind == OP_STAGE_OUT, gathers = op->of == OP_ALL_GATHER;
+        const bool share = gathers ? out : op->of == OP_REDUCE_SCATTER && !out;
+        int64_t count = 0;
+        for (int64_t p = op->offset; p < op->offset + op->count; p++)
+                count += !share || in_share(o, rank, op, p);
+        expect(o,
+               o->plan.stage_allreduce && op->bytes == count * o->plan.element_bytes &&
+                       op->lane == (out ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
+               "a staged sum is copied on the lane of its direction, a share where that is all");
+        if (gathers)
+                check_gather(o, rank, op);
+        else
+                check_sum(o, rank, op);
+}
+
 static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
@@ -645,6 +738,8 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
                 expect(o, o->plan.mixed && op->count == o->parameters, "all gradients are looked at");
                 break;
         case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
         case OP_REDUCE_OVERFLOW:
         case OP_REDUCE_SCALARS:
                 issue_collective(o, rank, op);
@@ -658,17 +753,13 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
                 break;
         case OP_STAGE_OUT:
         case OP_STAGE_IN:
-                expect(o,
-                       o->plan.stage_allreduce && op->of == OP_ALLREDUCE &&
-                               op->bytes == op->count * o->plan.element_bytes &&
-                               op->lane ==
-                                       (op->kind == OP_STAGE_OUT ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
-                       "a staged sum is copied on the lane of its direction");
-                check_sum(o, rank, op);
+                issue_stage_of_sum(o, rank, op);
                 break;
         case OP_CLEAR:
-                expect(o, s->overflow && all_summed(o, rank) && op->offset == 0 && op->count == o->parameters,
-                       "all is cleared after an overflow and every sum");
+                expect(o, all_summed(o, rank) && op->offset == 0 && op->count == o->parameters,
+                       "all is cleared after every sum");
+                expect(o, s->overflow || all_fresh(o, rank),
+                       "after an overflow, or with zero after all updates");
                 break;
         default:
                 issue_copy(o, rank, op);
@@ -678,10 +769,15 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 static void complete_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        bool sums = op->of == OP_ALLREDUCE && complete_sum(o, rank, op);
+        bool gathers = op->of == OP_ALL_GATHER;
+        bool sums = (gathers || op->of == OP_ALLREDUCE || op->of == OP_REDUCE_SCATTER) &&
+                    complete_sum(o, rank, op);
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 struct touched *t = &s->touched[p];
-                t->reduced += sums && op->group == GROUP_DATA;
+                t->reduced += sums && !gathers && op->group == GROUP_DATA;
+                t->gathered += sums && gathers;
+                t->fresh += op->kind == OP_UPDATE;
+                t->own = t->own || (op->of == OP_REDUCE_SCATTER && in_share(o, rank, op, p));
                 t->exchanged += sums && op->group == GROUP_EMBEDDING;
                 t->fetched += op->kind == OP_FETCH;
                 t->written += op->kind == OP_WRITE_BACK;
@@ -784,6 +880,19 @@ static void end_pieces(struct observer *o, int rank)
         }
 }
 
+/* How many replicas updated parameter p; without zero as if it were one. */
+static int updates_of(const struct observer *o, int rank, int64_t p)
+{
+        int updates = 0;
+        if (!o->plan.zero)
+                return o->seen[rank].touched[p].updated;
+        for (int replica = 0; replica < o->plan.dp; replica++)
+                updates += o->seen[plan_rank(&o->plan, replica, plan_stage(&o->plan, rank), 0)]
+                                   .touched[p]
+                                   .updated;
+        return updates;
+}
+
 static void end_parameters(struct observer *o, int rank)
 {
         const struct plan *plan = &o->plan;
@@ -791,18 +900,25 @@ static void end_parameters(struct observer *o, int rank)
         bool train = !plan->forward_only, updated = train && !o->overflow;
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
-                expect(o, t->reduced == (train && plan->dp > 1) && t->exchanged == shared(o, rank, p),
-                       "every gradient is summed, in a step with overflow too");
-                expect(o, t->updated == updated, "every parameter is updated once, after an overflow none");
+                const bool own = !plan->zero || t->own;
                 expect(o,
-                       t->written == (updated && plan->offload) && t->fetched <= (train && plan->offload) &&
-                               t->fetched >= t->written,
+                       t->reduced == (train && plan->dp > 1) && t->exchanged == (own && shared(o, rank, p)),
+                       "every gradient is summed, in a step with overflow too");
+                expect(o, t->updated == (updated && own),
+                       "every parameter is updated once, after an overflow none");
+                expect(o, own || !t->fetched, "a replica fetches its own share");
+                expect(o, t->gathered == (updated && plan->zero), "with zero every weight is gathered");
+                expect(o, !train || updates_of(o, rank, p) == updated, "by one replica, or each");
+                expect(o,
+                       t->written == (updated && plan->offload && own) &&
+                               t->fetched <= (train && plan->offload) && t->fetched >= t->written,
                        "what is updated is fetched and written back, after an overflow nothing");
         }
         expect(o, s->scalars == 1, "the scalars are reduced once");
         expect(o, s->checks == (train && plan->mixed) && s->overflows_known == s->checks,
                "all ranks agree once on whether there was an overflow");
-        expect(o, s->overflow == o->overflow && s->clears == o->overflow, "an overflow clears once");
+        expect(o, s->overflow == o->overflow && s->clears == (o->overflow || (train && plan->zero)),
+               "an overflow clears once, as zero does");
         expect(o, s->norms == (updated && plan->clip), "there is a norm if there is clipping");
 }
 

@@ -87,6 +87,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.element_bytes = 4;
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
+        plan.zero = plan.dp > 1 && random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && plan.policy != POLICY_INTERLEAVED &&
                         random_int(random, 0, 2) == 0;
         return plan;
@@ -120,7 +121,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s",
+                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
                  w.plan.dp, w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
@@ -128,7 +129,8 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                  w.plan.offload ? ", offload" : "",
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
-                 w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "");
+                 w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "",
+                 w.plan.zero ? ", zero" : "");
         return w.decisions;
 }
 

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
+enum { STAGES = 3, RANKS = 4, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -266,6 +266,11 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
 
 /* The optimizer phase comes after all of a rank's messages are received and nothing that others do can change
  * or prevent its steps: one order of them stands for all, where not all are asked for. */
+static bool sums(enum op_kind of)
+{
+        return of == OP_ALLREDUCE || of == OP_REDUCE_SCATTER || of == OP_ALL_GATHER;
+}
+
 static bool commutes(const struct search *s, const struct op *op)
 {
         switch (op->kind) {
@@ -277,7 +282,7 @@ static bool commutes(const struct search *s, const struct op *op)
         case OP_WRITE_BACK:
                 return !s->all_orders;
         default:
-                return !s->all_orders && (is_collective(op) || op->of == OP_ALLREDUCE);
+                return !s->all_orders && (is_collective(op) || sums(op->of));
         }
 }
 
@@ -384,7 +389,7 @@ static void no_interleaving_of_small_plans_deadlocks(void **state)
         (void)state;
         size_t states = 0;
         struct plan plan = small_plan();
-        for (plan.pp = 1; plan.pp <= RANKS; plan.pp++)
+        for (plan.pp = 1; plan.pp <= STAGES; plan.pp++)
                 for (plan.micro_batches = 1; plan.micro_batches <= 4; plan.micro_batches++) {
                         plan.policy = POLICY_AXONN;
                         for (plan.pipeline_limit = 1; plan.pipeline_limit <= plan.micro_batches;
@@ -409,7 +414,7 @@ static void no_interleaving_of_staged_plans_deadlocks(void **state)
         size_t states = 0;
         struct plan plan = small_plan();
         plan.stage_messages = plan.stage_allreduce = true;
-        for (plan.pp = 2; plan.pp <= RANKS; plan.pp++)
+        for (plan.pp = 2; plan.pp <= STAGES; plan.pp++)
                 for (plan.micro_batches = 1; plan.micro_batches <= (plan.pp == 2 ? 4 : 3);
                      plan.micro_batches++)
                         for (int id = 0; id < POLICY_INTERLEAVED; id++) {
@@ -531,6 +536,36 @@ static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero: two replicas of one stage in every order, and of two stages that share an embedding. */
+static void no_interleaving_of_shared_updates_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 32; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 1;
+                plan.stage_allreduce = variant & 16;
+                plan.clip = variant & 1;
+                plan.mixed = true;
+                plan.offload = variant & 2;
+                plan.pp = variant & 4 ? 2 : 1;
+                plan.dp = 2;
+                plan.tied = true;
+                plan.embedding_parameters = 3;
+                plan.bucket_parameters = plan.offload ? 3 : 1;
+                plan.allreduce_buckets = plan.offload ? 1 : 4;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 8,
+                                                     .ranks = 2 * plan.pp,
+                                                     .alone = -1,
+                                                     .loose = true,
+                                                     .all_orders = plan.pp == 1,
+                                                     .overflow = variant & 8});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -540,6 +575,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
+                cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

@@ -330,9 +330,11 @@ static bool next_update(struct core *core, struct op *op)
         return true;
 }
 
-static bool all_updated(const struct core *core)
+/* Zero: what was summed elsewhere may be cleared. */
+static bool shares_updated(const struct core *core)
 {
-        return core->optimizer.updates_done == core->optimizer.updates;
+        const struct optimizer_state *o = &core->optimizer;
+        return o->gathers > 0 && o->updates_done == o->updates;
 }
 
 static bool next_compute(struct core *core, struct op *op)
@@ -345,7 +347,7 @@ static bool next_compute(struct core *core, struct op *op)
         if (!o->check_issued) {
                 *op = whole_stage(core, OP_CHECK_OVERFLOW);
                 o->check_issued = true;
-        } else if (final && !o->clear_issued && (o->overflow || (core->plan.zero && all_updated(core)))) {
+        } else if (final && !o->clear_issued && (o->overflow || shares_updated(core))) {
                 *op = whole_stage(core, OP_CLEAR);
                 o->clear_issued = true;
         } else if (final && !o->overflow && !o->norm_issued) {
@@ -452,7 +454,7 @@ bool optimizer_done(const struct core *core)
                 return false;
         if (o->overflow)
                 return o->clear_done;
-        if (core->plan.zero && !core->plan.forward_only && !(o->clear_done && o->gathers_done == o->gathers))
+        if (o->gathers > 0 && !(o->clear_done && o->gathers_done == o->gathers))
                 return false;
         return (core->plan.offload ? o->write_backs_done : o->updates_done) == o->updates;
 }

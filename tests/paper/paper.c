@@ -31,6 +31,7 @@ struct member {
         bool overflow;
         struct fifo sends[2], receives[2]; /* towards this rank: activations (0), gradients (1) */
         struct fifo collectives[GROUP_WORLD + 1];
+        struct fifo order; /* the same, of all groups, on the lane of collectives */
 };
 
 struct paper {
@@ -153,15 +154,38 @@ static double collective_start(const struct paper *paper, const int *ranks, int 
         return start;
 }
 
-/* An all-reduce ends everywhere once every member of its group has come to it. */
+/* Whether the next of the rank's collectives on that lane, or with eager ones of that group, is of the group.
+ */
+static bool is_next(const struct paper *paper, int rank, const struct op *op)
+{
+        const struct member *m = &paper->members[rank];
+        if (m->collectives[op->group].count == 0)
+                return false;
+        return paper->eager || op->lane != LANE_COLLECTIVE ||
+               m->order.items[m->order.head].op.group == op->group;
+}
+
+/* The first of the group; with eager ones others may stand before it. */
+static void take_from_order(struct fifo *order, enum op_group group)
+{
+        int at = order->head;
+        while (order->items[at].op.group != group)
+                at++;
+        memmove(&order->items[order->head + 1], &order->items[order->head],
+                (size_t)(at - order->head) * sizeof *order->items);
+        pop(order);
+}
+
+/* A collective ends everywhere once every member of its group has come to it. */
 static void meet(struct paper *paper, int rank, const struct op *op)
 {
         int *ranks = malloc((size_t)paper->ranks * sizeof *ranks);
         assert(ranks);
         int count = group_members(&paper->plan, rank, op->group, ranks);
         bool all = true, overflow = false;
+        assert(count > 0);
         for (int i = 0; i < count; i++) {
-                all = all && paper->members[ranks[i]].collectives[op->group].count > 0;
+                all = all && is_next(paper, ranks[i], op);
                 overflow = overflow || paper->members[ranks[i]].overflow;
         }
         double seconds = paper->seconds(paper->context, rank, op);
@@ -170,9 +194,18 @@ static void meet(struct paper *paper, int rank, const struct op *op)
                 struct member *member = &paper->members[ranks[i]];
                 struct waiting w = pop(&member->collectives[op->group]);
                 assert(w.op.kind == op->kind && w.op.count == op->count);
+                if (op->lane == LANE_COLLECTIVE)
+                        take_from_order(&member->order, op->group);
                 w.op.overflow = op->kind == OP_REDUCE_OVERFLOW && overflow;
                 member->lane_free[op->lane] = end;
                 schedule(paper, end, ranks[i], &w.op);
+        }
+        for (int i = 0; all && i < count; i++) { /* what waited behind it */
+                const struct fifo *order = &paper->members[ranks[i]].order;
+                if (op->lane == LANE_COLLECTIVE && order->count) {
+                        const struct op next = order->items[order->head].op;
+                        meet(paper, ranks[i], &next);
+                }
         }
         free(ranks);
 }
@@ -217,6 +250,8 @@ static void issue(void *world, const struct op *op)
         case OP_REDUCE_OVERFLOW:
         case OP_REDUCE_SCALARS:
                 push(&member->collectives[op->group], rank, op, 0);
+                if (op->lane == LANE_COLLECTIVE)
+                        push(&member->order, rank, op, 0);
                 meet(paper, rank, op);
                 break;
         default: {
@@ -276,6 +311,7 @@ void paper_delete(struct paper *paper)
                 }
                 for (int i = 0; i <= GROUP_WORLD; i++)
                         free(m->collectives[i].items);
+                free(m->order.items);
                 free(m->engine.core);
                 engine_free(&m->engine);
         }

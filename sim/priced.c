@@ -71,8 +71,11 @@ static void collect(void *context, struct sim_lane *lane)
         struct priced *priced = context;
         const struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(lane->rank, op->group);
-        const enum half half = op->kind == OP_ALLREDUCE ? priced->half : HALF_NONE; /* scalars are double */
-        const enum collective_kind kind = COLLECTIVE_ALLREDUCE;
+        const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
+        const enum half half = gradients ? priced->half : HALF_NONE;
+        const enum collective_kind kind = op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                                          : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
+                                                                        : COLLECTIVE_ALLREDUCE;
         struct priced_shape *known = shape_of(priced, &group);
         if (known->bytes != op->bytes || known->kind != kind || known->half != half) {
                 known->kind = kind;

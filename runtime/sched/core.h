@@ -56,7 +56,7 @@ struct core_stage {
         /* Sequence parallel shards: parameters whose gradients are first summed over the shards, because each
          * has that of its rows only; 0: none. */
         int64_t replicated_offset, replicated_count;
-        int replica;        /* of plan.dp: which shares are this rank's (zero) */
+        int replica; /* of plan.dp: which shares are this rank's (zero) */
 };
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);

@@ -27,9 +27,9 @@ enum op_kind {
         OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
         OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
         OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
-        OP_TENSOR, /* what the shards of a stage do together behind the `segment`-th part of `of` */
-        OP_REDUCE_SCATTER,    /* zero: sum gradients [offset, offset + count) over `group`, each its share */
-        OP_ALL_GATHER,        /* zero: weights [offset, offset + count), of which each has its share */
+        OP_TENSOR,         /* what the shards of a stage do together behind the `segment`-th part of `of` */
+        OP_REDUCE_SCATTER, /* zero: sum gradients [offset, offset + count) over `group`, each its share */
+        OP_ALL_GATHER,     /* zero: weights [offset, offset + count), of which each has its share */
         OP_KINDS
 };
 

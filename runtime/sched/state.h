@@ -48,8 +48,8 @@ struct arrival {
 struct core {
         struct plan plan;
         int stage, replica, limit; /* limit: AxoNN's, resolved */
-        bool shared_slots; /* any chunk takes any slot */
-        bool first, last;  /* this rank has the model's first, its last chunk */
+        bool shared_slots;         /* any chunk takes any slot */
+        bool first, last;          /* this rank has the model's first, its last chunk */
         int64_t parameters;
         int64_t slot_bytes, embedded_bytes, head_bytes;
         int64_t replicated_offset, replicated_count;

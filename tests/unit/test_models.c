@@ -710,18 +710,19 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         int64_t stored = kept[plan->work.recompute];
         int64_t slot =
                 stage->first * row + stage->layers * stored + stage->last * (row + 4 * 2 * N + e * N * V);
-        int64_t update = plan->update_parameters < parameters ? plan->update_parameters : parameters;
+        int64_t own = plan->shard_parameters ? plan->shard_parameters : parameters; /* zero */
+        int64_t update = plan->update_parameters < own ? plan->update_parameters : own;
         struct memory_bytes bytes = {0};
         int64_t *device = bytes.in[MEMORY_DEVICE], *host = bytes.in[MEMORY_HOST];
         device[MEMORY_WEIGHTS] = device[MEMORY_GRADIENTS] = rounded(e * parameters);
         if (e == 4) {
-                device[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+                device[MEMORY_OPTIMIZER] = 2 * rounded(4 * own);
         } else if (plan->offload) {
-                host[MEMORY_MASTER] = rounded(4 * parameters);
-                host[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+                host[MEMORY_MASTER] = rounded(4 * own);
+                host[MEMORY_OPTIMIZER] = 2 * rounded(4 * own);
                 device[MEMORY_BUCKETS] = plan->update_buffers * 4 * rounded(4 * update);
         } else {
-                device[MEMORY_MASTER] = device[MEMORY_OPTIMIZER] = 2 * rounded(4 * parameters);
+                device[MEMORY_MASTER] = device[MEMORY_OPTIMIZER] = 2 * rounded(4 * own);
         }
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
@@ -788,6 +789,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                         .gradient_buffers = 1,
                                         .stage_messages = choice & 32,
                                         .staged_gradients = choice & 64 ? 1000 + s : 0,
+                                        .shard_parameters = choice % 3 == 0 ? 5001 + s : 0,
                                         .offload = offload,
                                         .update_parameters = offload ? (s ? 1001 : INT64_C(1) << 40) : 0,
                                         .update_buffers = offload ? 3 : 0};
@@ -888,7 +890,7 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 3) * 64);
         assert_int_equal(layout.block_stats, 64);
-        assert_int_equal(layout.master, rounded(4 * partition_parameters(&gpt, &stage)));
+        assert_int_equal(layout.optimizer, rounded(4 * partition_parameters(&gpt, &stage)));
         assert_int_equal(layout.bucket, 0);
 }
 

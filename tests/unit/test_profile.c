@@ -296,7 +296,7 @@ static const struct damage DAMAGES[] = {
         {"\"copy\": {\"fit\"", "\"copy\": {\"fits\"", "loads[0].lines.copy: needs \"fit\""},
         {"[{\"bytes\": 4096", "[{\"bytes\": 4096, \"seconds\": 1}, {\"bytes\": 4096",
          "two points are of 4096 bytes"},
-        {"\"matmul\": {", "\"clear\": {", "its name is \"clear_half\""},
+        {"\"matmul\": {", "\"unscale\": {", "its name is \"unscale_half\""},
         {"\"matmul\": {", "\"matmul_halves\": {", "loads[0].kernels.matmul_halves: there is no kernel"},
         {"\"source\":", "\"host_link_bytes_per_second\": -1, \"source\":",
          "\"host_link_bytes_per_second\" is -1"},

@@ -137,6 +137,7 @@ static json_t *whole_plan_json(const struct options *o)
 {
         json_t *plan = plan_json(o);
         json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
+        json_object_set_new(plan, "zero", json_integer(o->zero));
         return plan;
 }
 
@@ -306,6 +307,7 @@ static void print_choices(const struct report *r, FILE *out)
         const char *const choices[] = {
                 precisions[options_format(o)],
                 o->offload ? "optimizer offloaded" : NULL,
+                plan.zero ? "optimizer shared by replicas" : NULL,
                 o->offload_activations ? activations : NULL,
                 o->recompute ? "activations recomputed" : NULL,
                 o->fused ? "fused kernels" : NULL,

@@ -291,10 +291,10 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
         begin_operation(bench);
-        nn_forward(bench->stage, 0, -1, 0, scale, false);
+        nn_forward(bench->stage, 0, 0, -1, 0, scale, false);
         end_operation(bench, net);
         begin_operation(bench);
-        nn_backward(bench->stage, 0, -1, 0, 0);
+        nn_backward(bench->stage, 0, 0, -1, 0, 0);
         end_operation(bench, net);
         if (bench->run.optimizer_count > 0)
                 optimizer_operations(bench, net, ranks,
@@ -310,9 +310,9 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
 double bench_plain_pass(struct bench *bench, struct net *net)
 {
         const double start = device_seconds();
-        nn_forward(bench->stage, 0, -1, 0, 1, false);
+        nn_forward(bench->stage, 0, 0, -1, 0, 1, false);
         end_operation(bench, net);
-        nn_backward(bench->stage, 0, -1, 0, 0);
+        nn_backward(bench->stage, 0, 0, -1, 0, 0);
         end_operation(bench, net);
         const double seconds = device_seconds() - start;
         optim_clear(bench->stage);
@@ -456,7 +456,7 @@ void bench_feed(struct bench *bench)
         while (bench->device->ops->poll(bench->device) == TOKEN_FED)
                 bench->fed--;
         for (; bench->fed < WAITING_BEHIND; bench->fed++) {
-                nn_forward(bench->stage, 0, -1, 0, 1, false);
+                nn_forward(bench->stage, 0, 0, -1, 0, 1, false);
                 bench->device->ops->record(bench->device, DEVICE_COMPUTE, TOKEN_FED);
         }
 }

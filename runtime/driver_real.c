@@ -88,10 +88,10 @@ static void issue_copy(struct driver_real *d, const struct op *op)
                 nn_fetch(d->nn, op->buffer, op->place, op->count);
                 break;
         case OP_FETCH_ACTIVATIONS:
-                nn_fetch_activations(d->nn, op->host_slot, op->slot);
+                nn_fetch_activations(d->nn, op->chunk, op->host_slot, op->slot);
                 break;
         case OP_STORE_ACTIVATIONS:
-                nn_store_activations(d->nn, op->slot, op->host_slot);
+                nn_store_activations(d->nn, op->chunk, op->slot, op->host_slot);
                 lane = DEVICE_DEVICE_TO_HOST;
                 break;
         default:
@@ -126,12 +126,12 @@ static void issue_compute(struct driver_real *d, const struct op *op)
 {
         switch (op->kind) {
         case OP_FORWARD:
-                nn_forward(d->nn, op->micro_batch, op->input, op->slot, d->mean * d->loss_scale,
+                nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, d->mean * d->loss_scale,
                            d->plan.forward_only);
                 break;
         case OP_BACKWARD:
                 assert(op->parts == (OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT)); /* no policy parts them yet */
-                nn_backward(d->nn, op->micro_batch, op->input, op->slot, op->gradient);
+                nn_backward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);
@@ -188,7 +188,8 @@ static void real_issue(void *world, const struct op *op)
 {
         struct driver_real *d = world;
         const struct net_ops *net = d->net->ops;
-        int rank = d->net->rank, token = op->serial, next = plan_stage_stride(&d->plan);
+        const int rank = d->net->rank, token = op->serial;
+        const int next = plan_next_rank(&d->plan, rank), previous = plan_previous_rank(&d->plan, rank);
         remember(d, op);
         switch (op->kind) {
         case OP_LOAD:
@@ -201,19 +202,18 @@ static void real_issue(void *world, const struct op *op)
                 issue_copy(d, op);
                 break;
         case OP_SEND_ACTIVATION:
-                net->isend(d->net, network_buffer(d, op), op->bytes, rank + next, NET_TAG_ACTIVATION,
-                           op->micro_batch, token);
+                net->isend(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_ACTIVATION,
+                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_SEND_GRADIENT:
-                net->isend(d->net, network_buffer(d, op), op->bytes, rank - next, NET_TAG_GRADIENT,
-                           op->micro_batch, token);
+                net->isend(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_GRADIENT,
+                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_RECEIVE_ACTIVATION:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank - next, NET_TAG_ACTIVATION,
-                              token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_ACTIVATION, token);
                 break;
         case OP_RECEIVE_GRADIENT:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, rank + next, NET_TAG_GRADIENT, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_GRADIENT, token);
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:
@@ -255,7 +255,7 @@ static void set_gradient_scale(struct driver_real *d)
                         optim_clip_factor(d->optim, scalars[NN_SQUARED_NORM]) / d->loss_scale;
 }
 
-static void finish(struct driver_real *d, struct engine *engine, int token, int micro_batch)
+static void finish(struct driver_real *d, struct engine *engine, int token, int piece)
 {
         if (token == d->injecting) {
                 d->injecting = -1;
@@ -264,7 +264,7 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         }
         struct op done = d->ops[token];
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
-                done.micro_batch = micro_batch;
+                core_set_piece(&d->plan, &done, piece);
         if (done.kind == OP_REDUCE_SCALARS)
                 set_gradient_scale(d);
         if (done.kind == OP_REDUCE_OVERFLOW)

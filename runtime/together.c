@@ -73,25 +73,34 @@ void together_trace(struct net *net, struct trace *trace)
         bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
+/* Where this rank has a tensor in its flat buffers. */
+static int64_t offset_of(const struct nn_stage *nn, uint32_t id)
+{
+        int i = 0;
+        while (nn->tensors[i].id != id)
+                i++;
+        return nn->tensors[i].offset;
+}
+
 /* Zero, half precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
  * all of them. */
 static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)
 {
-        nn_read_parameters(nn, tensor->offset, tensor->elements, out);
+        nn_read_parameters(nn, offset_of(nn, tensor->id), tensor->elements, out);
         if (!nn->own || !nn->master)
                 return;
         net->ops->iallreduce(net, out, tensor->elements, NET_FLOAT, NET_DATA, 0);
         wait(net);
 }
 
-/* The next tensors of the file: those of `stage`, as rank 0 reads them from the rank that has them. The copy
- * of a tied head on the last of several stages is not written: the first stage's token embedding is the same.
- */
+/* The next tensors of the file: those of one of the model's stages, as rank 0 reads them from the rank that
+ * has them. The copy of a tied head on the last of several stages is not written: the first stage's token
+ * embedding is the same. */
 static int append_stage(struct net *net, const struct plan *plan, const struct gpt *gpt,
                         const struct stage *stage, struct nn_stage *nn, struct checkpoint_writer *writer,
                         struct rv_error_info *err)
 {
-        const int from = plan_rank(plan, 0, stage->index, 0);
+        const int from = plan_rank(plan, 0, stage->index % plan->pp, 0);
         int count = partition_tensors(gpt, stage, NULL), rc = 0;
         struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         if (!tensors)
@@ -130,12 +139,12 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
                 writer = checkpoint_begin(path, &nn->gpt, &training, err);
                 rc = writer ? 0 : err->code;
         }
-        for (int i = 0; i < plan->pp; i++) {
-                struct stage stage = partition_stage(&nn->gpt, plan->pp, i);
-                if (net->rank != 0 && stage_of_mine != i)
+        for (int i = 0; i < plan->pp * plan->virtual_stages; i++) {
+                const struct stage stage = partition_stage(&nn->gpt, plan->pp * plan->virtual_stages, i);
+                const bool holds = stage_of_mine == i % plan->pp;
+                if (net->rank != 0 && !holds)
                         continue;
-                int failed = append_stage(net, plan, &nn->gpt, &stage, stage_of_mine == i ? nn : NULL, writer,
-                                          err);
+                int failed = append_stage(net, plan, &nn->gpt, &stage, holds ? nn : NULL, writer, err);
                 rc = rc ? rc : failed;
         }
         if (writer) {

@@ -225,7 +225,7 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
 }
 
 /* MPI counts the bytes of a message and the elements of an all-reduce in an int, and a message carries its
- * micro-batch as a tag. */
+ * micro-batch, or its piece, as a tag. */
 static int check_messages(const struct options *o, const struct net *net, struct rv_error_info *err)
 {
         struct plan plan = options_plan(o, false);
@@ -243,13 +243,12 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
                                plan.element_bytes, INT_MAX);
-        if (plan.virtual_stages > 1)
-                return rv_fail(err, RV_ENOTBUILT, "--schedule interleaved is not built yet for train");
-        if (o->pp > 1 && plan.micro_batches - 1 > net->most_micro_batch)
+        if (o->pp > 1 && (int64_t)plan.micro_batches * plan.virtual_stages - 1 > net->most_micro_batch)
                 return rv_fail(err, RV_EPLAN,
-                               "a pipeline has %d micro-batches, this MPI tells %d apart: a larger "
+                               "a pipeline has %d micro-batches%s, this MPI tells %d apart: a larger "
                                "--micro-batch-size makes fewer",
-                               plan.micro_batches, net->most_micro_batch + 1);
+                               plan.micro_batches, plan.virtual_stages > 1 ? " in several chunks" : "",
+                               net->most_micro_batch + 1);
         if (reduced > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
                                "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "

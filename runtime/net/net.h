@@ -7,7 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 }; /* channel of a message, beside its micro-batch */
+/* Channel of a message, beside its number: of its micro-batch, or, interleaved, of the piece that it is for.
+ */
+enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 };
 enum net_group { NET_EMBEDDING, NET_DATA, NET_WORLD, NET_GROUPS };
 enum net_type {
         NET_FLOAT,

@@ -203,15 +203,17 @@ static int backward_together(const struct nn_stage *nn)
         return again + (shards_scattered(nn) ? 6 : 2);
 }
 
-bool nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient)
+bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)
 {
         const struct nn_shape s = slot_shape(nn);
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const int begin = chunk * part.layers;
         void *g = nn->gradient_buffers[gradient];
         shards_begin(nn);
         group_begin(nn->device);
-        if (nn->stage.last)
+        if (part.last)
                 loss_backward(nn, slot, &s, g);
-        for (int block = nn->stage.layers - 1; block >= 0; block--) {
+        for (int block = begin + part.layers - 1; block >= begin; block--) {
                 if (shards_skip(nn, backward_together(nn)))
                         continue;
                 const struct block k = block_of(nn, slot, block, input);
@@ -220,7 +222,7 @@ bool nn_backward(struct nn_stage *nn, int micro_batch, int input, int slot, int 
                 mlp_backward(nn, &k, &s, g);
                 attention_backward(nn, &k, &s, g);
         }
-        if (nn->stage.first)
+        if (part.first)
                 embedding_backward(nn, micro_batch, &s, g);
         group_end(nn->device);
         return shards_end(nn);

@@ -181,19 +181,22 @@ static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, c
                                       loss_scale, loss_only);
 }
 
-bool nn_forward(struct nn_stage *nn, int micro_batch, int input, int slot, double loss_scale, bool loss_only)
+bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, double loss_scale,
+                bool loss_only)
 {
         const struct nn_shape s = slot_shape(nn);
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const int begin = chunk * part.layers;
         shards_begin(nn);
         group_begin(nn->device);
-        if (nn->stage.first)
+        if (part.first)
                 embed(nn, micro_batch, slot, &s);
-        for (int block = 0; block < nn->stage.layers; block++) {
+        for (int block = begin; block < begin + part.layers; block++) {
                 const struct block_slot b = slot_block(nn, slot, block);
                 if (!shards_skip(nn, block_together(nn, true)))
                         block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s, true);
         }
-        if (nn->stage.last)
+        if (part.last)
                 loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);
         group_end(nn->device);
         return shards_end(nn);

@@ -133,7 +133,8 @@ static bool allocate_buffers(struct nn_stage *nn)
         const struct memory_layout *l = &nn->layout;
         bool ok = true;
         for (int i = 0; i < nn->plan.slots; i++)
-                nn->slots[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS, l->slot, &ok);
+                nn->slots[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS,
+                                        memory_slot(l, &nn->stage, &nn->plan, i), &ok);
         for (int i = 0; i < nn->plan.host_slots; i++)
                 nn->host_slots[i] = allocate(nn, MEMORY_HOST, MEMORY_ACTIVATIONS, l->slot, &ok);
         allocate_messages(nn, MEMORY_DEVICE, nn->inputs, nn->plan.input_buffers, &ok);

@@ -40,7 +40,7 @@ struct nn_stage {
         int own_count;
         struct nn_bucket *buckets;  /* [plan.update_buffers] */
         struct adamw_range *ranges; /* which parameters are decayed, for kernels_adamw */
-        void **slots;               /* [plan.slots] stored activations */
+        void **slots;               /* [plan.slots] stored activations, of the chunks one after another */
         void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
         void **inputs;              /* [plan.input_buffers] (B,T,C) */
         void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
@@ -99,9 +99,9 @@ void *nn_host_gradients(const struct nn_stage *, int64_t offset);
 void nn_fetch(struct nn_stage *, int buffer, int64_t place, int64_t count);
 void nn_write_back(struct nn_stage *, int buffer, int64_t place, int64_t count);
 
-/* Offloaded activations: enqueues a slot's copy to the host, and back. */
-void nn_store_activations(struct nn_stage *, int slot, int host_slot);
-void nn_fetch_activations(struct nn_stage *, int host_slot, int slot);
+/* Offloaded activations: enqueues the copy of what `chunk` stores in a slot to the host, and back. */
+void nn_store_activations(struct nn_stage *, int chunk, int slot, int host_slot);
+void nn_fetch_activations(struct nn_stage *, int chunk, int host_slot, int slot);
 
 /* Parameters that cross between host and device at once: 1 MiB of fp32, as each crossing is waited for. */
 enum { NN_CHUNK = 1 << 18 };
@@ -121,14 +121,16 @@ void nn_initialize(struct nn_stage *, uint64_t seed);
  * do next. True: nn->together says what that is; when it is done, the next segment is to be run. With one
  * shard a pass is segment 0, and the result false.
  *
- * Forward of micro-batch `micro_batch`: input buffer `input` (-1 on the first stage) into `slot`. On the last
- * stage also the loss: adds the summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of
- * the logits, times loss_scale, in the slot (unless loss_only). */
-bool nn_forward(struct nn_stage *, int micro_batch, int input, int slot, double loss_scale, bool loss_only);
+ * Forward of micro-batch `micro_batch` through `chunk` of the stage (0 unless interleaved): input buffer
+ * `input` (-1 for the model's first chunk) into `slot`. Of the model's last chunk also the loss: adds the
+ * summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of the logits, times loss_scale,
+ * in the slot (unless loss_only). */
+bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, double loss_scale,
+                bool loss_only);
 
 /* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to
- * dL/d(input) (on the last stage it is written from the loss; with one stage it is scratch). */
-bool nn_backward(struct nn_stage *, int micro_batch, int input, int slot, int gradient);
+ * dL/d(input) (of the model's last chunk it is written from the loss, of its first it is scratch). */
+bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
 
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
 void *nn_logits(struct nn_stage *,

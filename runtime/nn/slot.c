@@ -10,19 +10,25 @@ static void *take(char **at, int64_t bytes)
         return taken;
 }
 
-/* A slot holds: the embedding if it is the first stage's, block after block, then what the last stage stores.
- */
-static char *block_start(const struct nn_stage *nn, int slot, int block)
+int slot_chunk_layers(const struct nn_stage *nn)
+{
+        return nn->stage.layers / nn->stage.chunks;
+}
+
+/* A slot holds: the embedding if it can be the model's first chunk's, block after block, then what the last
+ * chunk stores if it can be that one's. */
+static char *block_start(const struct nn_stage *nn, int slot, int place)
 {
         const struct memory_layout *l = &nn->layout;
-        return (char *)nn->slots[slot] + l->embedded + block * l->block;
+        const bool embedded = nn->stage.chunks == 1 || slot < nn->plan.embedded_slots;
+        return (char *)nn->slots[slot] + (embedded ? l->embedded : 0) + place * l->block;
 }
 
 struct block_slot slot_block(const struct nn_stage *nn, int slot, int block)
 {
         const struct memory_layout *l = &nn->layout;
         const struct nn_shape s = slot_shape(nn);
-        char *stored = block_start(nn, slot, block);
+        char *stored = block_start(nn, slot, block % slot_chunk_layers(nn));
         char *at = work_recomputes_blocks(&nn->plan.work) ? nn->work_block : stored;
         struct block_slot b;
         b.stats1 = take(&at, l->block_stats); /* both LayerNorms' share one buffer */
@@ -46,14 +52,14 @@ void *slot_embedded(const struct nn_stage *nn, int slot)
 
 void *slot_block_input(const struct nn_stage *nn, int slot, int block, int input)
 {
-        if (block > 0)
+        if (block % slot_chunk_layers(nn) > 0)
                 return slot_block(nn, slot, block - 1).residual2;
-        return nn->stage.first ? slot_embedded(nn, slot) : nn->inputs[input];
+        return nn->stage.first && block == 0 ? slot_embedded(nn, slot) : nn->inputs[input];
 }
 
 struct final_slot slot_final(const struct nn_stage *nn, int slot)
 {
-        char *at = block_start(nn, slot, nn->stage.layers);
+        char *at = block_start(nn, slot, slot_chunk_layers(nn));
         struct final_slot f;
         f.stats = take(&at, nn->layout.final_stats);
         f.ln = take(&at, nn->layout.final_ln);

@@ -19,7 +19,11 @@ struct block_slot {
         void *fc, *gelu;       /* (N,4C) with bias, and its GELU */
         void *residual2;       /* (N,C): the block's output */
 };
+/* `block`: of the stage's, which a slot has those of one chunk of. */
 struct block_slot slot_block(const struct nn_stage *nn, int slot, int block);
+
+/* Blocks of a chunk: the stage's, if it has one. */
+int slot_chunk_layers(const struct nn_stage *nn);
 
 void *slot_embedded(const struct nn_stage *nn, int slot); /* first stage: (N,C) */
 

@@ -68,14 +68,32 @@ void nn_write_back(struct nn_stage *nn, int buffer, int64_t place, int64_t count
         to_host(nn, nn->adam_v + place, bucket->adam_v, bytes);
 }
 
-void nn_store_activations(struct nn_stage *nn, int slot, int host_slot)
+/* Where a chunk's part of a slot begins that can hold any of them, and its bytes. */
+struct chunk_part {
+        int64_t begin, bytes;
+};
+
+static struct chunk_part part_of(const struct nn_stage *nn, int chunk)
 {
-        to_host(nn, nn->host_slots[host_slot], nn->slots[slot], nn->layout.slot);
+        const struct memory_layout *l = &nn->layout;
+        const struct stage stage = partition_chunk(&nn->stage, chunk);
+        const int64_t head = l->final_ln + l->final_stats + l->logits;
+        const int64_t begin = stage.first ? 0 : l->embedded;
+        return (struct chunk_part){begin, l->slot - begin - (stage.last ? 0 : head)};
 }
 
-void nn_fetch_activations(struct nn_stage *nn, int host_slot, int slot)
+void nn_store_activations(struct nn_stage *nn, int chunk, int slot, int host_slot)
 {
-        to_device(nn, nn->slots[slot], nn->host_slots[host_slot], nn->layout.slot);
+        const struct chunk_part part = part_of(nn, chunk);
+        to_host(nn, (char *)nn->host_slots[host_slot] + part.begin, (char *)nn->slots[slot] + part.begin,
+                part.bytes);
+}
+
+void nn_fetch_activations(struct nn_stage *nn, int chunk, int host_slot, int slot)
+{
+        const struct chunk_part part = part_of(nn, chunk);
+        to_device(nn, (char *)nn->slots[slot] + part.begin, (char *)nn->host_slots[host_slot] + part.begin,
+                  part.bytes);
 }
 
 /* What this replica has of master parameters [offset, offset + count), a piece at a time. */

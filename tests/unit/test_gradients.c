@@ -81,7 +81,7 @@ static double forward(struct network *net, bool loss_only)
                         if (s > 0)
                                 memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], mb),
                                        (size_t)message);
-                        nn_forward(net->stages[s], mb, s > 0 ? mb : -1, mb, loss_scale, loss_only);
+                        nn_forward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, loss_scale, loss_only);
                         net->device->ops->synchronize(net->device);
                 }
         return *loss;
@@ -99,7 +99,7 @@ static void backward(struct network *net)
                                         g[i] = NAN;
                         else
                                 memcpy(g, net->stages[s + 1]->gradient_buffers[mb], (size_t)message);
-                        nn_backward(net->stages[s], mb, s > 0 ? mb : -1, mb, mb);
+                        nn_backward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, mb);
                         net->device->ops->synchronize(net->device);
                 }
 }

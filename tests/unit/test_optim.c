@@ -374,10 +374,10 @@ static void offloaded_activations_come_back_as_they_went(void **state)
         unsigned char *slot = nn->slots[0];
         for (int64_t i = 0; i < nn->layout.slot; i++)
                 slot[i] = (unsigned char)(i * 7 + i / 251);
-        nn_store_activations(nn, 0, 0);
+        nn_store_activations(nn, 0, 0, 0);
         device->ops->synchronize(device);
         memset(slot, 0xff, (size_t)nn->layout.slot);
-        nn_fetch_activations(nn, 0, 0);
+        nn_fetch_activations(nn, 0, 0, 0);
         device->ops->synchronize(device);
         for (int64_t i = 0; i < nn->layout.slot; i++)
                 assert_int_equal(slot[i], (unsigned char)(i * 7 + i / 251));

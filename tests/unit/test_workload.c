@@ -152,11 +152,11 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         nn_initialize(nn, seed);
         struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
-                nn_forward(nn, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
+                nn_forward(nn, 0, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
                 assert_launched(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed),
                                 1);
         }
-        nn_backward(nn, 1, stage->first ? -1 : 1, 1, 0);
+        nn_backward(nn, 0, 1, stage->first ? -1 : 1, 1, 0);
         assert_launched(device, listed, workload_backward(gpt, stage, &plan.work, listed), 1);
         check_optimizer(device, nn);
         nn_close(nn);

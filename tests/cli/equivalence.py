@@ -16,12 +16,34 @@ STAGED = [((3, 1), ()), ((2, 2), BUCKETS), ((1, 2), (*BUCKETS, "--clip", 0)),
           ((3, 2), (*BUCKETS, "--precision", "mixed", "--offload", "--offload-activations"))]
 
 
-def train(folder, pp, dp, schedule, *more):
+CHUNKS = [(2, 1, 2), (2, 2, 2), (2, 1, 3), (2, 2, 3), (4, 1, 3), (3, 2, 2)]  # pp, dp, chunks a rank
+
+
+def train(folder, pp, dp, schedule, *more, model="tiny"):
     log = os.path.join(folder, "log.csv")
     status, out, err = ranvier.run(
-        ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
+        ["train", model, "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
          "--micro-batch-size", 1, "--batch-size", 12, "--steps", STEPS, "--lr", 3e-3, "--log", log, *more], pp * dp)
     return ranvier.losses(log) if status == 0 else err
+
+
+def check_chunks(tap, folder):
+    """Interleaved: a rank works on several chunks of the model."""
+    deep = ranvier.deep(folder)
+    reference = train(folder, 1, 1, "axonn", model=deep)
+    for pp, dp, chunks in CHUNKS:
+        plan = ("interleaved", "--virtual-stages", chunks)
+        losses = train(folder, pp, dp, *plan, model=deep)
+        worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None
+        tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
+               f"{pp} x {dp} with {chunks} chunks a rank gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
+        more = {(2, 2): ("--precision", "mixed", "--offload", *BUCKETS), (4, 1): ("--fusion", "on")}.get((pp, dp), ())
+        plain = train(folder, pp, dp, *plan, *more, model=deep) if more else losses
+        other = train(folder, pp, dp, *plan, *more, "--recompute", "full", "--offload-activations", "--messages", "staged",
+                      "--allreduce", "staged", model=deep)
+        tap.ok(isinstance(other, list) and other == plain,
+               f"{pp} x {dp} with {chunks} chunks {' '.join(map(str, more))}, recomputed, offloaded and staged gives the "
+               "same losses bit for bit", f"{other}\n{plain}")
 
 
 def main():
@@ -48,6 +70,7 @@ def main():
             name = f"{pp} x {dp} with {schedule} {' '.join(more)}".strip()
             tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                    f"{name} gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
+        check_chunks(tap, folder)
         # Copies change no bit: equal to the same grid without them, in every format.
         for (pp, dp), more in STAGED:
             losses = train(folder, pp, dp, "axonn", *more, "--messages", "staged", "--allreduce", "staged")

@@ -1,5 +1,6 @@
 """Runs the programs under test for scripts that print TAP."""
 import csv
+import json
 import os
 import subprocess
 
@@ -21,6 +22,15 @@ def run(arguments, ranks=0, folder=None, timeout=300, **variables):
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
                           timeout=timeout, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
+
+
+def deep(folder):
+    """Path of a config.json in `folder`: tiny with 12 layers, which many grids of chunks divide."""
+    path = os.path.join(folder, "deep.json")
+    with open(path, "w") as file:
+        json.dump({"n_layer": 12, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 64,
+                   "tie_word_embeddings": True}, file)
+    return path
 
 
 def losses(path):

@@ -23,7 +23,9 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
          (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]), (3, 1, "axonn", 18, STAGED),
          (3, 1, "1f1b", 12, ["--precision", "mixed", "--p2p", "blocking"]), (2, 1, "gpipe", 12, STAGED + ["--p2p", "blocking"]),
-         (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"])]
+         (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"]),
+         (2, 1, "interleaved", 8, ["--precision", "mixed", "--virtual-stages", 3]), (3, 2, "interleaved", 12, STAGED + ["--virtual-stages", 2]),
+         (2, 2, "interleaved", 16, OFFLOAD + ["--offload-activations", "--virtual-stages", 2])]
 
 
 def train_mixed(folder, trace, ranks, *more):
@@ -48,7 +50,8 @@ def decisions(trace, batch):
 def replay_mixed(tap, folder):
     trace = os.path.join(folder, "trace.json")
     for pp, dp, schedule, batch, options in MIXED:
-        plan = ["tiny", "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", batch,
+        model = ranvier.deep(folder) if schedule == "interleaved" else "tiny"
+        plan = [model, "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", batch,
                 *options]
         name = f"{pp} x {dp} {schedule} {' '.join(map(str, options))}"
         status, err, skipped, updated = train_mixed(folder, trace, pp * dp, *plan, "--steps", 6)

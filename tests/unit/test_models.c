@@ -91,6 +91,65 @@ static void stages_cover_every_layer_once_and_differ_by_at_most_one(void **state
                 }
 }
 
+/* A chunk of a rank is the stage that it would be of a longer pipeline, and a rank's tensors are its chunks'.
+ */
+static void chunks_of_a_rank_are_every_pth_stage(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        struct tensor all[512], mine[512];
+        for (int pp = 2; pp <= 4; pp++)
+                for (int chunks = 2; chunks <= 4; chunks++)
+                        for (int tied = 0; tied < 2; tied++)
+                                for (int i = 0; i < pp; i++) {
+                                        gpt.n_layer = 2 * pp * chunks;
+                                        gpt.tied = tied;
+                                        const struct stage rank = partition_interleaved(&gpt, pp, chunks, i);
+                                        int count = partition_tensors(&gpt, &rank, all), found = 0;
+                                        for (int c = 0; c < chunks; c++) {
+                                                const struct stage chunk = partition_chunk(&rank, c);
+                                                const struct stage stage =
+                                                        partition_stage(&gpt, pp * chunks, c * pp + i);
+                                                assert_memory_equal(&chunk, &stage, sizeof stage);
+                                                int tensors = partition_tensors(&gpt, &chunk, mine);
+                                                for (int t = 0; t < tensors; t++, found++) {
+                                                        assert_string_equal(mine[t].name, all[found].name);
+                                                        assert_int_equal(mine[t].id, all[found].id);
+                                                }
+                                        }
+                                        assert_int_equal(found, count);
+                                }
+}
+
+/* A slot holds what its chunk stores: the embedding of the first, the logits of the last. */
+static void slots_of_chunks_are_as_large_as_what_the_chunk_stores(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        gpt.n_layer = 12;
+        for (int pp = 2; pp <= 3; pp++)
+                for (int i = 0; i < pp; i++) {
+                        const struct stage rank = partition_interleaved(&gpt, pp, 2, i);
+                        struct memory_plan plan = {
+                                .work = {.micro_batch_size = 2, .seq_len = 16, .element_bytes = 4, .tp = 1},
+                                .micro_batches = 4,
+                                .slots = 7,
+                                .embedded_slots = rank.first ? 4 : 0,
+                                .head_slots = rank.last ? 3 : 0};
+                        const struct memory_layout layout = memory_layout(&gpt, &rank, &plan);
+                        struct memory_bytes bytes;
+                        int64_t sum = 0;
+                        for (int slot = 0; slot < plan.slots; slot++) {
+                                const struct stage chunk = partition_chunk(&rank, slot >= 4);
+                                const int64_t needed = memory_layout(&gpt, &chunk, &plan).slot;
+                                assert_int_equal(memory_slot(&layout, &rank, &plan, slot), needed);
+                                sum += needed;
+                        }
+                        memory_stage(&gpt, &rank, &plan, &bytes);
+                        assert_int_equal(bytes.in[MEMORY_DEVICE][MEMORY_ACTIVATIONS], sum);
+                }
+}
+
 /* Every tensor of the stages of a pipeline is one of the whole model: the same name, id and shape. */
 static void check_slices(const struct gpt *gpt, int stages)
 {
@@ -1154,6 +1213,8 @@ int main(void)
                 cmocka_unit_test(axonn_models_have_the_size_in_their_name),
                 cmocka_unit_test(an_untied_head_is_one_more_matrix),
                 cmocka_unit_test(stages_cover_every_layer_once_and_differ_by_at_most_one),
+                cmocka_unit_test(chunks_of_a_rank_are_every_pth_stage),
+                cmocka_unit_test(slots_of_chunks_are_as_large_as_what_the_chunk_stores),
                 cmocka_unit_test(stage_slices_sum_to_the_whole_model),
                 cmocka_unit_test(tensors_have_identities_of_their_own_and_are_found_by_role),
                 cmocka_unit_test(only_matrices_decay),

@@ -188,7 +188,7 @@ double samples_error(const double *rounds, int count, double value)
                 sum += rounds[i];
         for (int i = 0; i < count; i++)
                 squares += (rounds[i] - sum / count) * (rounds[i] - sum / count);
-        return fit_widened(sqrt(squares / (count - 1) * (1 + 1.0 / count)) / value, count - 1);
+        return sqrt(squares / (count - 1) * (1 + 1.0 / count)) / value;
 }
 
 /* Points and fit; the caller owns the points. */
@@ -223,7 +223,9 @@ static double drift_of(const struct samples *samples, const struct kernel_point 
         return sum / weight;
 }
 
-/* Splits what rounds differ by in what all kernels share, the load's error, and what each has beside that. */
+/* Splits what rounds differ by in what all kernels share, the load's error, and what each has beside that.
+ * Rounds are few, so what is one number for all is widened by Student's t; of the kernels' own there are
+ * dozens in a batch, whose too small and too large ones make up for each other. */
 static void find_errors(const struct samples *samples, struct profile_load *load)
 {
         const int rounds = samples->kernel_count ? samples->kernels[0].rounds.count : 0;
@@ -231,7 +233,7 @@ static void find_errors(const struct samples *samples, struct profile_load *load
         double *own = resized(NULL, (size_t)rounds + 1, sizeof *own);
         for (int r = 0; r < rounds; r++)
                 drift[r] = 1 + drift_of(samples, load->points, r);
-        load->error = samples_error(drift, rounds, 1);
+        load->error = rounds > 1 ? fit_widened(samples_error(drift, rounds, 1), rounds - 1) : 0;
         for (int i = 0; i < samples->kernel_count; i++) {
                 const struct series *series = &samples->kernels[i].rounds;
                 for (int r = 0; r < rounds && series->count == rounds; r++)

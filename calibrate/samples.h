@@ -58,8 +58,8 @@ void samples_end_round(struct samples *samples);
 void samples_gather(struct samples *samples, struct net *net);
 
 /* The relative standard error of a value as a prediction of another run's, where single rounds found `rounds`
- * (count of them): their standard deviation over `value`, with the value's own share sqrt(1 + 1/count) and
- * Student's t for so few (as fit_error). 0 with less than two. */
+ * (count of them): their standard deviation over `value`, with the value's own share sqrt(1 + 1/count). 0
+ * with less than two. */
 double samples_error(const double *rounds, int count, double value);
 
 /* Trimmed means (kernels, operations of optimizer phases) and medians (links) as a load of a profile, with

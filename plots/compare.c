@@ -12,6 +12,11 @@ static bool same_bytes(const struct run *p, const struct run *m)
         return memcmp(&p->bytes, &m->bytes, sizeof p->bytes) == 0;
 }
 
+bool compare_inside(const struct run *p, const struct run *m)
+{
+        return p->low <= m->median && m->median <= p->high;
+}
+
 int compare_summarize(const struct run *runs, int count, struct compare_summary *summary,
                       struct rv_error_info *err)
 {
@@ -28,6 +33,8 @@ int compare_summarize(const struct run *runs, int count, struct compare_summary 
                         summary->worst = i;
                 }
                 summary->exact += same_bytes(p, m);
+                summary->intervals += p->high > 0;
+                summary->inside += p->high > 0 && compare_inside(p, m);
         }
         summary->median_percent = report_quantile(errors, pairs, 0.5);
         free(errors);
@@ -98,6 +105,11 @@ void compare_print_pair(const struct run *p, const struct run *m, FILE *out)
                 m->dp, m->schedule, m->micro_batch_size, (long long)m->batch_size, m->seq_len);
         print_row(out, "", "predicted", "measured", "error");
         print_seconds(out, "time per batch", p->median, m->median);
+        if (p->high > 0)
+                fprintf(out, "  %-20s %14s %14s   %12s\n", "  from", report_seconds(a, p->low), "",
+                        compare_inside(p, m) ? "inside" : "outside");
+        if (p->high > 0)
+                fprintf(out, "  %-20s %14s\n", "  to", report_seconds(a, p->high));
         print_row(out, "  10th percentile", "", report_seconds(a, m->p10), "");
         print_row(out, "  90th percentile", "", report_seconds(a, m->p90), "");
         print_row(out, "tokens per second", report_count(a, p->tokens_per_second),
@@ -144,6 +156,9 @@ void compare_print_all(const struct run *runs, int count, const struct compare_s
                         runs_error_percent(p->median, m->median), report_count(c, p->tokens_per_second),
                         report_count(d, m->tokens_per_second), memory);
         }
+        if (summary->intervals)
+                fprintf(out, "\nMeasured inside the interval of nine in ten: %d of %d.", summary->inside,
+                        summary->intervals);
         fprintf(out,
                 "\nTime per batch: median absolute error %.2f %%, worst %.2f %% over %d configurations. "
                 "Memory: exact "

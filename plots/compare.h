@@ -11,7 +11,12 @@ struct compare_summary {
         double median_percent, worst_percent;
         int worst; /* which pair, from 0 */
         int exact;
+        int intervals, inside; /* predictions with an interval, and measured ones that lie in it */
 };
+
+/* Whether the measured time per batch lies in the predicted interval, which there is. */
+bool compare_inside(const struct run *predicted, const struct run *measured);
+
 int compare_summarize(const struct run *runs, int count, struct compare_summary *summary,
                       struct rv_error_info *err);
 

@@ -123,6 +123,13 @@ static int read_times(struct run *run, struct rv_error_info *err)
                 if (rc)
                         return rc;
         }
+        if (json_object_get(batch, "low") || json_object_get(batch, "high")) {
+                int rc = file_need_real(run->path, batch, "low", 1e-12, run->median, &run->low, err);
+                if (rc == 0)
+                        rc = file_need_real(run->path, batch, "high", run->median, 1e18, &run->high, err);
+                if (rc)
+                        return rc;
+        }
         const json_t *percent = json_object_get(top, "percent_of_peak");
         run->percent_of_peak = json_is_number(percent) ? json_number_value(percent) : NAN;
         return 0;

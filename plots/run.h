@@ -14,6 +14,7 @@ struct run {
         const char *schedule;
         bool offload;            /* false in reports that do not say */
         double median, p10, p90; /* seconds a batch */
+        double low, high; /* predicted: nine batches in ten lie between; 0: the report has no interval */
         double tokens_per_second;
         double percent_of_peak; /* NAN: not known */
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;

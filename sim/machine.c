@@ -68,15 +68,23 @@ double machine_peak_flops_per_second(const struct machine *m)
 struct estimate_context {
         const struct machine *machine;
         const struct options *options;
+        const struct machine_nudge *nudge; /* NULL: prices are as they are */
 };
+
+static double nudged(const struct estimate_context *c, enum machine_price price, const struct kernel *kernel,
+                     int64_t bytes, double seconds)
+{
+        return c->nudge ? seconds * c->nudge->factor(c->nudge->context, price, kernel, bytes) : seconds;
+}
 
 static double kernel_seconds(void *context, const struct kernel *kernel)
 {
-        const struct machine *m = ((const struct estimate_context *)context)->machine;
+        const struct estimate_context *c = context;
+        const struct machine *m = c->machine;
         double seconds;
-        return profile_kernel_seconds(&m->profile, m->load, kernel, m->fits_only, &seconds, NULL, NULL)
-                       ? NAN
-                       : seconds;
+        if (profile_kernel_seconds(&m->profile, m->load, kernel, m->fits_only, &seconds, NULL, NULL))
+                return NAN;
+        return nudged(c, PRICE_KERNEL, kernel, 0, seconds);
 }
 
 static double inside_seconds(const struct platform *p, double bytes)
@@ -90,9 +98,8 @@ static double between_seconds(const struct platform *p, double bytes, int sharin
         return 2 * p->nic_seconds + bytes * sharing / p->nic_bytes_per_second;
 }
 
-static double message_seconds(void *context, int64_t bytes)
+static double plain_message_seconds(const struct machine *m, int64_t bytes)
 {
-        const struct machine *m = ((const struct estimate_context *)context)->machine;
         const struct platform *p = &m->platform;
         if (p->messages)
                 return profile_line_seconds(p->messages, LINE_MESSAGE, bytes, m->fits_only);
@@ -102,6 +109,12 @@ static double message_seconds(void *context, int64_t bytes)
                 return inside_seconds(p, (double)bytes);
         int n = p->gpus_per_node;
         return ((n - 1) * inside_seconds(p, (double)bytes) + between_seconds(p, (double)bytes, 1)) / n;
+}
+
+static double message_seconds(void *context, int64_t bytes)
+{
+        const struct estimate_context *c = context;
+        return nudged(c, PRICE_MESSAGE, NULL, bytes, plain_message_seconds(c->machine, bytes));
 }
 
 /* Between replicas, all of whose stages do the same at once, or between the ends of a pipeline. */
@@ -120,20 +133,21 @@ static double allreduce_seconds(void *context, int64_t bytes, int ranks)
                                                stride < 1                  ? 1
                                                : stride < p->gpus_per_node ? stride
                                                                            : p->gpus_per_node};
-        return collective_seconds(p, &group, COLLECTIVE_ALLREDUCE, bytes, half);
+        return nudged(c, PRICE_ALLREDUCE, NULL, bytes,
+                      collective_seconds(p, &group, COLLECTIVE_ALLREDUCE, bytes, half));
 }
 
 /* Shards are neighbours. */
 static double shards_seconds(void *context, enum kernel_kind collective, int64_t bytes, int shards)
 {
         const struct estimate_context *c = context;
-        return tensor_collective_seconds(&c->machine->platform, collective, bytes, shards,
-                                         options_format(c->options));
+        return nudged(c, PRICE_TENSOR, NULL, bytes,
+                      tensor_collective_seconds(&c->machine->platform, collective, bytes, shards,
+                                                options_format(c->options)));
 }
 
-static double copy_seconds(void *context, int64_t bytes)
+static double plain_copy_seconds(const struct machine *m, int64_t bytes)
 {
-        const struct machine *m = ((const struct estimate_context *)context)->machine;
         const struct platform *p = &m->platform;
         if (p->copies)
                 return profile_line_seconds(p->copies, LINE_COPY, bytes, m->fits_only);
@@ -146,10 +160,22 @@ static double copy_seconds(void *context, int64_t bytes)
         return p->host_link_seconds + (double)bytes / rate;
 }
 
-double machine_estimate(void *machine, const struct options *options)
+static double copy_seconds(void *context, int64_t bytes)
 {
-        struct estimate_context context = {machine, options};
+        const struct estimate_context *c = context;
+        return nudged(c, PRICE_COPY, NULL, bytes, plain_copy_seconds(c->machine, bytes));
+}
+
+double machine_estimate_nudged(const struct machine *machine, const struct options *options,
+                               const struct machine_nudge *nudge)
+{
+        struct estimate_context context = {machine, options, nudge};
         const struct estimate_prices prices = {kernel_seconds, message_seconds, allreduce_seconds,
                                                copy_seconds,   &context,        shards_seconds};
         return estimate_batch(options, &prices).batch_seconds;
+}
+
+double machine_estimate(void *machine, const struct options *options)
+{
+        return machine_estimate_nudged(machine, options, NULL);
 }

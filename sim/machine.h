@@ -41,4 +41,14 @@ double machine_peak_flops_per_second(const struct machine *machine);
  * once; so they do in copies, which go both ways. */
 double machine_estimate(void *machine, const struct options *options);
 
+/* The same with prices changed: each is multiplied by what `factor` says of it. `kernel` is NULL for links.
+ */
+enum machine_price { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
+struct machine_nudge {
+        double (*factor)(void *context, enum machine_price price, const struct kernel *kernel, int64_t bytes);
+        void *context;
+};
+double machine_estimate_nudged(const struct machine *machine, const struct options *options,
+                               const struct machine_nudge *nudge);
+
 #endif

@@ -2,6 +2,7 @@
 #include "sim/simulate.h"
 
 #include "models/file.h"
+#include "sim/interval.h"
 #include "sim/predict.h"
 #include "sim/replay.h"
 
@@ -30,6 +31,7 @@ struct simulation {
         struct capacity_need need; /* of the rank that is furthest beyond it, or needs most */
         bool fits;
         int64_t decisions, identical; /* of a replay */
+        struct interval interval;     /* of a prediction */
 };
 
 /* ---- the command line ---- */
@@ -401,6 +403,20 @@ static void print_device(const struct profile *profile)
                        report_seconds(graph, load->graph.host_seconds));
 }
 
+/* How far to trust it: the standard error of the batch, and what it comes from. */
+static void print_interval(const struct interval *interval)
+{
+        if (!interval->known) {
+                printf("error      not known, so no interval: %s\n", interval->unknown);
+                return;
+        }
+        printf("error      %.2f %% standard:", 100 * interval->all);
+        for (int part = 0; part < INTERVAL_PARTS; part++)
+                printf("%s %s %.2f %%", part ? "," : "", interval_part_name((enum interval_part)part),
+                       100 * interval->relative[part]);
+        printf("%s\n", interval->links_exact ? "; links are taken as the platform states them" : "");
+}
+
 /* What the prediction rests on, for those who want to know how far to trust it. */
 static void print_basis(const struct simulation *s)
 {
@@ -417,6 +433,7 @@ static void print_basis(const struct simulation *s)
                 printf("folded     %d replicas as 1\n", s->settings->plan.dp);
         else if (s->prediction.not_folded)
                 printf("folded     no: %s\n", s->prediction.not_folded);
+        print_interval(&s->interval);
 }
 
 /* All-reduces of a group that is not as large as the one that was measured. */
@@ -508,6 +525,17 @@ static int write_report(const struct options *o, const struct report *report, st
         return rc;
 }
 
+static void find_interval(struct simulation *s, struct report *report)
+{
+        double *batches = s->prediction.batch_seconds;
+        s->interval = interval_of(&s->machine, &s->settings->plan,
+                                  report_quantile(batches, s->prediction.world.batches, 0.5));
+        if (!s->interval.known)
+                return;
+        report->low_seconds = s->interval.low_seconds;
+        report->high_seconds = s->interval.high_seconds;
+}
+
 static int show(struct simulation *s, const char *command, struct rv_error_info *err)
 {
         const struct options *o = &s->settings->plan;
@@ -525,6 +553,8 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         }
         json_t *extra = extra_json(s);
         struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        if (!s->settings->replay)
+                find_interval(s, &report);
         report_print(&report, stdout);
         if (!s->settings->replay)
                 print_basis(s);

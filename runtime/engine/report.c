@@ -198,6 +198,11 @@ json_t *report_json(const struct report *r)
                 "optimizer_seconds", r->optimizer_seconds, "busiest_seconds", r->busiest_seconds,
                 "tensor_seconds", r->tensor_seconds, "bubble_fraction", r->bubble_fraction, "memory",
                 memory_json(r, &f), "ranks", ranks_json(r));
+        if (json && r->high_seconds > 0) {
+                json_t *batch = json_object_get(json, "batch_seconds");
+                json_object_set_new(batch, "low", json_real(r->low_seconds));
+                json_object_set_new(batch, "high", json_real(r->high_seconds));
+        }
         if (json && r->loss) {
                 json_t *loss = json_array();
                 for (int i = 0; i < r->losses; i++)
@@ -218,6 +223,11 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
                 char b[REPORT_TEXT], c[REPORT_TEXT];
                 fprintf(out, "   median of %d batches; p10 %s, p90 %s", r->batches, report_seconds(b, f->p10),
                         report_seconds(c, f->p90));
+        }
+        if (r->high_seconds > 0) {
+                char b[REPORT_TEXT], c[REPORT_TEXT];
+                fprintf(out, "   [%s, %s] nine times in ten", report_seconds(b, r->low_seconds),
+                        report_seconds(c, r->high_seconds));
         }
         fprintf(out, "\n");
         fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));

@@ -12,6 +12,7 @@ struct report {
         const struct options *options;
         const double *batch_seconds; /* of each measured batch */
         int batches;
+        double low_seconds, high_seconds; /* predicted: nine batches in ten take so long; 0: not known */
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, busiest_seconds, tensor_seconds,
                 bubble_fraction;              /* of the median batch, as struct phases has them */
         double peak_flops_per_gpu_per_second; /* 0: not known */

@@ -56,6 +56,8 @@ head -c 400 measured-1.json >truncated.json
 sed '/"phases"/,/}/d' measured-1.json >no-phases.json
 sed 's/"median": [0-9.]*/"median": "fast"/' measured-1.json >median-is-text.json
 sed 's/"median": [0-9.]*/"median": 0.0/' measured-1.json >no-time.json
+sed 's/"low": [0-9.]*/"low": 0.02/' predicted-1.json >interval-above.json
+sed '/"low"/d' predicted-1.json >interval-half.json
 sed 's/"weights": /"weights": -/' measured-1.json >negative-bytes.json
 sed '/"messages"/d' measured-1.json >no-messages.json
 sed 's/"world": "real"/"world": "dreamt"/' measured-1.json >another-world.json
@@ -110,6 +112,8 @@ sed '/"kind":"backward"/d' offload.json >no-backward.json
         say compare predicted-1.json no-messages.json
         say compare predicted-1.json median-is-text.json
         say compare predicted-1.json no-time.json
+        say compare interval-above.json measured-1.json
+        say compare interval-half.json measured-1.json
         say compare predicted-1.json negative-bytes.json
         say compare predicted-1.json another-world.json
         say compare predicted-offload.json negative-host.json

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..109
+echo 1..111
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -199,6 +199,23 @@ result "fused attention is computed again before its backward"
 refused "--fusion on needs a profile with fused kernels" 2 'unfused.profile has no fused kernels .* in --precision bf16' \
         four unfused --precision bf16 --fusion on
 rm -f "$folder/report.json"
+
+# ---- how far to trust it ----
+python3 - "$fixtures" "$folder" <<'END'
+import json, sys
+profile = json.load(open(sys.argv[1] + "/profile_60_180.json"))
+for kernel in profile["loads"][0]["kernels"].values():
+    if kernel["model"]:
+        kernel["model"]["error"] = 0.02
+json.dump(profile, open(sys.argv[2] + "/errors.profile", "w"))
+END
+job 4 4 16 instant gpipe --profile "$folder/errors.profile" >"$folder/out" && grep -q '^  time per batch .* \[.* s, .* s\] nine times in ten$' "$folder/out" &&
+        grep -qE '^error +2\.00 % standard: drift 0\.00 %, kernels 2\.00 %' "$folder/out" &&
+        holds "close(r['batch_seconds']['low'], batch * math.exp(-1.64485 * 0.02), 1e-4) and close(r['batch_seconds']['high'], batch * math.exp(1.64485 * 0.02), 1e-4)"
+result "errors that the profile states become an interval, in the table and in the report"
+job 4 4 16 instant gpipe >"$folder/out" && ! grep -q 'nine times' "$folder/out" &&
+        grep -qE '^error +not known, so no interval: profile .* does not say the error of ' "$folder/out" && holds "'low' not in r['batch_seconds']"
+result "without them there is no interval, and the table says so"
 
 # ---- two memories: updates of a bucket take 20 ms, and nothing else does ----
 python3 - "$fixtures" "$folder" <<'END'

@@ -1,7 +1,9 @@
-TESTS += test_platform test_collective test_agenda
+TESTS += test_platform test_collective test_agenda test_interval
 $(BUILD)/tests/test_agenda: $(call obj,tests/unit/test_agenda.c sim/agenda.c)
 	$(TEST_LINK)
 $(BUILD)/tests/test_platform: $(call obj,tests/unit/test_platform.c) $(call lib,sim engine core profile models)
+	$(TEST_LINK) $(SIMGRID_LIBS)
+$(BUILD)/tests/test_interval: $(call obj,tests/unit/test_interval.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
 $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)

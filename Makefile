@@ -123,6 +123,8 @@ bench-offload: $(BUILD)/tests/offload
 	tests/bench/offload.sh $<
 bench-engines: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh engines
+bench-collectives: all $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/collectives.sh $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 bench-axonn: all
@@ -149,4 +151,4 @@ uninstall:
 
 clean:
 	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-axonn bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives bench-axonn bench-half bench-gpu test-gpu install uninstall clean

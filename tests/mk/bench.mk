@@ -3,6 +3,10 @@ $(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device 
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/tests/half: $(call obj,tests/bench/half.c) $(call lib,device models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
+$(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models)
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
+$(BUILD)/tests/mpi_allreduce: $(call obj,tests/bench/mpi_allreduce.c) $(call lib,net profile device models)
+	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -ldl -lm
 $(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core device models)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 SCRIPT_TESTS += tests/cli/gpu.sh

@@ -4,27 +4,154 @@
 #include "sim/tensor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- profiles ---- */
+
+const struct profile *machine_profile(const struct machine *m, int kind)
+{
+        const int index = m->kind_profile[kind];
+        return index ? &m->others[index - 1] : &m->profile;
+}
+
+const struct profile_load *machine_load(const struct machine *m, int kind)
+{
+        const struct platform *nodes = m->platform.group_count ? &m->platform.groups[kind] : &m->platform;
+        return profile_load_for(machine_profile(m, kind),
+                                nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus);
+}
+
+/* A device's name without its vendor's. */
+static const char *bare_name(const char *name)
+{
+        static const char *const vendors[] = {"NVIDIA ", "Tesla "};
+        for (size_t i = 0; i < sizeof vendors / sizeof *vendors; i++)
+                if (strncmp(name, vendors[i], strlen(vendors[i])) == 0)
+                        name += strlen(vendors[i]);
+        return name;
+}
+
+static size_t family_length(const char *name)
+{
+        return strcspn(name, "- ");
+}
+
+/* How well a profile's device is a platform's GPU: 3 the same, 2 the beginning of its name, 1 the same family
+ * (another memory or plug), 0 not at all. */
+static int likeness(const char *device, const char *gpu)
+{
+        const char *a = bare_name(device), *b = bare_name(gpu);
+        const size_t length = strlen(a), family = family_length(a);
+        if (strcmp(a, b) == 0)
+                return 3;
+        if (length < strlen(b) && strncmp(a, b, length) == 0 && b[length] == '-')
+                return 2;
+        return family == family_length(b) && strncmp(a, b, family) == 0;
+}
+
+/* The profile that is most like a GPU, 0 or 1 + one of the others; -1: none is. */
+static int find_profile(const struct machine *m, const char *gpu)
+{
+        int best = -1, most = 0;
+        for (int i = 0; i <= m->other_count; i++) {
+                const struct profile *profile = i ? &m->others[i - 1] : &m->profile;
+                const int like = likeness(profile->device.name, gpu);
+                if (like > most) {
+                        most = like;
+                        best = i;
+                }
+        }
+        return best;
+}
+
+static int no_profile(const struct machine *m, const char *gpu, struct rv_error_info *err)
+{
+        return rv_fail(
+                err, RV_EINPUT,
+                "platform %s has %.64s, but %s is of %.64s; name a profile of that GPU (--profile A,B for "
+                "several kinds)",
+                m->platform.name, gpu, m->other_count ? "no --profile is: the first one" : "--profile",
+                m->profile.device.name);
+}
+
+static int match_profiles(struct machine *m, struct rv_error_info *err)
+{
+        const struct platform *p = &m->platform;
+        m->kinds = p->group_count ? platform_place(p, m->gpus - 1).group + 1 : 1;
+        if (!p->gpu[0] && m->other_count > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--profile names %d profiles, but platform %s does not say which GPUs it has "
+                               "(\"gpu\"); name one",
+                               m->other_count + 1, p->name);
+        for (int kind = 0; kind < m->kinds && p->gpu[0]; kind++) {
+                const char *gpu = p->group_count ? p->groups[kind].gpu : p->gpu;
+                m->kind_profile[kind] = find_profile(m, gpu);
+                if (m->kind_profile[kind] < 0)
+                        return no_profile(m, gpu, err);
+        }
+        if (m->kind_profile[0] > 0) { /* the first ranks' is the first */
+                struct profile *other = &m->others[m->kind_profile[0] - 1], first = m->profile;
+                const int swapped = m->kind_profile[0];
+                m->profile = *other;
+                *other = first;
+                for (int kind = 0; kind < m->kinds; kind++)
+                        if (m->kind_profile[kind] == 0 || m->kind_profile[kind] == swapped)
+                                m->kind_profile[kind] = swapped - m->kind_profile[kind];
+        }
+        return 0;
+}
+
+/* `names` between commas. */
+static int load_profiles(struct machine *m, const char *names, struct rv_error_info *err)
+{
+        char name[256];
+        for (int i = 0;; i++) {
+                const size_t length = strcspn(names, ",");
+                if (length >= sizeof name || i == MACHINE_PROFILES)
+                        return rv_fail(err, RV_EINPUT,
+                                       "--profile: more than %d profiles, or a name longer than %zu",
+                                       MACHINE_PROFILES, sizeof name - 1);
+                memcpy(name, names, length);
+                name[length] = 0;
+                if (i > 0) {
+                        struct profile *grown = realloc(m->others, (size_t)i * sizeof *grown);
+                        if (!grown)
+                                return rv_fail(err, RV_ESYSTEM, "no memory for %d profiles", i + 1);
+                        m->others = grown;
+                }
+                int rc = profile_load(i ? &m->others[i - 1] : &m->profile, name, err);
+                if (rc)
+                        return rc;
+                m->other_count = i;
+                if (!names[length])
+                        return 0;
+                names += length + 1;
+        }
+}
 
 int machine_open(struct machine *m, const char *profile, const char *platform, int gpus, bool fits_only,
                  struct rv_error_info *err)
 {
         *m = (struct machine){.gpus = gpus, .fits_only = fits_only, .local = strcmp(platform, "local") == 0};
-        int rc = profile_load(&m->profile, profile, err);
-        if (rc)
-                return rc;
-        rc = platform_load(&m->platform, platform, &m->profile, gpus, err);
+        int rc = load_profiles(m, profile, err);
+        if (rc == 0)
+                rc = platform_load(&m->platform, platform, &m->profile, gpus, err);
+        if (rc == 0)
+                rc = match_profiles(m, err);
         if (rc) {
                 machine_close(m);
                 return rc;
         }
-        int here = m->platform.gpus_per_node < gpus ? m->platform.gpus_per_node : gpus;
-        m->load = profile_load_for(&m->profile, here);
+        m->load = machine_load(m, 0);
         return 0;
 }
 
 void machine_close(struct machine *m)
 {
+        for (int i = 0; i < m->other_count; i++)
+                profile_free(&m->others[i]);
+        free(m->others);
         profile_free(&m->profile);
         platform_free(&m->platform);
         *m = (struct machine){0};
@@ -49,6 +176,9 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         bool same = m->local &&
                     strcmp(m->profile.device.name, "cpu") == 0; /* a CPU device's memory is the host's */
         int64_t device = m->platform.gpu_memory_bytes;
+        for (int kind = 1; kind < m->kinds; kind++)
+                if (m->platform.groups[kind].gpu_memory_bytes < device)
+                        device = m->platform.groups[kind].gpu_memory_bytes;
         int64_t host = same ? device : platform_host_share(&m->platform, m->gpus);
         return (struct capacity){{
                 [MEMORY_DEVICE] = given[MEMORY_DEVICE] ? given[MEMORY_DEVICE] : device,
@@ -59,8 +189,17 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
 
 double machine_peak_flops_per_second(const struct machine *m)
 {
-        double platform = m->platform.gpu_peak_flops_per_second;
-        return platform > 0 ? platform : m->profile.peak_flops_per_second;
+        double sum = 0;
+        for (int first = 0; first < m->gpus;) {
+                const struct platform_place place = platform_place(&m->platform, first);
+                const int64_t of_kind = (int64_t)place.figures->nodes * place.figures->gpus_per_node;
+                const int64_t here = of_kind < m->gpus - first ? of_kind : m->gpus - first;
+                const double peak = place.figures->gpu_peak_flops_per_second;
+                sum += (double)here *
+                       (peak > 0 ? peak : machine_profile(m, place.group)->peak_flops_per_second);
+                first += (int)here;
+        }
+        return sum / m->gpus;
 }
 
 /* ---- rough prices ---- */

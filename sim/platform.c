@@ -87,9 +87,20 @@ void platform_free(struct platform *p)
 
 int64_t platform_host_share(const struct platform *p, int ranks)
 {
-        const int sharing = ranks < p->gpus_per_node ? ranks : p->gpus_per_node;
-        const int64_t share = p->host_memory_bytes / sharing;
-        return share || !p->host_memory_bytes ? share : 1; /* 0 would be: not known */
+        int64_t least = 0;
+        for (int first = 0; first < ranks;) {
+                const struct platform *nodes = platform_place(p, first).figures;
+                const int64_t of_kind = (int64_t)nodes->nodes * nodes->gpus_per_node;
+                const int sharing =
+                        ranks - first < nodes->gpus_per_node ? ranks - first : nodes->gpus_per_node;
+                int64_t share = nodes->host_memory_bytes / sharing;
+                if (nodes->host_memory_bytes == 0)
+                        return 0;
+                share = share > 0 ? share : 1; /* 0 would be: not known */
+                least = least == 0 || share < least ? share : least;
+                first += (int)(of_kind < ranks ? of_kind : ranks);
+        }
+        return least;
 }
 
 void platform_meet_messages(struct platform *p, int64_t bytes)

@@ -15,16 +15,32 @@ static int check_prices(const struct prediction *p, struct rv_error_info *err)
                        p->machine->profile.path);
 }
 
+/* The stages on every kind of GPU. */
+static int price_kinds(struct prediction *p, struct rv_error_info *err)
+{
+        const struct machine *m = p->machine;
+        int rc = 0;
+        if (m->kinds > 1)
+                p->other_prices = calloc((size_t)m->kinds - 1, sizeof *p->other_prices);
+        if (m->kinds > 1 && !p->other_prices)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
+        for (int kind = 0; rc == 0 && kind < m->kinds; kind++) {
+                const struct price_basis basis = {machine_profile(m, kind), machine_load(m, kind),
+                                                  m->fits_only, m->local, !m->no_graphs};
+                rc = price_stages(kind ? &p->other_prices[kind - 1] : &p->prices, p->options, &basis, err);
+        }
+        return rc;
+}
+
 static int price(struct prediction *p, struct rv_error_info *err)
 {
         const struct machine *m = p->machine;
-        const struct price_basis basis = {&m->profile, m->load, m->fits_only, m->local, !m->no_graphs};
         const struct plan plan = options_plan(p->options, false);
         p->platform = m->platform;
         p->platform.staged = plan.stage_messages || plan.stage_allreduce;
         if (p->platform.messages && !m->fits_only)
                 platform_meet_messages(&p->platform, plan.message_bytes);
-        int rc = price_stages(&p->prices, p->options, &basis, err);
+        int rc = price_kinds(p, err);
         if (rc == 0)
                 rc = priced_check_lines(&p->platform, p->options, &m->profile, err);
         return rc ? rc : check_prices(p, err);
@@ -70,6 +86,9 @@ void predict_close(struct prediction *p)
         sim_world_free(&p->world);
         trace_free(&p->trace);
         price_free(&p->prices);
+        for (int i = 0; p->other_prices && i < p->machine->kinds - 1; i++)
+                price_free(&p->other_prices[i]);
+        free(p->other_prices);
         free(p->rank_bytes);
         free(p->places);
         *p = (struct prediction){0};
@@ -124,6 +143,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
 {
         const struct options *o = p->options;
         struct priced priced = {.prices = &p->prices,
+                                .other_prices = p->other_prices,
                                 .platform = &p->platform,
                                 .fits_only = p->machine && p->machine->fits_only,
                                 .half = options_format(o)};

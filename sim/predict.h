@@ -12,6 +12,8 @@ struct prediction {
         const struct machine *machine; /* NULL: replayed */
         struct platform platform;      /* the machine's, its links as messages of the plan's size find them */
         struct price_list prices;
+        struct price_list
+                *other_prices; /* [machine->kinds - 1]: of GPUs of the other kinds of nodes; or NULL */
         struct memory_bytes *rank_bytes; /* [ranks] */
         struct network_place *places;    /* [ranks] */
         struct trace trace;              /* if asked for */

@@ -22,6 +22,13 @@ static bool begin_message(struct sim_lane *lane)
         return true;
 }
 
+/* Those of the rank's GPU. */
+static const struct price_list *prices_of(const struct priced *priced, const struct sim_rank *rank)
+{
+        const int kind = priced->other_prices ? platform_place(priced->platform, rank->rank).group : 0;
+        return kind ? &priced->other_prices[kind - 1] : priced->prices;
+}
+
 /* All that shards do together in a forward or backward, in one. It begins when the last of them has come to
  * it, and takes what each of its collectives does by closed form: there are thousands a batch, one after
  * another, on links that nothing else uses meanwhile. */
@@ -277,7 +284,8 @@ static bool begin(void *context, struct sim_lane *lane)
                 assert(lane->lane == LANE_COMPUTE);
                 lane->now.op.more =
                         lane->rank->world->plan.tp > 1 && (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
-                sim_lane_ends(lane, now + price_operation(priced->prices, lane->rank->stage, op));
+                sim_lane_ends(lane,
+                              now + price_operation(prices_of(priced, lane->rank), lane->rank->stage, op));
                 return true;
         }
 }

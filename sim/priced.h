@@ -22,6 +22,8 @@ struct priced_shape {
 
 struct priced {
         const struct price_list *prices;
+        const struct price_list
+                *other_prices; /* of the other kinds of nodes; NULL: all ranks have `prices` */
         const struct platform *platform;
         bool fits_only; /* copies by their line even where they were measured */
         enum half half; /* what gradients are stored as */

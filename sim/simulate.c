@@ -54,7 +54,10 @@ enum key {
 static const struct argp_option simulate_options[] = {
         {0, 0, 0, 0, "The machine:", 2},
         {"profile", KEY_PROFILE, "PROFILE", 0,
-         "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet (required)", 2},
+         "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several "
+         "between "
+         "commas where a platform has several kinds of GPUs (required)",
+         2},
         {"platform", KEY_PLATFORM, "PLATFORM", 0,
          "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
          "SimGrid XML file (required)",
@@ -425,6 +428,9 @@ static void print_basis(const struct simulation *s)
                m->profile.source);
         print_device(&m->profile);
         print_kernels(s);
+        for (int kind = 1; kind < m->kinds; kind++)
+                printf("           %s for the %s: %s\n", machine_profile(m, kind)->path,
+                       m->platform.groups[kind].gpu, machine_profile(m, kind)->source);
         printf("platform   %s: %s\n", m->platform.name, m->platform.source);
         if (m->platform.messages)
                 print_messages(s);

@@ -73,7 +73,8 @@ int main(int argc, char **argv)
         struct net *net = net_mpi_open(&argc, &argv, &err);
         float *buffer = calloc(1, MOST);
         if (!net || !buffer || argc != 2 || profile_load(&profile, argv[1], &err)) {
-                fprintf(stderr, "mpi_allreduce: %s\n", err.code ? err.sentence : "mpirun -n 2 mpi_allreduce PROFILE");
+                fprintf(stderr, "mpi_allreduce: %s\n",
+                        err.code ? err.sentence : "mpirun -n 2 mpi_allreduce PROFILE");
                 return 2;
         }
         net_mpi_groups(net, -1, -1);

@@ -32,6 +32,14 @@ double fabric_link_rate(const struct fabric *f)
                                              : INFINITY;
 }
 
+bool fabric_is_even(const struct fabric *f)
+{
+        bool even = f->kind == FABRIC_SWITCH || (f->kind == FABRIC_FAT_TREE && f->hop_seconds == 0);
+        for (int i = 0; f->kind == FABRIC_FAT_TREE && i < f->levels; i++)
+                even = even && f->oversubscription[i] <= 1;
+        return even;
+}
+
 /* ---- ways ---- */
 
 static int tree_hops(const struct fabric *f, int a, int b)

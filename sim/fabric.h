@@ -10,6 +10,10 @@ int fabric_hops(const struct fabric *fabric, int from_node, int to_node);
 /* What one flow gets of them at most; INFINITY: they never limit one. */
 double fabric_link_rate(const struct fabric *fabric);
 
+/* Whether all nodes are as near to each other and its links carry whatever the nodes' adapters do: one
+ * switch, or a fat tree that is nowhere oversubscribed and whose hops take no time of their own. */
+bool fabric_is_even(const struct fabric *fabric);
+
 /* Nodes that it can join; 0: any number. */
 int64_t fabric_nodes(const struct fabric *fabric);
 

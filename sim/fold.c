@@ -1,5 +1,7 @@
 #include "sim/fold.h"
 
+#include "sim/fabric.h"
+
 #include <string.h>
 
 int fold_parse(const char *option, const char *text, enum fold *fold, struct rv_error_info *err)
@@ -58,7 +60,7 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)
                 return "the platform has nodes of several kinds";
-        if (p->fabric.kind != FABRIC_SWITCH)
+        if (!fabric_is_even(&p->fabric))
                 return "replicas share links of the fabric";
         return obstacle_in_nodes(p, &plan);
 }

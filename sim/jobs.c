@@ -15,13 +15,16 @@
 
 /* ---- the list ---- */
 
-/* Micro-batches pass every rank, and chunks of gradients go around every ring. */
-static double cost_of(const struct options *o)
+/* Micro-batches pass every rank that is simulated, and chunks of gradients go around every ring. */
+static double cost_of(const struct candidate *candidate)
 {
-        double ranks = (double)options_ranks(o);
+        const struct options *o = &candidate->options;
+        const bool folded =
+                candidate->machine->fold != FOLD_OFF && !fold_obstacle(&candidate->machine->platform, o);
+        double ranks = (double)options_ranks(o) / (folded ? o->dp : 1);
         double micro_batches = (double)o->batch_size / o->dp / o->micro_batch_size;
         double chunk = (double)o->bucket_parameters * o->allreduce_buckets;
-        double chunks = 1 + (double)gpt_parameters(&o->gpt) / o->pp / chunk;
+        double chunks = 1 + (double)gpt_parameters(&o->gpt) / o->pp / o->tp / chunk;
         return ranks * (6 * micro_batches + 4 * chunks * (o->dp - 1));
 }
 
@@ -40,8 +43,8 @@ int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count,
         if (!jobs->list)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
         for (int i = 0; i < count; i++)
-                jobs->list[i] = (struct job){
-                        .candidate = candidates[i], .number = i, .cost = cost_of(&candidates[i]->options)};
+                jobs->list[i] =
+                        (struct job){.candidate = candidates[i], .number = i, .cost = cost_of(candidates[i])};
         jobs->count = count;
         qsort(jobs->list, (size_t)count, sizeof *jobs->list, by_cost);
         return 0;

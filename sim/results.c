@@ -13,6 +13,9 @@
 
 extern char **environ;
 
+/* Most characters of a plan's other choices. */
+enum { RESULTS_HOW = 160 };
+
 /* ---- the best ---- */
 
 static bool belongs(const struct job *job, const struct space_group *group)
@@ -43,9 +46,12 @@ int results_say_failures(const struct results *r, FILE *stream)
                 if (job->outcome.state == OUTCOME_DONE)
                         continue;
                 failures++;
-                fprintf(stream, "ranvier sweep: pp %d x dp %d%s, micro-batch %d%s%s%s failed: %s\n", o->pp,
-                        o->dp, o->offload ? " offloaded" : "", o->micro_batch_size,
-                        o->recompute ? ", recompute " : "", o->recompute ? recompute_name(o->recompute) : "",
+                char how[RESULTS_HOW];
+                axes_describe(&r->space->axes, o, how, sizeof how);
+                fprintf(stream, "ranvier sweep: pp %d x dp %d%s%s%s, micro-batch %d%s%s%s failed: %s\n",
+                        o->pp, o->dp, how[0] ? ", " : "", how, o->offload ? " offloaded" : "",
+                        o->micro_batch_size, o->recompute ? ", recompute " : "",
+                        o->recompute ? recompute_name(o->recompute) : "",
                         o->offload_activations ? ", activations offloaded" : "",
                         job->outcome.state == OUTCOME_FAILED ? job->outcome.failure
                                                              : "nothing is known of it");
@@ -60,8 +66,11 @@ static const char *yes_no(bool value)
         return value ? "yes" : "no";
 }
 
-static void print_plan(const struct space_group *group, const struct job *job, FILE *out)
+static void print_plan(const struct results *r, const struct space_group *group, const struct job *job,
+                       FILE *out)
 {
+        char how[RESULTS_HOW];
+        axes_describe(&r->space->axes, &job->candidate->options, how, sizeof how);
         const struct options *o = &job->candidate->options;
         const struct outcome *f = &job->outcome;
         char grid[32], seconds[REPORT_TEXT], tokens[REPORT_TEXT], device[REPORT_TEXT], host[REPORT_TEXT];
@@ -69,19 +78,19 @@ static void print_plan(const struct space_group *group, const struct job *job, F
         snprintf(grid, sizeof grid, "%d x %d", o->pp, o->dp);
         if (f->percent_of_peak > 0)
                 snprintf(peak, sizeof peak, "%.1f %%", f->percent_of_peak);
-        fprintf(out, "%6d  %7s  %9s  %11d  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7.1f\n", group->gpus,
+        fprintf(out, "%6d  %7s  %9s  %11d  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7.1f%s%s\n", group->gpus,
                 yes_no(group->offload), grid, o->micro_batch_size, recompute_name(o->recompute),
                 o->offload_activations ? "offloaded" : "kept", report_seconds(seconds, f->batch_seconds),
                 report_count(tokens, f->tokens_per_second), peak,
                 report_bytes(device, (double)f->device_peak_bytes),
-                report_bytes(host, (double)f->host_peak_bytes), f->training_days);
+                report_bytes(host, (double)f->host_peak_bytes), f->training_days, how[0] ? "  " : "", how);
 }
 
 static void print_group(const struct results *r, const struct space_group *group, FILE *out)
 {
         const struct job *best = results_best(r, group);
         if (best)
-                print_plan(group, best, out);
+                print_plan(r, group, best, out);
         else
                 fprintf(out, "%6d  %7s  %s\n", group->gpus, yes_no(group->offload),
                         group->count ? "no simulation succeeded" : "none fits");
@@ -120,7 +129,10 @@ static void print_counts(const struct results *r, FILE *out)
                 considered += r->groups->groups[i].considered;
                 fitting += r->groups->groups[i].fitting;
         }
-        fprintf(out, "%s plans considered, %s fit the memories, %s of these simulated (--simulate %d)\n",
+        fprintf(out,
+                "%s plans considered: all weighed against the memories, the %s that fit estimated, the best "
+                "%s "
+                "of these simulated (--simulate %d)\n",
                 report_count(a, considered), report_count(b, fitting), report_count(c, r->jobs->count),
                 r->space->simulate);
 }
@@ -139,9 +151,13 @@ static void print_basis(const struct results *r, FILE *out)
 void results_print(const struct results *r, FILE *out)
 {
         const struct options *o = &r->space->base;
+        const bool several = r->space->axes.axis[AXIS_SCHEDULE].count > 1;
+        const char *schedules =
+                several ? "several schedules"
+                        : policy_get((enum policy_id)r->space->axes.axis[AXIS_SCHEDULE].values[0])->name;
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
         fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated\n",
-                o->gpt.name, (long long)o->batch_size, o->seq_len, policy_get(o->policy)->name,
+                o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
                 half_precision(options_format(o)), fused ? ", fused kernels" : "");
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7s\n", "GPUs", "offload",
                 "pp x dp", "micro-batch", "recompute", "activations", "time per batch", "tokens/s", "of peak",
@@ -168,12 +184,16 @@ static void write_line(FILE *out, const struct space_group *group, const struct 
         char peak[32] = "";
         if (f->percent_of_peak > 0)
                 snprintf(peak, sizeof peak, "%.9g", f->percent_of_peak);
-        fprintf(out, "%d,%s,%d,%d,%d,%s,%s,%.9g,%.9g,%s,%lld,%lld,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%d\n",
+        fprintf(out,
+                "%d,%s,%d,%d,%d,%s,%s,%.9g,%.9g,%s,%lld,%lld,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%d,%d,%s,%s,%d,%s,"
+                "%d,%s\n",
                 group->gpus, yes_no(group->offload), o->pp, o->dp, o->micro_batch_size,
                 recompute_name(o->recompute), yes_no(o->offload_activations), f->batch_seconds,
                 f->tokens_per_second, peak, (long long)f->device_peak_bytes, (long long)f->device_total_bytes,
                 (long long)f->host_peak_bytes, f->training_days, f->pipeline_seconds, f->allreduce_seconds,
-                f->optimizer_seconds, f->bubble_fraction, best);
+                f->optimizer_seconds, f->bubble_fraction, best, o->tp, yes_no(o->sequence_parallel),
+                policy_get(o->policy)->name, o->virtual_stages, o->blocking ? "blocking" : "async", o->zero,
+                o->order == ORDER_STAGES ? "stages" : "replicas");
 }
 
 int results_write_csv(const struct results *r, const char *path, struct rv_error_info *err)
@@ -185,7 +205,9 @@ int results_write_csv(const struct results *r, const char *path, struct rv_error
         fputs("gpus,offload,pp,dp,micro_batch_size,recompute,offload_activations,batch_seconds,tokens_per_"
               "second,"
               "percent_of_peak,device_peak_bytes,device_total_bytes,host_peak_bytes,training_days,"
-              "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,best\n",
+              "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,best,tp,sequence_"
+              "parallel,schedule,virtual_stages,p2p,zero,"
+              "order\n",
               writer.stream);
         for (int i = 0; i < r->groups->count; i++) {
                 const struct space_group *group = &r->groups->groups[i];

@@ -25,7 +25,8 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->capacity = capacity;
         }
         double seconds = machine_estimate((void *)c->machine, options);
-        c->list[c->count++] = (struct candidate){*options, c->machine, seconds};
+        c->list[c->count] = (struct candidate){*options, c->machine, c->group->considered, seconds};
+        c->count++;
         return 0;
 }
 
@@ -60,6 +61,14 @@ static bool stores_many(const struct options *options)
         return false;
 }
 
+/* Whether simulate would take the plan. */
+static bool is_sound(const struct collection *c, struct options *options)
+{
+        const bool sound = options_resolve_gpt(options, c->group->gpus, NULL) == 0;
+        options->fused = c->group->fused; /* which the profile says */
+        return sound;
+}
+
 /* The plan as it is and with offloaded activations, as far as asked for. Where both fit and leaving them
  * offers nothing by estimate, they stay on the device. */
 static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
@@ -72,6 +81,8 @@ static int consider(struct collection *c, struct options *options, struct rv_err
         if (kept < 0 || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
                 return kept < 0 ? kept : 0;
         options->offload_activations = true;
+        if (!is_sound(c, options))
+                return 0;
         int also = weigh(c, options, err);
         if (also == 1 && kept == 1 &&
             !(c->list[c->count - 1].estimated_seconds < c->list[c->count - 2].estimated_seconds))
@@ -88,27 +99,45 @@ static bool is_asked_for(const struct space *space, const struct options *option
                (in_effect == options->recompute || !(space->recompute & 1u << in_effect));
 }
 
-/* Every micro-batch size and recomputation on one grid. Returns how many were sound, or an error. */
-static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
+/* Every micro-batch size and recomputation of one plan. Returns how many were sound, or an error. */
+static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
 {
         const struct space *space = c->space;
         int sound = 0;
         for (int i = 0; i < space->micro_batch_sizes.count; i++)
                 for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
-                        struct options options = space->base;
-                        options.pp = pp;
-                        options.dp = c->group->gpus / pp;
+                        struct options options = *plan;
                         options.micro_batch_size = space->micro_batch_sizes.values[i];
-                        options.offload = c->group->offload;
                         options.recompute = (enum recompute)recompute;
-                        options.fused = c->group->fused;
-                        if (!is_asked_for(space, &options) || options_check(&options, c->group->gpus, NULL))
+                        if (!is_asked_for(space, &options) || !is_sound(c, &options))
                                 continue;
                         sound++;
                         int rc = consider(c, &options, err);
                         if (rc)
                                 return rc;
                 }
+        return sound;
+}
+
+/* Everything with so many stages. Returns how many plans were sound, or an error. */
+static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
+{
+        const struct space *space = c->space;
+        int place[AXES] = {0}, sound = 0;
+        do {
+                struct options options = space->base;
+                axes_set(&options, &space->axes, place);
+                options.pp = pp;
+                options.dp = c->group->gpus / pp / options.tp;
+                options.offload = c->group->offload;
+                options.fused = c->group->fused;
+                if (options_ranks(&options) != c->group->gpus || !axes_differ(place, pp, options.dp))
+                        continue;
+                int found = consider_sizes(c, &options, err);
+                if (found < 0)
+                        return found;
+                sound += found;
+        } while (axes_next(&space->axes, place));
         return sound;
 }
 
@@ -134,7 +163,11 @@ static int by_estimate(const void *left, const void *right)
                 return x->offload_activations - y->offload_activations;
         if (x->recompute != y->recompute)
                 return recompute_depth(x->recompute) - recompute_depth(y->recompute);
-        return x->pp != y->pp ? x->pp - y->pp : x->micro_batch_size - y->micro_batch_size;
+        if (x->pp != y->pp)
+                return x->pp - y->pp;
+        if (x->micro_batch_size != y->micro_batch_size)
+                return x->micro_batch_size - y->micro_batch_size;
+        return a->number - b->number;
 }
 
 static void format_list(const struct space_list *list, char *text, size_t text_size)
@@ -194,6 +227,7 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                 int rc = machine_open(machine, profile, platform, space->gpus.values[i], fits_only, err);
                 if (rc)
                         return rc;
+                machine->fold = space->fold;
                 groups->machine_count++;
                 for (int offload = 0; offload <= 1; offload++) {
                         if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))

@@ -4,6 +4,7 @@
 #ifndef RANVIER_SIM_SPACE_H
 #define RANVIER_SIM_SPACE_H
 
+#include "sim/axes.h"
 #include "sim/machine.h"
 
 enum { SPACE_LIST = 64 }; /* most entries of a list on the command line */
@@ -20,6 +21,8 @@ struct space {
                 base; /* resolved for one device; grid, sizes and the choices below are the candidates' */
         struct space_list gpus, micro_batch_sizes;
         struct space_list stages; /* empty: every divisor of the devices up to the layers */
+        struct axes axes;
+        enum fold fold;
         enum space_choice offload;
         unsigned recompute;                    /* bit 1 << enum recompute each */
         enum space_choice offload_activations; /* SPACE_BOTH: tried where it may win */
@@ -30,6 +33,7 @@ struct space {
 struct candidate {
         struct options options;
         const struct machine *machine;
+        int number;               /* in the order in which they were considered */
         double estimated_seconds; /* of a batch; NAN: not known */
 };
 

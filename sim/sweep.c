@@ -31,14 +31,15 @@ enum {
         KEY_CSV,
         KEY_PLOT,
         KEY_JOBS,
-        KEY_PATIENCE
+        KEY_PATIENCE,
+        KEY_FOLD,
+        KEY_AXIS /* and as many as there are */
 };
 
 /* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
-static const char *const passed[] = {"batch-size",    "seq-len",     "schedule",      "pipeline-limit",
-                                     "clip",          "precision",   "bucket-params", "allreduce-buckets",
-                                     "device-memory", "host-memory", "fusion",        "messages",
-                                     "allreduce",     "p2p"};
+static const char *const passed[] = {"batch-size",  "seq-len",       "pipeline-limit",    "clip",
+                                     "precision",   "bucket-params", "allreduce-buckets", "device-memory",
+                                     "host-memory", "fusion",        "messages",          "allreduce"};
 enum { PASSED = sizeof passed / sizeof *passed };
 
 static const struct argp_option sweep_options[] = {
@@ -63,26 +64,35 @@ static const struct argp_option sweep_options[] = {
          "four "
          "micro-batches, and it wins",
          2},
+        {"tp", KEY_AXIS + AXIS_SHARDS, "T,T,...", 0, "Shards of each stage (default 1)", 2},
+        {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,
+         "With shards: no, yes, or no,yes (default no)", 2},
+        {"schedule", KEY_AXIS + AXIS_SCHEDULE, "NAME,...", 0,
+         "Such as axonn,1f1b,interleaved (default axonn)", 2},
+        {"virtual-stages", KEY_AXIS + AXIS_VIRTUAL_STAGES, "V,V,...", 0,
+         "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)", 2},
+        {"p2p", KEY_AXIS + AXIS_P2P, "HOW,...", 0,
+         "async, the default; blocking: as Megatron-LM's and DeepSpeed's; or both in a list", 2},
+        {"zero", KEY_AXIS + AXIS_ZERO, "STAGE,...", 0, "What replicas share, such as 0,1 (default 0)", 2},
+        {"order", KEY_AXIS + AXIS_ORDER, "WHICH,...", 0,
+         "Which ranks are neighbours: stages (default), replicas, or both in a list", 2},
         {0, 0, 0, 0, "The same for all plans:", 3},
         {"batch-size", KEY_PASSED, "G", 0, "Sequences of one batch (required)", 3},
         {"seq-len", KEY_PASSED + 1, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 3},
-        {"schedule", KEY_PASSED + 2, "NAME", 0, "axonn (default), gpipe or 1f1b", 3},
-        {"pipeline-limit", KEY_PASSED + 3, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
-        {"clip", KEY_PASSED + 4, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
-        {"precision", KEY_PASSED + 5, "NAME", 0,
+        {"pipeline-limit", KEY_PASSED + 2, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
+        {"clip", KEY_PASSED + 3, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
+        {"precision", KEY_PASSED + 4, "NAME", 0,
          "fp32, mixed or bf16 (default mixed, as offloading needs 16 bits; with --offload no, fp32)", 3},
-        {"bucket-params", KEY_PASSED + 6, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
-        {"allreduce-buckets", KEY_PASSED + 7, "C", 0, "Buckets of one all-reduce (default 4)", 3},
-        {"device-memory", KEY_PASSED + 8, "SIZE", 0, "What a device has (default: as the platform says)", 3},
-        {"host-memory", KEY_PASSED + 9, "SIZE", 0,
+        {"bucket-params", KEY_PASSED + 5, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
+        {"allreduce-buckets", KEY_PASSED + 6, "C", 0, "Buckets of one all-reduce (default 4)", 3},
+        {"device-memory", KEY_PASSED + 7, "SIZE", 0, "What a device has (default: as the platform says)", 3},
+        {"host-memory", KEY_PASSED + 8, "SIZE", 0,
          "What the host has for a rank (default: the platform's, in equal shares)", 3},
-        {"fusion", KEY_PASSED + 10, "WHEN", 0,
+        {"fusion", KEY_PASSED + 9, "WHEN", 0,
          "Fused kernels: on, off, or auto, the default: where the profile has them", 3},
-        {"messages", KEY_PASSED + 11, "ROUTE", 0,
+        {"messages", KEY_PASSED + 10, "ROUTE", 0,
          "direct, from and to device memory, the default; staged: copied through host memory", 3},
-        {"allreduce", KEY_PASSED + 12, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
-         3},
-        {"p2p", KEY_PASSED + 13, "HOW", 0, "async, the default; blocking: as Megatron-LM's and DeepSpeed's",
+        {"allreduce", KEY_PASSED + 11, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
@@ -92,6 +102,8 @@ static const struct argp_option sweep_options[] = {
          "offloading (default 4)",
          4},
         {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the processor's cores)", 4},
+        {"fold", KEY_FOLD, "WHEN", 0,
+         "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off", 4},
         {"csv", KEY_CSV, "FILE", 0, "Write every simulated plan, a line each", 4},
         {"plot", KEY_PLOT, "PREFIX", 0, "Draw PREFIX-throughput.png and PREFIX-memory.png", 4},
         {"patience", KEY_PATIENCE, "SECONDS", 0,
@@ -191,7 +203,11 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
 static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
 {
         struct space *space = &s->space;
+        if (key >= KEY_AXIS)
+                return axes_parse(&space->axes, (enum axis)(key - KEY_AXIS), text, err);
         switch (key) {
+        case KEY_FOLD:
+                return fold_parse("--fold", text, &space->fold, err);
         case KEY_GPUS:
                 return parse_list("--gpus", text, 1048576, &space->gpus, err);
         case KEY_MICRO_BATCH_SIZE:
@@ -243,10 +259,20 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->fits_only = true;
                 return 0;
         default:
-                if (key < KEY_GPUS || key > KEY_PATIENCE)
+                if (key < KEY_GPUS || key >= KEY_AXIS + AXES)
                         return ARGP_ERR_UNKNOWN;
                 return parse_value(s, key, text, options_error(state)) ? EINVAL : 0;
         }
+}
+
+/* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
+static void take_single(const struct axes *axes, struct options *base)
+{
+        const struct axis_values *schedules = &axes->axis[AXIS_SCHEDULE], *p2p = &axes->axis[AXIS_P2P];
+        if (schedules->count > 1 || p2p->count > 1 || schedules->values[0] == POLICY_INTERLEAVED)
+                return;
+        base->policy = (enum policy_id)schedules->values[0];
+        base->blocking = p2p->values[0];
 }
 
 /* The plan that all candidates begin from, checked by the parser of one plan's flags. */
@@ -272,7 +298,10 @@ static int parse_base(struct settings *s, struct rv_error_info *err)
                 rc = options_parse(&options_argp, argc, argv, base, true, err);
         base->offload = s->space.offload != SPACE_NO; /* for its check against the precision */
         base->micro_batch_size = 1;                   /* which any batch can be divided into */
-        return rc ? rc : options_resolve(base, 1, err);
+        take_single(&s->space.axes, base);
+        if (rc == 0)
+                rc = options_resolve(base, 1, err);
+        return rc ? rc : axes_check_built(&s->space.axes, base, err);
 }
 
 static int check_settings(const struct settings *s, const struct parts *parts, struct rv_error_info *err)
@@ -464,6 +493,7 @@ int sweep_main(int argc, char **argv)
                                        .offload_activations = SPACE_BOTH,
                                        .simulate = 4,
                                        .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
+        axes_init(&s.space.axes);
         struct rv_error_info err = {.code = RV_OK};
         struct parts parts = parts_find();
         int rc = options_parse(&argp, argc, argv, &s, parts.rank > 0, &err);

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 
 machine=(--profile v100-datasheet --platform summit)
 small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")
-echo 1..47
+echo 1..53
 
 # ---- against a brute force ----
 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --csv "$folder/all.csv" \
@@ -96,9 +96,67 @@ check best "one plan of each number of GPUs, with and without offloading, is mar
 check table "and stands in the table, with what offloading gains"
 header=gpus,offload,pp,dp,micro_batch_size,recompute,offload_activations,batch_seconds,tokens_per_second
 header+=,percent_of_peak,device_peak_bytes,device_total_bytes,host_peak_bytes,training_days,pipeline_seconds
-header+=,allreduce_seconds,optimizer_seconds,bubble_fraction,best
+header+=,allreduce_seconds,optimizer_seconds,bubble_fraction,best,tp,sequence_parallel,schedule,virtual_stages,p2p,zero,order
 [ "$(head -n 1 "$folder/all.csv")" = "$header" ]
 result "the CSV has the columns that the figures read"
+
+# ---- what a plan can be besides: every combination that simulate takes, each as it predicts it ----
+cat >"$folder/axes.py" <<'END'
+import csv, itertools, json, subprocess, sys
+ranvier, folder, what = sys.argv[1:4]
+rows = list(csv.DictReader(open(folder + "/axes.csv")))
+AXES = {"tp": "1 2", "schedule": "axonn 1f1b interleaved", "virtual_stages": "1 2", "p2p": "async blocking", "zero": "0 1"}
+NAMES = ["pp", "dp"] + list(AXES)
+
+def simulate(plan):
+    """The report, or None if the plan is refused."""
+    flags = [word for name in NAMES for word in ("--" + name.replace("_", "-"), plan[name])
+             if name != "virtual_stages" or plan[name] != "1"]
+    done = subprocess.run([ranvier, "simulate", "tiny", "--profile", "v100-datasheet", "--platform", "summit", "--precision",
+                           "mixed", "--gpus", "4", "--micro-batch-size", "1", "--batch-size", "8", "--report",
+                           folder + "/report"] + flags, capture_output=True, text=True)
+    assert done.returncode in (0, 2), done.stderr
+    return json.load(open(folder + "/report")) if done.returncode == 0 else None
+
+def different(plan):
+    """One stage has no schedule, one replica nothing to share: the first of the lists stands for them."""
+    return not (plan["pp"] == "1" and (plan["schedule"], plan["p2p"]) != ("axonn", "async") or
+                plan["dp"] == "1" and plan["zero"] != "0")
+
+expected = {}
+for pp, dp in itertools.product((1, 2, 4), repeat=2):
+    for values in itertools.product(*(text.split() for text in AXES.values())):
+        plan = dict(zip(NAMES, [str(pp), str(dp), *values]))
+        if pp * dp * int(plan["tp"]) == 4 and different(plan):
+            report = simulate(plan)
+            if report:
+                expected[tuple(plan.values())] = report["batch_seconds"]["median"]
+found = {tuple(row[name] for name in NAMES): float(row["batch_seconds"]) for row in rows}
+if what == "plans":
+    print("#", sorted(set(expected) ^ set(found)))
+    sys.exit(set(expected) != set(found) or len(found) != len(rows) or len(found) < 18)
+wrong = [key for key in found if abs(found[key] / expected[key] - 1) > 1e-8]
+print("#", wrong)
+sys.exit(bool(wrong))
+END
+"$ranvier" sweep tiny --gpus 4 --batch-size 8 "${machine[@]}" --micro-batch-size 1 --recompute none --offload-activations no \
+        --offload no --precision mixed --tp 1,2 --schedule axonn,1f1b,interleaved --virtual-stages 1,2 --p2p async,blocking \
+        --zero 0,1 --simulate 1000 --csv "$folder/axes.csv" >"$folder/out" 2>&1
+grep -qE ' (axonn|1f1b|interleaved), (2 virtual, )?(async|blocking), zero [01]$' "$folder/out"
+result "a sweep over shards, schedules, messages and ZeRO says in its table what the best are"
+for what in plans times; do
+        python3 "$folder/axes.py" "$ranvier" "$folder" $what
+        result "and has exactly the $what that simulate gives"
+done
+said=$("$ranvier" "${small[@]}" --schedule 1f1b,gpip 2>&1)
+[ $? -eq 2 ] && grep -q "^ranvier sweep: --schedule: 'gpip' is not known" <<<"$said"
+result "a word of a list is checked as simulate's flag"
+said=$("$ranvier" "${small[@]}" --tp 2,1,2 2>&1)
+[ $? -eq 2 ] && grep -q '^ranvier sweep: --tp: 2 is there twice$' <<<"$said"
+result "and may be there once"
+said=$("$ranvier" "${small[@]}" --p2p blocking 2>&1)
+[ $? -eq 2 ] && grep -q '^ranvier sweep: --p2p blocking needs a schedule whose order is fixed' <<<"$said"
+result "a schedule and messages that do not go together are refused where there is one of each"
 
 # ---- choices ----
 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 2 --csv "$folder/two.csv" >"$folder/out" 2>&1

@@ -105,6 +105,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         layout.work_block = whole - layout.block;
         layout.slot = layout.embedded + stage->layers / stage->chunks * layout.block + layout.final_ln +
                       layout.final_stats + layout.logits;
+        layout.deferred_block = 2 * row + qkv + wide;
+        layout.deferred = stage->layers / stage->chunks * layout.deferred_block + layout.embedded;
+        layout.zeros = plan->deferred ? memory_aligned(gpt->n_embd * e) : 0;
         return layout;
 }
 
@@ -119,8 +122,8 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double slot = (10.0 * gpt->n_layer + 4) * N * widest;
         double parameters = 2.0 * (double)gpt_parameters(gpt);
         double staged = plan->stage_messages ? plan->slots + plan->input_buffers + plan->gradient_buffers : 0;
-        double buffers =
-                plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers + staged + 4.0;
+        double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers +
+                         plan->deferred + staged + 4.0;
         return work->element_bytes * buffers * slot + 22 * parameters + 16 * N * plan->micro_batches < 0x1p60;
 }
 
@@ -179,7 +182,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
                 count_master(&layout, plan, bytes);
         else
                 device[MEMORY_OPTIMIZER] = 2 * layout.optimizer;
-        device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot;
+        device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot + plan->deferred * layout.deferred;
         for (int i = 0; stage->chunks > 1 && i < plan->slots; i++)
                 device[MEMORY_ACTIVATIONS] -= layout.slot - memory_slot(&layout, stage, plan, i);
         bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
@@ -187,7 +190,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
         device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
-                                   layout.work_block + layout.work_gather + layout.work_losses;
+                                   layout.work_block + layout.work_gather + layout.work_losses + layout.zeros;
         bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;

@@ -47,9 +47,10 @@ struct memory_plan {
         /* Of several chunks: of these slots, the first that can hold the model's first chunk, and the last
          * that can hold its last one. */
         int embedded_slots, head_slots;
-        int host_slots;           /* micro-batches whose activations are offloaded at once */
-        int input_buffers;        /* activations received (0 on the first stage) */
-        int gradient_buffers;     /* gradients received, transformed in place and sent on */
+        int host_slots;       /* micro-batches whose activations are offloaded at once */
+        int input_buffers;    /* activations received (0 on the first stage) */
+        int gradient_buffers; /* gradients received, transformed in place and sent on */
+        int deferred; /* backwards in two parts: buffers of what the first leaves for the second; 0: in one */
         bool stage_messages;      /* each buffer that is sent or received has one on the host beside it */
         int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
         int64_t shard_parameters; /* zero: elements of the replica's own optimizer arrays; 0: all parameters
@@ -80,6 +81,9 @@ struct memory_layout {
         int64_t work_gather;  /* sequence parallel: (B,T,C) of all shards, once a stage; 0 else */
         int64_t work_losses;  /* last stage of several shards: three numbers a row of each, never half; 0 else
                                */
+        /* What a backward leaves for its gradients of weights: of a block the gradients of its four products'
+         * outputs, on the first stage also the embedding's; of all, once a buffer; and zeros (C). */
+        int64_t deferred_block, deferred, zeros;
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */

@@ -240,10 +240,21 @@ struct list {
         struct kernel *out;
         int count;
         enum half half;
+        int parts; /* of a backward: enum kernel_part; 0: a forward */
 };
+
+/* A parted backward lists each kernel once: what both parts need goes with the input's, but for forwards that
+ * run again. */
+static bool of_other_part(const struct list *list, const struct kernel *kernel)
+{
+        return (list->parts == PART_INPUT && kernel->part == PART_WEIGHT) ||
+               (list->parts == PART_WEIGHT && kernel->part & PART_INPUT);
+}
 
 static void add(struct list *list, struct kernel kernel)
 {
+        if (of_other_part(list, &kernel))
+                return;
         kernel.half = (unsigned char)list->half;
         if (list->out)
                 list->out[list->count] = kernel;
@@ -288,6 +299,15 @@ static void add_backward(struct list *list, enum kernel_kind kind, int part, boo
                                   .batch = batch,
                                   .m = m,
                                   .n = n});
+}
+
+/* Of a LayerNorm behind a residual connection, in N rows of C: dx is added to what comes past it, or, where
+ * that is kept for the weights' part, written and what comes past it added. */
+static void add_layernorm_backward(struct list *list, int64_t N, int64_t C)
+{
+        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, list->parts == PART_BOTH, 1, N, C);
+        if (list->parts == PART_INPUT)
+                add_forward(list, KERNEL_BIAS_RESIDUAL, 1, N, C);
 }
 
 /* The sizes that a block's kernels depend on. Of a shard: R, the rows that it keeps of what is not split; S
@@ -449,7 +469,10 @@ static void input_backward(struct list *list, const struct shape *s, int64_t n, 
         if (bias)
                 add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, n);
         add_sum(list, s, PART_INPUT);
-        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, accumulate, 1, s->R, s->C);
+        if (accumulate)
+                add_layernorm_backward(list, s->R, s->C);
+        else
+                add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s->R, s->C);
 }
 
 static void mlp_backward(struct list *list, const struct shape *s)
@@ -495,7 +518,7 @@ static void attention_backward(struct list *list, const struct shape *s, bool sc
         add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->S, s->C);
         add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->S, s->N);
         add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->R, s->C);
-        if (scores_again)
+        if (scores_again && list->parts != PART_WEIGHT)
                 scores_forward(list, s);
         scores_backward(list, s);
         input_backward(list, s, 3 * s->S, true, true);
@@ -504,13 +527,19 @@ static void attention_backward(struct list *list, const struct shape *s, bool sc
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out)
 {
-        struct list list = {.out = out, .half = work_format(work)};
+        return workload_backward_part(gpt, stage, work, PART_BOTH, out);
+}
+
+int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
+                           enum kernel_part parts, struct kernel *out)
+{
+        struct list list = {.out = out, .half = work_format(work), .parts = parts};
         struct shape s = shape_of(gpt, stage, work);
         if (stage->last)
                 input_backward(&list, &s, s.V, false, false);
         for (int block = 0; block < stage->layers; block++) {
                 if (work_recomputes_blocks(work))
-                        block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER);
+                        block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER && parts & PART_INPUT);
                 mlp_backward(&list, &s);
                 attention_backward(&list, &s, work_recomputes_scores(work));
         }
@@ -519,6 +548,16 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
                 add_backward(&list, KERNEL_EMBEDDING_BACKWARD, PART_WEIGHT, true, 1, s.N, s.C);
         }
         return list.count;
+}
+
+int workload_backward_most(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+{
+        int most = 0;
+        for (int parts = PART_INPUT; parts <= PART_BOTH; parts++) {
+                int count = workload_backward_part(gpt, stage, work, (enum kernel_part)parts, NULL);
+                most = count > most ? count : most;
+        }
+        return most;
 }
 
 /* What it counts is a prefix of the stage's parameters: a last stage's own copy of a tied head is its last

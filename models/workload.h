@@ -138,6 +138,13 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out);
 
+/* A backward in two parts: the gradient of the input, and later that of the weights. PART_BOTH: in one. A
+ * recomputed block runs its forward again in each. */
+int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
+                           enum kernel_part parts, struct kernel *out);
+/* Kernels of the longest of these lists. */
+int workload_backward_most(const struct gpt *gpt, const struct stage *stage, const struct work *work);
+
 /* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
  * for a tied head that is the last stage's own copy: the first stage counts that; and but for what all shards
  * have: the first shard counts that. */

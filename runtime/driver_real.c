@@ -4,6 +4,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+_Static_assert((int)OP_INPUT_GRADIENT == (int)PART_INPUT && (int)OP_WEIGHT_GRADIENT == (int)PART_WEIGHT,
+               "parts of a backward are the same in the core and in its kernels");
+
 static double real_now(void *world)
 {
         return device_seconds() - ((struct driver_real *)world)->epoch;
@@ -130,8 +133,8 @@ static void issue_compute(struct driver_real *d, const struct op *op)
                            d->plan.forward_only);
                 break;
         case OP_BACKWARD:
-                assert(op->parts == (OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT)); /* no policy parts them yet */
-                nn_backward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient);
+                nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
+                                 op->deferred, (enum kernel_part)op->parts);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);

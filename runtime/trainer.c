@@ -88,6 +88,7 @@ static void open_ledger(struct trainer *t)
         ledger_add_fixed(&t->ledger, &t->device->bytes);
         t->train.engine.ledger = &t->ledger;
         t->train.engine.message_bytes = t->nn->layout.message;
+        t->train.engine.deferred_bytes = t->nn->layout.deferred;
 }
 
 int trainer_open_device(struct trainer *t, const struct train_settings *settings, struct net *net,

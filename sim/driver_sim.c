@@ -322,6 +322,7 @@ static int build_rank(struct sim_world *world, int index)
         engine_init(&rank->engine, rank->core,
                     (struct driver){.issue = sim_issue, .now = sim_now, .world = rank}, world->trace,
                     &rank->ledger, index);
+        rank->engine.deferred_bytes = layout.deferred;
         rank->engine.message_bytes = layout.message;
         for (int i = 0; i < LANES; i++)
                 if (lane_used(world, rank->stage, (enum op_lane)i) && build_lane(rank, (enum op_lane)i))

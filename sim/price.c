@@ -191,6 +191,31 @@ static int take_collectives(struct kernel *kernels, int count, struct price_coll
         return left;
 }
 
+/* One part of a chunk's backward, or both; `kernels` has room for them. Also what shards do together in it.
+ */
+static int price_backward(const struct pricing *pricing, const struct stage *chunk, enum kernel_part parts,
+                          const struct profile_launch *launch, struct kernel *kernels, double *seconds,
+                          struct price_collective *found, int *finds)
+{
+        const struct work work = options_work(pricing->options);
+        const int all = workload_backward_part(&pricing->options->gpt, chunk, &work, parts, kernels);
+        return price_kernels(pricing, kernels, take_collectives(kernels, all, found, finds), launch, seconds);
+}
+
+/* The second part of a backward, where there is one: shards do nothing together in it (those that would are
+ * refused by runtime/engine/options.c). */
+static int price_weights(const struct pricing *pricing, const struct stage *chunk,
+                         const struct profile_launch *launch, struct kernel *kernels, double *seconds)
+{
+        struct price_collective found[PRICE_COLLECTIVES];
+        int finds = 0;
+        if (!options_parts_backward(pricing->options))
+                return 0;
+        int rc = price_backward(pricing, chunk, PART_WEIGHT, launch, kernels, seconds, found, &finds);
+        assert(finds == 0);
+        return rc;
+}
+
 /* Forward and backward of one chunk. */
 static int price_passes(const struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
@@ -199,19 +224,20 @@ static int price_passes(const struct pricing *pricing, const struct stage *chunk
         const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
         struct work work = options_work(o);
         int forward = workload_forward(&o->gpt, chunk, &work, false, NULL);
-        int backward = workload_backward(&o->gpt, chunk, &work, NULL);
-        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        int backward = workload_backward_most(&o->gpt, chunk, &work);
+        struct kernel *kernels = malloc((size_t)(forward > backward ? forward : backward) * sizeof *kernels);
+        const enum kernel_part parts = options_parts_backward(o) ? PART_INPUT : PART_BOTH;
         if (!kernels)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d",
                                chunk->index);
-        struct kernel *backwards = kernels + forward;
         workload_forward(&o->gpt, chunk, &work, false, kernels);
-        workload_backward(&o->gpt, chunk, &work, backwards);
         forward = take_collectives(kernels, forward, price->tensor.forward, &price->tensor.forwards);
-        backward = take_collectives(backwards, backward, price->tensor.backward, &price->tensor.backwards);
         int rc = price_kernels(pricing, kernels, forward, launch, &price->forward);
         if (rc == 0)
-                rc = price_kernels(pricing, backwards, backward, launch, &price->backward);
+                rc = price_backward(pricing, chunk, parts, launch, kernels, &price->backward,
+                                    price->tensor.backward, &price->tensor.backwards);
+        if (rc == 0)
+                rc = price_weights(pricing, chunk, launch, kernels, &price->weights);
         free(kernels);
         return rc;
 }
@@ -259,7 +285,7 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_FORWARD:
                 return price->forward;
         case OP_BACKWARD:
-                return price->backward;
+                return op->parts == OP_WEIGHT_GRADIENT ? price->weights : price->backward;
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:

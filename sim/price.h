@@ -24,6 +24,7 @@ enum { PRICE_COLLECTIVES = 4 }; /* different ones in a list: three of (N,C), one
 enum { PRICE_UPDATES = 16 };
 struct stage_price {
         double forward, backward, norm, check, clear; /* check: for overflow */
+        double weights; /* the second part of a backward in two, of which `backward` is the first; else 0 */
         struct update_price {
                 int64_t parameters;
                 double seconds;

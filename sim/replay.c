@@ -9,10 +9,14 @@
 static int by_identity(const void *left, const void *right)
 {
         const struct trace_record *a = left, *b = right;
-        const int order[][2] = {
-                {a->rank, b->rank},      {(int)a->kind, (int)b->kind},     {(int)a->of, (int)b->of},
-                {a->chunk, b->chunk},    {a->micro_batch, b->micro_batch}, {a->bucket, b->bucket},
-                {a->segment, b->segment}};
+        const int order[][2] = {{a->rank, b->rank},
+                                {(int)a->kind, (int)b->kind},
+                                {(int)a->of, (int)b->of},
+                                {a->chunk, b->chunk},
+                                {a->micro_batch, b->micro_batch},
+                                {a->bucket, b->bucket},
+                                {a->segment, b->segment},
+                                {a->parts, b->parts}};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
                 if (order[i][0] != order[i][1])
                         return order[i][0] < order[i][1] ? -1 : 1;
@@ -155,6 +159,12 @@ static const struct trace_record *look(const struct replay *replay, const struct
                        by_identity);
 }
 
+/* As the trace has them. */
+static int parts_of(const struct op *op)
+{
+        return op->kind == OP_BACKWARD && op->deferred >= 0 ? op->parts : 0;
+}
+
 static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
 {
         struct trace_record key = {.rank = rank,
@@ -163,7 +173,8 @@ static struct trace_record find_op(struct replay *replay, int rank, const struct
                                    .chunk = op->chunk,
                                    .micro_batch = op->micro_batch,
                                    .bucket = op->bucket,
-                                   .segment = op->segment};
+                                   .segment = op->segment,
+                                   .parts = parts_of(op)};
         const struct trace_record *found = look(replay, &key);
         if (found)
                 return *found;
@@ -186,7 +197,8 @@ static bool more(const struct replay *replay, int rank, const struct op *op)
                                           .chunk = op->chunk,
                                           .micro_batch = op->micro_batch,
                                           .bucket = op->bucket,
-                                          .segment = op->segment + !computed};
+                                          .segment = op->segment + !computed,
+                                          .parts = parts_of(op)};
         return look(replay, &next) != NULL;
 }
 
@@ -312,6 +324,9 @@ static void describe(char *text, size_t text_size, const struct trace_record *re
                                    record->micro_batch);
         if (record->chunk > 0)
                 length += snprintf(text + length, text_size - (size_t)length, " in chunk %d", record->chunk);
+        if (record->parts)
+                length += snprintf(text + length, text_size - (size_t)length, " (%s)",
+                                   record->parts == OP_INPUT_GRADIENT ? "input" : "weights");
         if (record->bucket >= 0)
                 length +=
                         snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);

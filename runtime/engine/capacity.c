@@ -239,6 +239,8 @@ static bool make_fit(struct options *o, const struct capacity *capacity, struct 
 static void consider(struct search *search, const struct choice *choice)
 {
         const struct choice was = choice_of(search->base);
+        if (choice->offload_activations && options_parts_backward(search->base))
+                return;
         if (changes_between(choice, &was) > search->most_changes)
                 return;
         struct options o = changed(search->base, choice);

@@ -54,7 +54,8 @@ static void update_ledger(struct engine *engine, double now)
                 return;
         struct core_limits used = core_in_use(engine->core);
         const struct use uses[] = {
-                {MEMORY_DEVICE, MEMORY_ACTIVATIONS, core_stored_bytes(engine->core, false)},
+                {MEMORY_DEVICE, MEMORY_ACTIVATIONS,
+                 core_stored_bytes(engine->core, false) + used.deferred * engine->deferred_bytes},
                 {MEMORY_DEVICE, MEMORY_MESSAGES, (used.inputs + used.gradients) * engine->message_bytes},
                 {MEMORY_HOST, MEMORY_ACTIVATIONS, core_stored_bytes(engine->core, true)},
         };
@@ -124,6 +125,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                                          .micro_batch = done->micro_batch,
                                          .bucket = done->bucket,
                                          .segment = done->segment,
+                                         .parts = done->deferred >= 0 ? done->parts : 0,
                                          .bytes = done->bytes,
                                          .issued = pending->issued,
                                          .start = start,

@@ -21,7 +21,8 @@ struct engine {
         struct trace *trace;   /* may be NULL: nothing is recorded */
         struct ledger *ledger; /* may be NULL */
         int rank, batch;
-        int64_t message_bytes; /* what a message buffer weighs in the ledger */
+        int64_t message_bytes;  /* what a message buffer weighs in the ledger, */
+        int64_t deferred_bytes; /* and what a backward in two parts leaves */
         /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and
          * how long the compute lane worked on forward and backward. */
         double started, pipeline_end, allreduce_end, ended, busy_seconds;

@@ -10,7 +10,8 @@ struct stage_estimate {
         int64_t parameters;
         double forward, backward;             /* of a micro-batch through all chunks of the rank */
         double first_forward, first_backward; /* and through the first one */
-        double copy;                          /* a micro-batch's activations one way; 0: not offloaded here */
+        double weights;      /* of a backward in two parts the second, `backward` being the first; else 0 */
+        double copy;         /* a micro-batch's activations one way; 0: not offloaded here */
         double round_trip;   /* from the begin of a forward here to the end of its backward here */
         double pipeline_end; /* nothing is left to compute for a micro-batch */
         int chunks;          /* all-reduces of gradients */
@@ -89,21 +90,27 @@ static double price_sum(const struct estimation *e, int64_t count, int ranks, bo
         return alone ? sum + 2 * copy : later(sum, copy);
 }
 
-/* Forward and backward of a micro-batch through `part`. Returns whether there was memory. */
+/* Forward and backward, or the first part of one in two, of a micro-batch through `part`; the second part is
+ * `weights`. Returns whether there was memory. */
 static bool price_passes(const struct estimation *e, const struct stage *part, double *forward_seconds,
-                         double *backward_seconds)
+                         double *backward_seconds, double *weights)
 {
         const struct gpt *gpt = &e->options->gpt;
         struct work work = options_work(e->options);
         int forward = workload_forward(gpt, part, &work, false, NULL);
-        int backward = workload_backward(gpt, part, &work, NULL);
-        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        int most = workload_backward_most(gpt, part, &work);
+        const bool parted = options_parts_backward(e->options);
+        const enum kernel_part parts = parted ? PART_INPUT : PART_BOTH;
+        struct kernel *kernels = malloc((size_t)(forward > most ? forward : most) * sizeof *kernels);
         if (!kernels)
                 return false;
         workload_forward(gpt, part, &work, false, kernels);
-        workload_backward(gpt, part, &work, kernels + forward);
         *forward_seconds = price_kernels(e, kernels, forward);
-        *backward_seconds = price_kernels(e, kernels + forward, backward);
+        *backward_seconds =
+                price_kernels(e, kernels, workload_backward_part(gpt, part, &work, parts, kernels));
+        if (parted)
+                *weights = price_kernels(e, kernels,
+                                         workload_backward_part(gpt, part, &work, PART_WEIGHT, kernels));
         free(kernels);
         return true;
 }
@@ -111,11 +118,11 @@ static bool price_passes(const struct estimation *e, const struct stage *part, d
 static bool price_micro_batch(const struct estimation *e, const struct stage *part, struct stage_estimate *s)
 {
         const struct stage first = partition_chunk(part, 0);
-        if (!price_passes(e, part, &s->forward, &s->backward))
+        if (!price_passes(e, part, &s->forward, &s->backward, &s->weights))
                 return false;
         s->first_forward = s->forward;
         s->first_backward = s->backward;
-        return part->chunks == 1 || price_passes(e, &first, &s->first_forward, &s->first_backward);
+        return part->chunks == 1 || price_passes(e, &first, &s->first_forward, &s->first_backward, NULL);
 }
 
 /* Stages in the middle that have as many layers do the same. */
@@ -141,6 +148,7 @@ static bool price_stage(const struct estimation *e, int index)
         s->backward = s[-1].backward;
         s->first_forward = s[-1].first_forward;
         s->first_backward = s[-1].first_backward;
+        s->weights = s[-1].weights;
         return true;
 }
 
@@ -261,11 +269,36 @@ static double gpipe_pipeline(const struct estimation *e)
         return sum + forward + backward;
 }
 
+/* Zero-bubble: a stage begins when the first micro-batch comes, waits for its gradient with nothing to do but
+ * the warm-up's forwards, and has the gradients of weights that it kept back to do after the last one. Fills
+ * in when each stage is done. */
+static double zero_bubble_pipeline(struct estimation *e)
+{
+        const int m = e->plan.micro_batches, pp = e->plan.pp;
+        double begin = 0, last = 0, end = 0;
+        for (int i = 0; i < pp; i++)
+                begin += e->stages[i].forward + e->message;
+        for (int i = pp - 1; i >= 0; i--) {
+                struct stage_estimate *s = &e->stages[i];
+                const int ahead = pp - 1 - i < m ? pp - 1 - i : m - 1, kept = i + 1 < m ? i + 1 : m;
+                const double beyond = s->round_trip - s->forward - s->backward;
+                begin -= s->forward + e->message;
+                double own = begin + m * (s->forward + s->backward) + (m - kept) * s->weights +
+                             idle(beyond, ahead, s->forward);
+                last = i < pp - 1 ? later(own, last + e->message + s->backward) : own;
+                s->pipeline_end = last + kept * s->weights;
+                end = later(end, s->pipeline_end);
+        }
+        return end;
+}
+
 /* Fills in when each stage's last backward ends: the first stage's is the pipeline's. */
 static double estimate_pipeline(struct estimation *e)
 {
         add_round_trips(e);
         const enum policy_id policy = e->plan.policy;
+        if (policy == POLICY_ZERO_BUBBLE)
+                return zero_bubble_pipeline(e);
         double end = policy == POLICY_GPIPE         ? gpipe_pipeline(e)
                      : policy == POLICY_INTERLEAVED ? interleaved_pipeline(e)
                                                     : windowed_pipeline(e),

@@ -78,8 +78,7 @@ static const struct argp_option plan_options[] = {
         {"schedule", KEY_SCHEDULE, "NAME", 0,
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
          "backward; interleaved: the same on --virtual-stages chunks of the model a rank, with a shorter "
-         "bubble and "
-         "more messages",
+         "bubble and more messages; zero-bubble: 1f1b whose gradients of weights fill the bubble (ZB-H1)",
          1},
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", 0,
          "interleaved: chunks of the model that each rank works on, 2 or more; P x V divide the layers, and "
@@ -346,9 +345,6 @@ static int parse_schedule(struct options *o, const char *text)
         for (int i = 0; i < POLICIES; i++)
                 snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
                          policy_get((enum policy_id)i)->name);
-        if (strcmp(text, "zero-bubble") == 0)
-                return rv_fail(&o->error, RV_ENOTBUILT, "--schedule %s is not built yet; there are %s", text,
-                               names);
         return rv_fail(&o->error, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text, names);
 }
 
@@ -696,6 +692,15 @@ static int check_given(const struct options *o, struct rv_error_info *err)
         if (o->blocking && o->policy == POLICY_INTERLEAVED)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--p2p blocking is not built yet for --schedule interleaved");
+        if (o->tp > 1 && options_parts_backward(o))
+                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --tp above 1 is not built yet",
+                               policy_get(o->policy)->name);
+        if (o->offload_activations && options_parts_backward(o))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--offload-activations is not for --schedule %s: it keeps stored activations on the "
+                        "device until the gradients of weights have their turn",
+                        policy_get(o->policy)->name);
         if (o->blocking && o->policy == POLICY_AXONN)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -781,6 +786,11 @@ struct work options_work(const struct options *o)
                 .tp = o->tp,
                 .sequence_parallel = o->sequence_parallel,
         };
+}
+
+bool options_parts_backward(const struct options *o)
+{
+        return policy_get(o->policy)->deferred != NULL;
 }
 
 enum half options_format(const struct options *o)
@@ -881,6 +891,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .host_slots = limits.host_slots,
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
+                .deferred = limits.deferred,
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,

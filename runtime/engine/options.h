@@ -104,6 +104,9 @@ struct core_stage options_core_stage(const struct options *options, int index, i
 /* What memory depends on, for one stage. */
 struct memory_plan options_memory(const struct options *options, int stage);
 
+/* Whether a backward is two operations. */
+bool options_parts_backward(const struct options *options);
+
 /* What the work on a micro-batch depends on. */
 struct work options_work(const struct options *options);
 /* Of it, what tensors are stored as. */

@@ -107,13 +107,21 @@ static int write_names(const struct trace *trace, FILE *out, int pp, struct rv_e
         return 0;
 }
 
+static const char *part_name(int parts)
+{
+        return parts == OP_INPUT_GRADIENT ? "input" : "weights";
+}
+
 static void write_record(const struct trace_record *r, FILE *out)
 {
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
          */
         int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
         char name[64], of[96] = "", chunk[32] = "";
-        if (r->chunk > 0)
+        if (r->parts)
+                snprintf(name, sizeof name, "%s of %s %d", op_name(r->kind), part_name(r->parts),
+                         r->micro_batch);
+        else if (r->chunk > 0)
                 snprintf(name, sizeof name, "%s %d in chunk %d", op_name(r->kind), r->micro_batch, r->chunk);
         else if (r->micro_batch >= 0)
                 snprintf(name, sizeof name, "%s %d", op_name(r->kind), r->micro_batch);
@@ -125,6 +133,8 @@ static void write_record(const struct trace_record *r, FILE *out)
                 snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
         if (r->segment > 0)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"segment\":%d", r->segment);
+        if (r->parts)
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"part\":\"%s\"", part_name(r->parts));
         fprintf(out,
                 "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cname\":\"%"
                 "s\","
@@ -248,16 +258,16 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                       struct rv_error_info *err)
 {
         json_error_t error;
-        const char *kind_name, *of_name = NULL;
+        const char *kind_name, *of_name = NULL, *part = NULL;
         int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
-                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i}}",
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i, s?s}}",
                            "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
                            "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
                            "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
-                           &segment))
+                           &segment, "part", &part))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
@@ -268,6 +278,13 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
         if (of < 0)
                 return rv_fail(err, RV_EINPUT, "%s:%lld: of '%s' is no operation", source->path,
                                (long long)source->number, of_name);
+        int parts = !part                          ? 0
+                    : strcmp(part, "input") == 0   ? OP_INPUT_GRADIENT
+                    : strcmp(part, "weights") == 0 ? OP_WEIGHT_GRADIENT
+                                                   : -1;
+        if (parts < 0)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: part '%s' is neither input nor weights",
+                               source->path, (long long)source->number, part);
         if (rank < 0 || lane < 0 || lane >= LANES || batch < 0 || dur < 0 || order < 0)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -283,6 +300,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,
                                                 .segment = segment,
+                                                .parts = parts,
                                                 .bytes = bytes,
                                                 .issued = issued,
                                                 .start = (double)start / 1e9,

@@ -13,6 +13,7 @@ struct trace_record {
         enum op_kind kind, of;
         enum op_lane lane;
         int chunk, micro_batch, bucket, segment;
+        int parts; /* of a backward in two, op.parts; else 0 */
         int64_t bytes;
         double issued, start,
                 end;    /* seconds; start: when its lane came to it; end: when the engine heard of it */
@@ -43,9 +44,9 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
 
 /* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the
  * nanosecond; args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order, of a staging copy
- * the kind of what it belongs to (of), and of a later chunk than a rank's first its number (chunk). One event
- * a line, written as it goes: a trace of millions of events needs no more memory than it has here. `world`:
- * "real" or "simulated". */
+ * the kind of what it belongs to (of), of a later chunk than a rank's first its number (chunk), and of a
+ * backward in two parts which one it is (part: input or weights). One event a line, written as it goes: a
+ * trace of millions of events needs no more memory than it has here. `world`: "real" or "simulated". */
 int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
                 struct rv_error_info *err);
 

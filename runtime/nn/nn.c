@@ -51,6 +51,8 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_slots, plan->host_slots},
                       {&nn->inputs, plan->input_buffers},
                       {&nn->gradient_buffers, plan->gradient_buffers},
+                      {&nn->deferred, plan->deferred},
+                      {&nn->deferred_tops, plan->deferred},
                       {&nn->host_outputs, plan->slots},
                       {&nn->host_inputs, plan->input_buffers},
                       {&nn->host_gradient_buffers, plan->gradient_buffers}};
@@ -137,6 +139,10 @@ static bool allocate_buffers(struct nn_stage *nn)
                                         memory_slot(l, &nn->stage, &nn->plan, i), &ok);
         for (int i = 0; i < nn->plan.host_slots; i++)
                 nn->host_slots[i] = allocate(nn, MEMORY_HOST, MEMORY_ACTIVATIONS, l->slot, &ok);
+        for (int i = 0; i < nn->plan.deferred; i++) {
+                nn->deferred[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS, l->deferred, &ok);
+                nn->deferred_tops[i] = ok ? slot_deferred(nn, i, nn->stage.layers - 1).output : NULL;
+        }
         allocate_messages(nn, MEMORY_DEVICE, nn->inputs, nn->plan.input_buffers, &ok);
         allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
         nn->work_c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_c, &ok);
@@ -144,6 +150,8 @@ static bool allocate_buffers(struct nn_stage *nn)
         nn->work_qkv = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_qkv, &ok);
         nn->work_attention = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_attention, &ok);
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
+        if (l->zeros)
+                nn->zeros = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->zeros, &ok);
         if (l->work_block)
                 nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
         if (l->work_gather)
@@ -262,6 +270,8 @@ void nn_close(struct nn_stage *nn)
         free(nn->buckets);
         free(nn->inputs);
         free(nn->gradient_buffers);
+        free(nn->deferred);
+        free(nn->deferred_tops);
         free(nn->host_outputs);
         free(nn->host_inputs);
         free(nn->host_gradient_buffers);

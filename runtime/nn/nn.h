@@ -44,6 +44,7 @@ struct nn_stage {
         void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
         void **inputs;              /* [plan.input_buffers] (B,T,C) */
         void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
+        void **deferred, **deferred_tops; /* [plan.deferred]: see slot.h */
         /* Staged: on the host, one beside each slot's output, input and gradient buffer, else NULL. */
         void **host_outputs, **host_inputs, **host_gradient_buffers;
         void *host_gradients; /* staged: see nn_host_gradients */
@@ -51,7 +52,7 @@ struct nn_stage {
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
         double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
-        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather;
+        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather, *zeros;
         real *work_losses; /* (shards, N, 3): see kernels_cross_entropy_numbers */
         /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows
          * it.
@@ -131,6 +132,12 @@ bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int sl
 /* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to
  * dL/d(input) (of the model's last chunk it is written from the loss, of its first it is scratch). */
 bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
+
+/* The same in two parts, PART_INPUT and later PART_WEIGHT (PART_BOTH with `deferred` -1 is nn_backward). The
+ * first adds into gradients of LayerNorms alone, and leaves in buffer `deferred` what the second needs, which
+ * takes no `gradient`. One shard, one chunk. */
+bool nn_backward_part(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient,
+                      int deferred, enum kernel_part parts);
 
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
 void *nn_logits(struct nn_stage *,

@@ -67,6 +67,23 @@ struct final_slot slot_final(const struct nn_stage *nn, int slot)
         return f;
 }
 
+struct deferred_block slot_deferred(const struct nn_stage *nn, int deferred, int block)
+{
+        const struct memory_layout *l = &nn->layout;
+        char *at = (char *)nn->deferred[deferred] + l->embedded + block * l->deferred_block;
+        struct deferred_block d;
+        d.output = take(&at, l->work_c);
+        d.fc = take(&at, l->work_4c);
+        d.residual = take(&at, l->work_c);
+        d.qkv = take(&at, l->work_qkv);
+        return d;
+}
+
+void *slot_deferred_embedded(const struct nn_stage *nn, int deferred)
+{
+        return nn->deferred[deferred];
+}
+
 void *slot_tensor(const struct nn_stage *nn, void *flat, int tensor)
 {
         return nn_at(nn, flat, nn->tensors[tensor].offset);

@@ -42,6 +42,18 @@ struct final_slot slot_final(const struct nn_stage *nn, int slot);
 void *slot_tensor(const struct nn_stage *nn, void *flat, int tensor);
 void *slot_block_tensor(const struct nn_stage *nn, void *flat, int block, enum tensor_role role);
 
+/* What the first part of a backward leaves of a block: the gradients of its products' outputs. The last
+ * block's `output` came as a message, so it is not copied but takes the place of a buffer of its size: where
+ * it lies is nn->deferred_tops'. */
+struct deferred_block {
+        void *output;   /* (N,C): of the block, and so of the MLP's second product */
+        void *fc;       /* (N,4C) */
+        void *residual; /* (N,C): of residual1, and so of attention's projection */
+        void *qkv;      /* (N,3C) */
+};
+struct deferred_block slot_deferred(const struct nn_stage *nn, int deferred, int block);
+void *slot_deferred_embedded(const struct nn_stage *nn, int deferred); /* first stage: (N,C) */
+
 /* Sizes that every kernel is launched with. */
 struct nn_shape {
         int64_t B, T, N, C, V, H, hs; /* of a shard: its heads, and its part of the vocabulary, padded */

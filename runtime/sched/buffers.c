@@ -14,7 +14,8 @@ static int stored_pieces(const struct plan *plan, int stage)
 
 bool core_offloads(const struct plan *plan, int stage)
 {
-        return plan->offload_activations && stored_pieces(plan, stage) > SLOTS_OFFLOADED;
+        return plan->offload_activations && stored_pieces(plan, stage) > SLOTS_OFFLOADED &&
+               !policy_get(plan->policy)->deferred;
 }
 
 struct core_limits core_limits(const struct plan *plan, int stage)
@@ -36,6 +37,7 @@ struct core_limits core_limits(const struct plan *plan, int stage)
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
                 .inputs = first ? 0 : received,
                 .gradients = 1 + (plan->blocking ? policy->exchanges : ahead),
+                .deferred = policy->deferred ? policy->deferred(plan, stage) : 0,
         };
 }
 
@@ -54,7 +56,8 @@ static size_t table_bytes(const struct plan *plan, const struct core_stage *part
         size_t buffers = (size_t)(l.inputs + l.slots + l.gradients) + host_slots;
         size_t ints = 3 * pieces + (host_slots ? pieces + host_slots : 0) + buffers +
                       (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
-        return buffers * sizeof(struct arrival) + ints * sizeof(int);
+        const size_t deferred = (size_t)l.deferred * (sizeof(struct deferred) + sizeof(int));
+        return buffers * sizeof(struct arrival) + ints * sizeof(int) + deferred;
 }
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
@@ -131,6 +134,7 @@ struct core_limits core_in_use(const struct core *core)
                 .host_slots = in_use(t.host_slot_users, core->limits.host_slots),
                 .inputs = in_use(t.input_users, core->limits.inputs),
                 .gradients = in_use(t.gradient_users, core->limits.gradients),
+                .deferred = in_use(t.deferred_users, core->limits.deferred),
         };
 }
 

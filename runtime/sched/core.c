@@ -49,6 +49,7 @@ void core_start(struct core *core)
         core->activations_posted = core->gradients_posted = 0;
         core->forwards_started = core->forwards_done = 0;
         core->backwards_started = core->backwards_done = 0;
+        core->weights_done = core->deferred = 0;
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
@@ -63,7 +64,8 @@ struct op core_new_op(enum op_kind kind, enum op_lane lane)
         memset(&op, 0, sizeof op); /* padding too: operations are hashed */
         op.kind = op.of = kind;
         op.lane = lane;
-        op.micro_batch = op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = -1;
+        op.micro_batch = -1;
+        op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = op.deferred = -1;
         return op;
 }
 
@@ -176,6 +178,8 @@ static struct op begin_backward(struct core *core, int piece)
         op.slot = t.slot_of[piece];
         op.gradient = t.gradient_of[piece];
         core->backwards_started++;
+        if (weights_parted(core))
+                weights_begin_input(core, &op);
         return op;
 }
 
@@ -209,7 +213,7 @@ static int ready_forward(struct core *core, int at)
 static int ready_backward(struct core *core, int at)
 {
         struct core_tables t = core_tables(core);
-        if (at < 0)
+        if (at < 0 || !weights_room(core))
                 return -1;
         const int piece = t.queue[at].piece;
         const bool begins = core_is_last(core, core_chunk(core, piece));
@@ -229,8 +233,10 @@ static struct policy_view look(struct core *core, int *forward_at, int *backward
                 .pipeline_limit = core->limit,
                 .forwards = core->forwards_done,
                 .backwards = core->backwards_done,
+                .weights = core->weights_done,
                 .forward_ready = ready_forward(core, *forward_at),
                 .backward_ready = ready_backward(core, *backward_at),
+                .weight_ready = weights_ready(core),
                 .forward_came_first = *forward_at >= 0 && *forward_at < *backward_at,
         };
 }
@@ -243,6 +249,8 @@ static enum policy_choice wanted(struct core *core)
                 return CHOOSE_FORWARD;
         struct policy_view view = look(core, &forward_at, &backward_at);
         view.forward_ready = view.backward_ready = 0;
+        view.weights = view.backwards; /* gradients of weights wait for no message */
+        view.weight_ready = -1;
         return policy_get(core->plan.policy)->choose(&view);
 }
 
@@ -300,6 +308,8 @@ static bool next_compute(struct core *core, struct op *op)
                 *op = begin_forward(core, view.forward_ready);
                 if (!core_is_first(core, op->chunk))
                         take(core, forward_at);
+        } else if (choice == CHOOSE_WEIGHT) {
+                *op = weights_begin(core);
         } else {
                 assert(view.backward_ready >= 0);
                 *op = begin_backward(core, view.backward_ready);
@@ -355,24 +365,43 @@ static void forward_done(struct core *core, const struct op *op)
         }
 }
 
-/* What is over leaves no trace, so that states which differ in their past only are the same bytes. */
-static void backward_done(struct core *core, const struct op *op)
+static void input_gradient_done(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
         const int piece = core_piece(core, op);
-        core->computing = false;
         core->backwards_done++;
-        buffer_release(t.slot_users, op->slot);
-        t.slot_of[piece] = 0;
-        activations_leave(core, op->slot);
         if (core_is_first(core, op->chunk)) {
                 buffer_release(t.gradient_users, op->gradient);
                 t.gradient_of[piece] = 0;
         } else {
-                buffer_release(t.input_users, op->input);
-                t.input_of[piece] = 0;
                 core->send_gradient = piece;
         }
+}
+
+/* What is over leaves no trace, so that states which differ in their past only are the same bytes. */
+static void leave(struct core *core, const struct op *op)
+{
+        struct core_tables t = core_tables(core);
+        const int piece = core_piece(core, op);
+        weights_done(core, op);
+        buffer_release(t.slot_users, op->slot);
+        t.slot_of[piece] = 0;
+        activations_leave(core, op->slot);
+        if (!core_is_first(core, op->chunk)) {
+                buffer_release(t.input_users, op->input);
+                t.input_of[piece] = 0;
+        }
+}
+
+static void backward_done(struct core *core, const struct op *op)
+{
+        core->computing = false;
+        if (op->parts & OP_INPUT_GRADIENT)
+                input_gradient_done(core, op);
+        if (op->parts == OP_INPUT_GRADIENT)
+                weights_defer(core, op);
+        else
+                leave(core, op);
 }
 
 /* The message is there, so that the next receive may be posted. */
@@ -434,7 +463,7 @@ void core_complete(struct core *core, const struct op *done)
 
 bool core_pipeline_done(const struct core *core)
 {
-        int done = core->plan.forward_only ? core->forwards_done : core->backwards_done;
+        int done = core->plan.forward_only ? core->forwards_done : core->weights_done;
         return done == plan_pieces(&core->plan);
 }
 

@@ -22,9 +22,11 @@ struct core;
 /* How many buffers of each sort the schedule of `stage` uses at most. */
 struct core_limits {
         int slots;      /* stored activations, on the device, of all chunks */
-        int host_slots; /* offloaded activations; 0: this stage offloads none (it stores few enough) */
+        int host_slots; /* offloaded activations; 0: this stage offloads none (it stores few enough, or its
+                           backwards are in parts) */
         int inputs;     /* received activations; 0 on the first stage of one chunk */
         int gradients;  /* gradients received, worked on, sent */
+        int deferred;   /* what backwards leave for the gradients of weights; 0: these are not parted */
 };
 struct core_limits core_limits(const struct plan *plan, int stage);
 

@@ -71,6 +71,7 @@ struct op {
         int slot;        /* stored activations, or -1 */
         int host_slot;   /* offloaded activations, or -1 */
         int gradient;    /* gradient buffer, or -1 */
+        int deferred;    /* OP_BACKWARD in parts: buffer of what the weights' gradients need, else -1 */
         int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE, OP_REDUCE_SCATTER,
                             OP_ALL_GATHER: which chunk */
         int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICY_INTERLEAVED, POLICIES };
+enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICY_INTERLEAVED, POLICY_ZERO_BUBBLE, POLICIES };
 
 /* Which GPUs are neighbours. Shards of a stage always are; then come a pipeline's stages, or a stage's
  * replicas. */

@@ -7,6 +7,7 @@ static const struct policy *const policies[POLICIES] = {
         [POLICY_GPIPE] = &policy_gpipe,
         [POLICY_1F1B] = &policy_1f1b,
         [POLICY_INTERLEAVED] = &policy_interleaved,
+        [POLICY_ZERO_BUBBLE] = &policy_zero_bubble,
 };
 
 const struct policy *policy_get(enum policy_id id)

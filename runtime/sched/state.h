@@ -45,6 +45,11 @@ struct arrival {
         enum op_kind work; /* OP_FORWARD or OP_BACKWARD */
 };
 
+/* A piece whose gradient of weights is still to come, and what backward left for it. */
+struct deferred {
+        int piece, buffer;
+};
+
 struct core {
         struct plan plan;
         int stage, replica, limit; /* limit: AxoNN's, resolved */
@@ -60,6 +65,8 @@ struct core {
         bool receiving_activation, receiving_gradient; /* a receive is posted on that side */
         int activations_posted, gradients_posted;      /* receives posted so far */
         int forwards_started, forwards_done, backwards_started, backwards_done;
+        int weights_done;                   /* backwards with both parts */
+        int deferred;                       /* entries in the list of those without */
         int send_activation, send_gradient; /* piece to be sent next, or -1 */
         int store;                          /* piece whose activations are to be offloaded next, or -1 */
         int on_host;                        /* entries in the list of offloaded pieces */
@@ -80,8 +87,10 @@ struct core_tables {
         int *input_of, *slot_of, *gradient_of; /* [pieces] each: its buffer, once known */
         int *host_slot_of;                     /* the same; none where nothing is offloaded */
         int *input_users, *slot_users, *host_slot_users, *gradient_users; /* by buffer; 0: free */
-        int *offloaded;  /* [host_slots]: pieces on the host, in order of their forwards */
-        int *chunk_done; /* by chunk: its all-reduce is done */
+        struct deferred *deferred; /* [deferred], in order of their backwards */
+        int *deferred_users;       /* [deferred] */
+        int *offloaded;            /* [host_slots]: pieces on the host, in order of their forwards */
+        int *chunk_done;           /* by chunk: its all-reduce is done */
 };
 
 /* Hands out the next `count` ints of `*at`. */
@@ -111,6 +120,9 @@ static inline struct core_tables core_tables(struct core *core)
         t.host_slot_users = core_carve(&at, l.host_slots);
         t.gradient_users = core_carve(&at, l.gradients);
         t.offloaded = core_carve(&at, l.host_slots);
+        t.deferred =
+                (struct deferred *)core_carve(&at, l.deferred * (int)(sizeof(struct deferred) / sizeof(int)));
+        t.deferred_users = core_carve(&at, l.deferred);
         t.chunk_done = at;
         return t;
 }
@@ -176,6 +188,15 @@ void activations_demand(struct core *core, int piece);
 bool activations_there(const struct core *core, int piece);
 /* The backward in `slot` is done. */
 void activations_leave(struct core *core, int slot);
+
+/* Backwards in two parts: see weights.c. */
+bool weights_parted(const struct core *core);
+bool weights_room(const struct core *core); /* for what one more backward leaves */
+int weights_ready(const struct core *core); /* the piece whose gradient of weights is next, or -1 */
+void weights_begin_input(struct core *core, struct op *op);
+void weights_defer(struct core *core, const struct op *input_part);
+struct op weights_begin(struct core *core);
+void weights_done(struct core *core, const struct op *op); /* the second part, or both as one */
 
 /* Ends the pipeline phase: everything that this stage has to compute for the micro-batches is done. */
 bool core_pipeline_done(const struct core *core);

@@ -96,11 +96,12 @@ CASES = [
     train("--tp with too few ranks", "--tp 2", ranks=BOTH),
     train("--tp that does not divide the heads", "--tp 3 --dp 1", ranks=(3,)),
     train("--device cuda", "--device cuda"),
-    train("--schedule zero-bubble", "--schedule zero-bubble"),
     simulate("chunks that do not divide the layers", "--schedule interleaved --virtual-stages 3"),
     simulate("interleaved without chunks", "--schedule interleaved"),
     simulate("chunks of another schedule", "--virtual-stages 2"),
     simulate("groups of micro-batches that do not come out even", "--schedule interleaved --virtual-stages 2 --batch-size 3"),
+    train("zero-bubble that offloads activations", "--schedule zero-bubble --offload-activations"),
+    train("axonn with blocking messages", "--p2p blocking"),
 
     train("--offload with fp32", "--offload"),
     train("--offload with a value", "--precision mixed --offload=yes", ranks=ALONE),

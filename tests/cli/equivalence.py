@@ -62,6 +62,10 @@ def main():
                      ((3, 1), "axonn", ("--fusion", "on", "--recompute", "full"))]
         variants += [(grid, schedule, ("--p2p", "blocking"))
                      for grid, schedule in (((4, 1), "1f1b"), ((2, 2), "1f1b"), ((3, 1), "gpipe"))]
+        variants += [(grid, "zero-bubble", more) for grid, more in (
+            ((1, 1), ()), ((2, 1), ()), ((4, 1), ()), ((2, 2), ()), ((3, 1), ("--fusion", "on")),
+            ((3, 1), ("--recompute", "full")), ((2, 2), ("--recompute", "layer", "--fusion", "on")),
+            ((3, 1), ("--recompute", "selective")), ((4, 1), ("--p2p", "blocking", "--messages", "staged")))]
         variants += [((3, 2), "1f1b", ("--p2p", "blocking", "--messages", "staged", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:
             losses = train(folder, pp, dp, schedule, *more)

@@ -23,6 +23,7 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
          (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]), (3, 1, "axonn", 18, STAGED),
          (3, 1, "1f1b", 12, ["--precision", "mixed", "--p2p", "blocking"]), (2, 1, "gpipe", 12, STAGED + ["--p2p", "blocking"]),
+         (3, 1, "zero-bubble", 12, OFFLOAD), (2, 2, "zero-bubble", 12, STAGED + ["--p2p", "blocking"]),
          (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"]),
          (2, 1, "interleaved", 8, ["--precision", "mixed", "--virtual-stages", 3]), (3, 2, "interleaved", 12, STAGED + ["--virtual-stages", 2]),
          (2, 2, "interleaved", 16, OFFLOAD + ["--offload-activations", "--virtual-stages", 2])]

@@ -17,7 +17,7 @@ struct place {
 
 /* How often something happened to a piece on a rank: a micro-batch in one of its chunks. */
 struct passed {
-        int received, forwarded, sent, gradient_received, backwarded, gradient_sent;
+        int received, forwarded, sent, gradient_received, backwarded, weighed, gradient_sent;
 };
 
 /* A gradient's place in host memory, staged: what is there, or on its way. */
@@ -42,7 +42,7 @@ struct seen {
         struct passed *passed;   /* [pieces] */
         struct touched *touched; /* [parameters] */
         bool *taken;             /* [parameters]: by place */
-        struct place *slots, *host_slots, *inputs, *gradients;
+        struct place *slots, *host_slots, *inputs, *gradients, *deferred;
         struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
         struct lane_queue lanes[LANES];
         int messages; /* under way, with their copies */
@@ -103,6 +103,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
                 s->inputs = allocate(limits.inputs, sizeof *s->inputs);
                 s->gradients = allocate(limits.gradients, sizeof *s->gradients);
+                s->deferred = allocate(limits.deferred, sizeof *s->deferred);
                 s->host_outputs = allocate(limits.slots, sizeof *s->host_outputs);
                 s->host_inputs = allocate(limits.inputs, sizeof *s->host_inputs);
                 s->host_gradients = allocate(limits.gradients, sizeof *s->host_gradients);
@@ -123,6 +124,7 @@ void observer_delete(struct observer *o)
                 free(s->host_slots);
                 free(s->inputs);
                 free(s->gradients);
+                free(s->deferred);
                 free(s->host_outputs);
                 free(s->host_inputs);
                 free(s->host_gradients);
@@ -223,7 +225,8 @@ static void check_use(struct observer *o, int rank, struct core_limits in_use)
                in_use.slots == used(s->slots, limits.slots) &&
                        in_use.host_slots == used(s->host_slots, limits.host_slots) &&
                        in_use.inputs == used(s->inputs, limits.inputs) &&
-                       in_use.gradients == used(s->gradients, limits.gradients),
+                       in_use.gradients == used(s->gradients, limits.gradients) &&
+                       in_use.deferred == used(s->deferred, limits.deferred),
                "the core counts as in use what is in use");
         if (limits.host_slots)
                 check_halves(o, rank);
@@ -369,10 +372,33 @@ static void issue_forward(struct observer *o, int rank, const struct op *op)
         fill(o, &s->slots[op->slot], m, uses ? uses : 1);
 }
 
-static void issue_backward(struct observer *o, int rank, const struct op *op)
+/* The second part of a backward: nothing of the micro-batch was given away since the first. */
+static void issue_weights(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         int m = piece_of(o, op);
+        expect(o, s->passed[m].backwarded == 1 && s->passed[m].weighed == 0,
+               "weights' gradients are added once, after the input's gradient");
+        expect(o, m == 0 || s->passed[m - 1].weighed == 1, "weights' gradients are added in order");
+        expect(o, holds(&s->slots[op->slot], m), "a backward has its own stored activations");
+        expect(o, is_first(o, rank, m) || holds(&s->inputs[op->input], m), "a backward has its own input");
+        expect(o, holds(&s->deferred[op->deferred], m),
+               "weights' gradients have what backward left for them");
+}
+
+static void issue_backward(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const bool parted = policy_get(o->plan.policy)->deferred;
+        int m = piece_of(o, op);
+        expect(o, (op->parts == (OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT)) == !parted,
+               "a backward is parted where the policy says so");
+        if (op->parts == OP_WEIGHT_GRADIENT) {
+                issue_weights(o, rank, op);
+                return;
+        }
+        if (parted)
+                fill(o, &s->deferred[op->deferred], m, 1);
         struct place *gradient = &s->gradients[op->gradient];
         expect(o, !o->plan.forward_only, "validation has no backward");
         expect(o, s->passed[m].forwarded == 1 && s->passed[m].backwarded == 0,
@@ -446,13 +472,22 @@ static void complete_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         int m = piece_of(o, op);
+        if (op->parts & OP_WEIGHT_GRADIENT) {
+                s->passed[m].weighed++;
+                s->under_way--;
+                leave(o, &s->slots[op->slot]);
+                if (!is_first(o, rank, m))
+                        leave(o, &s->inputs[op->input]);
+        }
+        if (op->parts == OP_WEIGHT_GRADIENT)
+                leave(o, &s->deferred[op->deferred]);
+        if (!(op->parts & OP_INPUT_GRADIENT))
+                return;
         s->passed[m].backwarded++;
-        s->under_way--;
-        leave(o, &s->slots[op->slot]);
+        if (op->deferred >= 0)
+                s->deferred[op->deferred].there = true;
         if (is_first(o, rank, m))
                 leave(o, &s->gradients[op->gradient]);
-        else
-                leave(o, &s->inputs[op->input]);
         if (is_last(o, rank, m))
                 s->gradients[op->gradient].there = true;
 }
@@ -507,7 +542,7 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
 static bool computed(const struct observer *o, int rank)
 {
         for (int m = 0; m < plan_pieces(&o->plan); m++)
-                if (!o->seen[rank].passed[m].backwarded)
+                if (!o->seen[rank].passed[m].weighed)
                         return false;
         return true;
 }
@@ -871,7 +906,7 @@ static void end_pieces(struct observer *o, int rank)
         for (int m = 0; m < plan_pieces(&o->plan); m++) {
                 const struct passed *p = &o->seen[rank].passed[m];
                 bool first = is_first(o, rank, m), last = is_last(o, rank, m);
-                expect(o, p->forwarded == 1 && p->backwarded == back,
+                expect(o, p->forwarded == 1 && p->backwarded == back && p->weighed == back,
                        "each micro-batch goes forward and backward once a stage");
                 expect(o, p->received == !first && p->sent == !last,
                        "activations travel once between neighbours");

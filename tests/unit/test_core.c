@@ -168,6 +168,7 @@ static void the_same_input_gives_the_same_decisions(void **state)
 
 struct fixed {
         double forward, backward, message;
+        double weights;           /* the other part, where a backward is parted */
         double store, fetch_back; /* of offloaded activations */
         double allreduce, fetch, update, write_back;
         double stage_out, stage_in;
@@ -185,6 +186,8 @@ static double fixed_seconds(void *context, int rank, const struct op *op)
                 [OP_STAGE_OUT] = f->stage_out,     [OP_STAGE_IN] = f->stage_in,
         };
         (void)rank;
+        if (op->kind == OP_BACKWARD && op->parts == OP_WEIGHT_GRADIENT)
+                return f->weights;
         return seconds[op->kind];
 }
 
@@ -261,6 +264,47 @@ static void interleaving_leaves_the_bubble_of_its_paper_exactly(void **state)
                                                          "s",
                                                          pp, chunks, m, bubble, work);
                                 }
+}
+
+/* Qi et al. 2023, table 2: ZB-H1's bubble is (p - 1)(tF + tB - tW), where a pipeline is full (m >= p) and no
+ * shorter than what it is to be filled with (tF >= tW); 1F1B's is (p - 1)(tF + tB + tW). */
+static void the_bubble_of_zero_bubble_h1_is_its_papers(void **state)
+{
+        (void)state;
+        const struct fixed jobs[] = {{.forward = 1, .backward = 1, .weights = 1},
+                                     {.forward = 3, .backward = 4, .weights = 2},
+                                     {.forward = 1, .backward = 1.5, .weights = 0.5},
+                                     {.forward = 1, .backward = 1.25, .weights = 1}};
+        for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+                for (int pp = 1; pp <= 12; pp++)
+                        for (int m = pp; m <= 4 * pp; m++) {
+                                const struct fixed f = jobs[i];
+                                const double all = f.forward + f.backward + f.weights;
+                                assert_seconds(fixed_batch(POLICY_ZERO_BUBBLE, pp, m, 0, f),
+                                               m * all + (pp - 1) * (all - 2 * f.weights), "zero-bubble", pp,
+                                               m);
+                                struct fixed whole = f;
+                                whole.backward += f.weights;
+                                assert_seconds(fixed_batch(POLICY_1F1B, pp, m, 0, whole),
+                                               m * all + (pp - 1) * all, "1f1b", pp, m);
+                        }
+}
+
+/* No more than 1F1B's first stage: p micro-batches; on stage i, i of them wait for their weights' turn. */
+static void zero_bubble_h1_stores_no_more_than_1f1b(void **state)
+{
+        (void)state;
+        for (int pp = 1; pp <= 8; pp++)
+                for (int m = 1; m <= 20; m++) {
+                        struct plan plan = simple_plan(POLICY_1F1B, pp, m);
+                        const int most = core_limits(&plan, 0).slots;
+                        plan.policy = POLICY_ZERO_BUBBLE;
+                        for (int stage = 0; stage < pp; stage++) {
+                                const struct core_limits limits = core_limits(&plan, stage);
+                                assert_int_equal(limits.slots, most);
+                                assert_int_equal(limits.deferred, stage < m ? stage + 1 : m);
+                        }
+                }
 }
 
 static void a_single_micro_batch_pays_every_message(void **state)
@@ -476,6 +520,8 @@ int main(void)
                 cmocka_unit_test(the_same_input_gives_the_same_decisions),
                 cmocka_unit_test(without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches),
                 cmocka_unit_test(interleaving_leaves_the_bubble_of_its_paper_exactly),
+                cmocka_unit_test(the_bubble_of_zero_bubble_h1_is_its_papers),
+                cmocka_unit_test(zero_bubble_h1_stores_no_more_than_1f1b),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
                 cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),

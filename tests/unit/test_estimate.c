@@ -51,7 +51,7 @@ struct world {
         struct options options;
         struct cluster cluster;
         double forward[64], backward[64]; /* by stage of the model: chunk x pp + position */
-        double copy[64];
+        double weights[64], copy[64];
 };
 
 static double sum_kernels(struct cluster *cluster, const struct kernel *kernels, int count)
@@ -73,7 +73,8 @@ static double operation_seconds(void *context, int rank, const struct op *op)
         case OP_FORWARD:
                 return w->forward[op->chunk * o->pp + stage];
         case OP_BACKWARD:
-                return w->backward[op->chunk * o->pp + stage];
+                return (op->parts == OP_WEIGHT_GRADIENT ? w->weights
+                                                        : w->backward)[op->chunk * o->pp + stage];
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
                 return w->cluster.message_seconds;
@@ -114,10 +115,13 @@ static void price_world(struct world *w)
                 struct memory_plan memory = options_memory(o, s);
                 for (int i = 0; i < stage.chunks; i++) {
                         struct stage chunk = partition_chunk(&stage, i);
+                        const enum kernel_part parts = options_parts_backward(o) ? PART_INPUT : PART_BOTH;
                         int count = workload_forward(&o->gpt, &chunk, &work, false, kernels);
                         w->forward[chunk.index] = sum_kernels(&w->cluster, kernels, count);
-                        count = workload_backward(&o->gpt, &chunk, &work, kernels);
+                        count = workload_backward_part(&o->gpt, &chunk, &work, parts, kernels);
                         w->backward[chunk.index] = sum_kernels(&w->cluster, kernels, count);
+                        count = workload_backward_part(&o->gpt, &chunk, &work, PART_WEIGHT, kernels);
+                        w->weights[chunk.index] = sum_kernels(&w->cluster, kernels, count);
                 }
                 w->copy[s] = copy_price(&w->cluster, memory_layout(&o->gpt, &stage, &memory).slot);
         }
@@ -376,6 +380,7 @@ static struct spread explore(enum policy_id policy, int limit_factor, bool offlo
                 w.options.blocking = blocking;
                 if (policy == POLICY_INTERLEAVED)
                         random_chunks(seed, &w);
+                price_world(&w);
                 if (offload) { /* a copy from a tenth of a micro-batch's work to twice as much */
                         double work = w.forward[0] + w.backward[0];
                         w.cluster.copy_seconds = 0;
@@ -415,6 +420,7 @@ static void the_pipeline_is_never_overestimated_and_underestimated_within_bounds
                 {POLICY_1F1B, 0, false, true, 1.2, 1.02},
                 {POLICY_1F1B, 0, true, true, 1.6, 1.03},
                 {POLICY_INTERLEAVED, 0, false, false, 1.55, 1.03},
+                {POLICY_ZERO_BUBBLE, 0, false, false, 1.15, 1.03},
         };
         uint64_t seed = SEED;
         for (size_t i = 0; i < sizeof laws / sizeof *laws; i++) {

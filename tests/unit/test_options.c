@@ -81,9 +81,7 @@ static const struct {
         {GOOD "--clip nan", 1, RV_EINPUT, "--clip: 'nan' is not a number from 0 (off) up"},
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
-         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b, interleaved"},
-        {GOOD "--schedule zero-bubble", 1, RV_ENOTBUILT,
-         "--schedule zero-bubble is not built yet; there are axonn, gpipe, 1f1b, interleaved"},
+         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b, interleaved, zero-bubble"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
@@ -102,6 +100,11 @@ static const struct {
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
          "message "
          "came first, so it cannot wait for one of them"},
+        {GOOD "--schedule zero-bubble --tp 2", 2, RV_ENOTBUILT,
+         "--schedule zero-bubble with --tp above 1 is not built yet"},
+        {GOOD "--schedule zero-bubble --offload-activations", 1, RV_EPLAN,
+         "--offload-activations is not for --schedule zero-bubble: it keeps stored activations on the device "
+         "until the gradients of weights have their turn"},
         {GOOD "--p2p sync --schedule 1f1b", 1, RV_EINPUT,
          "--p2p: 'sync' is not known; there are async and blocking"},
         {GOOD "--precision fp8", 1, RV_EINPUT,

@@ -135,6 +135,7 @@ static struct memory_plan random_plan(const struct gpt *gpt, const struct stage 
                                     .slots = 2,
                                     .input_buffers = stage->first ? 0 : 2,
                                     .gradient_buffers = 1,
+                                    .deferred = 2,
                                     .offload = offload,
                                     .update_parameters = partition_parameters(gpt, stage) / 3 + 1,
                                     .update_buffers = offload ? 3 : 0};
@@ -158,6 +159,12 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         }
         nn_backward(nn, 0, 1, stage->first ? -1 : 1, 1, 0);
         assert_launched(device, listed, workload_backward(gpt, stage, &plan.work, listed), 1);
+        nn_backward_part(nn, 0, 1, stage->first ? -1 : 1, 1, 0, 1, PART_INPUT);
+        assert_launched(device, listed, workload_backward_part(gpt, stage, &plan.work, PART_INPUT, listed),
+                        1);
+        nn_backward_part(nn, 0, 1, stage->first ? -1 : 1, 1, -1, 1, PART_WEIGHT);
+        assert_launched(device, listed, workload_backward_part(gpt, stage, &plan.work, PART_WEIGHT, listed),
+                        1);
         check_optimizer(device, nn);
         nn_close(nn);
         device->ops->close(device);

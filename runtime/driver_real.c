@@ -66,7 +66,9 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
 static void *network_buffer(const struct driver_real *d, const struct op *op)
 {
         const struct buffers buffers = buffers_of(d, op);
-        const bool staged = op->lane == LANE_COLLECTIVE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        bool staged = op->lane == LANE_COLLECTIVE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        if (op->group == GROUP_TENSOR)
+                staged = false;
         return staged ? buffers.host : buffers.device;
 }
 
@@ -125,16 +127,23 @@ static void check_overflow(struct driver_real *d, int token)
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
+/* A part of a forward or backward: what follows it is known as soon as it is launched. */
+static bool issue_pass(struct driver_real *d, const struct op *op)
+{
+        d->nn->segment = op->segment;
+        if (op->kind == OP_FORWARD)
+                return nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot,
+                                  d->mean * d->loss_scale, d->plan.forward_only);
+        return nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
+                                op->deferred, (enum kernel_part)op->parts);
+}
+
 static void issue_compute(struct driver_real *d, const struct op *op)
 {
         switch (op->kind) {
         case OP_FORWARD:
-                nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, d->mean * d->loss_scale,
-                           d->plan.forward_only);
-                break;
         case OP_BACKWARD:
-                nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
-                                 op->deferred, (enum kernel_part)op->parts);
+                d->ops[op->serial].more = issue_pass(d, op);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);
@@ -158,27 +167,53 @@ static enum net_type stored_type(const struct driver_real *d)
         return sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
 }
 
+/* What shards do together behind the part of a pass that was computed last: another part always follows. */
+static void issue_tensor(struct driver_real *d, const struct op *op)
+{
+        static const enum net_type halves[HALF_FORMATS] = {[HALF_FP16] = NET_HALF, [HALF_BF16] = NET_BF16};
+        const enum net_type full = sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
+        const struct net_ops *net = d->net->ops;
+        const struct nn_together *what = d->nn->together;
+        const enum net_type type = what->half ? halves[what->half] : full;
+        d->ops[op->serial].more = true;
+        switch (what->kind) {
+        case KERNEL_TENSOR_ALL_GATHER:
+                net->iall_gather(d->net, what->all, what->own, what->elements, type, NET_TENSOR, op->serial);
+                break;
+        case KERNEL_TENSOR_REDUCE_SCATTER:
+                net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
+                                     op->serial);
+                break;
+        default:
+                assert(what->kind == KERNEL_TENSOR_ALLREDUCE);
+                net->iallreduce(d->net, what->all, what->elements, type, NET_TENSOR, op->serial);
+        }
+}
+
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
-        static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA};
+        static const enum net_group groups[] = {
+                [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA, [GROUP_TENSOR] = NET_TENSOR};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
                 if (plan_replica(&d->plan, d->net->rank) > 0 && !d->plan.zero)
                         scalars[NN_SQUARED_NORM] = 0; /* all replicas hold the same gradients: one counts */
+                if (plan_shard(&d->plan, d->net->rank) > 0)
+                        scalars[NN_LOSS] = 0; /* all shards know the same loss */
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_OVERFLOW:
                 net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_SCATTER:
-                net->ireduce_scatter(d->net, network_buffer(d, op), op->count, stored_type(d),
+                net->ireduce_scatter(d->net, network_buffer(d, op), NULL, op->count, stored_type(d),
                                      groups[op->group], op->serial);
                 break;
         case OP_ALL_GATHER:
-                net->iall_gather(d->net, network_buffer(d, op), op->count, stored_type(d), groups[op->group],
-                                 op->serial);
+                net->iall_gather(d->net, network_buffer(d, op), NULL, op->count, stored_type(d),
+                                 groups[op->group], op->serial);
                 break;
         default:
                 assert(op->kind == OP_ALLREDUCE);
@@ -224,6 +259,9 @@ static void real_issue(void *world, const struct op *op)
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW:
                 issue_collective(d, op);
+                break;
+        case OP_TENSOR:
+                issue_tensor(d, op);
                 break;
         case OP_CHECK_OVERFLOW:
                 if (d->inject_overflow)

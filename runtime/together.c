@@ -93,33 +93,65 @@ static void read_tensor(struct net *net, struct nn_stage *nn, const struct tenso
         wait(net);
 }
 
-/* The next tensors of the file: those of one of the model's stages, as rank 0 reads them from the rank that
- * has them. The copy of a tied head on the last of several stages is not written: the first stage's token
- * embedding is the same. */
-static int append_stage(struct net *net, const struct plan *plan, const struct gpt *gpt,
-                        const struct stage *stage, struct nn_stage *nn, struct checkpoint_writer *writer,
+/* A tensor of which each shard has a part, put together on rank 0. `has`: this rank is one of those that have
+ * the stage. */
+static void gather_tensor(struct net *net, const struct plan *plan, const struct stage *stage, int tensor,
+                          struct nn_stage *nn, bool has, float *whole)
+{
+        const int count = partition_tensors(&nn->gpt, stage, NULL);
+        struct tensor *parts = calloc((size_t)count, sizeof *parts);
+        for (int shard = 0; parts && shard < stage->shards; shard++) {
+                const struct stage part = partition_shard(stage, stage->shards, shard);
+                const int from = plan_rank(plan, 0, stage->index % plan->pp, shard);
+                const bool reads = has && plan_shard(plan, net->rank) == shard;
+                partition_tensors(&nn->gpt, &part, parts);
+                const struct tensor *t = &parts[tensor];
+                if (net->rank != 0 && !reads)
+                        continue;
+                float *values = malloc((size_t)t->elements * sizeof *values);
+                if (!values)
+                        abort();
+                if (reads)
+                        read_tensor(net, nn, t, values);
+                if (from != 0 && (net->rank == from || net->rank == 0))
+                        transfer(net, values, t->elements * (int64_t)sizeof *values, from, 0);
+                for (int64_t i = 0; whole && i < t->elements; i++) {
+                        const int64_t at = partition_whole_index(t, i);
+                        if (at >= 0)
+                                whole[at] = values[i];
+                }
+                free(values);
+        }
+        if (!parts)
+                abort();
+        free(parts);
+}
+
+/* The next tensors of the file: those of `stage`, as rank 0 reads them from the ranks that have them. The
+ * copy of a tied head on the last of several stages is not written: the first stage's token embedding is the
+ * same.
+ */
+static int append_stage(struct net *net, const struct plan *plan, const struct stage *stage,
+                        struct nn_stage *nn, bool has, struct checkpoint_writer *writer,
                         struct rv_error_info *err)
 {
-        const int from = plan_rank(plan, 0, stage->index % plan->pp, 0);
-        int count = partition_tensors(gpt, stage, NULL), rc = 0;
+        const struct gpt *gpt = &nn->gpt;
+        const struct stage whole = partition_shard(stage, 1, 0);
+        int count = partition_tensors(gpt, &whole, NULL), rc = 0;
         struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         if (!tensors)
                 abort();
-        partition_tensors(gpt, stage, tensors);
+        partition_tensors(gpt, &whole, tensors);
         if (gpt->tied && stage->last && !stage->first)
                 count--;
         for (int i = 0; i < count; i++) {
-                int64_t bytes = tensors[i].elements * (int64_t)sizeof(float);
-                float *parameters = malloc((size_t)bytes);
-                if (!parameters)
+                float *values = NULL;
+                if (net->rank == 0 && !(values = malloc((size_t)tensors[i].elements * sizeof *values)))
                         abort();
-                if (nn)
-                        read_tensor(net, nn, &tensors[i], parameters);
-                if (from > 0 && (net->rank == from || net->rank == 0))
-                        transfer(net, parameters, bytes, from, 0);
+                gather_tensor(net, plan, stage, i, nn, has, values);
                 if (net->rank == 0 && rc == 0 && writer)
-                        rc = checkpoint_append(writer, parameters, tensors[i].elements, err);
-                free(parameters);
+                        rc = checkpoint_append(writer, values, tensors[i].elements, err);
+                free(values);
         }
         free(tensors);
         return rc;
@@ -140,11 +172,12 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
                 rc = writer ? 0 : err->code;
         }
         for (int i = 0; i < plan->pp * plan->virtual_stages; i++) {
-                const struct stage stage = partition_stage(&nn->gpt, plan->pp * plan->virtual_stages, i);
-                const bool holds = stage_of_mine == i % plan->pp;
-                if (net->rank != 0 && !holds)
+                const struct stage whole = partition_stage(&nn->gpt, plan->pp * plan->virtual_stages, i);
+                const struct stage stage = partition_shard(&whole, plan->tp, 0);
+                const bool has = stage_of_mine == i % plan->pp;
+                if (net->rank != 0 && !has)
                         continue;
-                int failed = append_stage(net, plan, &nn->gpt, &stage, holds ? nn : NULL, writer, err);
+                int failed = append_stage(net, plan, &stage, nn, has, writer, err);
                 rc = rc ? rc : failed;
         }
         if (writer) {

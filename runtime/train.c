@@ -430,13 +430,17 @@ static int finish(struct run *run, struct rv_error_info *err)
         return net_agree(run->net, err->code, err);
 }
 
-/* Each replica's first and last stage share an embedding; each stage's replicas share gradients. */
+/* Each replica's first and last stage share an embedding, shard by shard; each stage's replicas share
+ * gradients, likewise; and its shards work together. */
 static void make_groups(const struct run *run)
 {
         struct plan plan = options_plan(&run->settings.plan, false);
         int stage = plan_stage(&plan, run->net->rank), replica = plan_replica(&plan, run->net->rank);
+        int shard = plan_shard(&plan, run->net->rank);
         bool shares = plan.tied && (stage == 0 || stage == plan.pp - 1);
-        net_mpi_groups(run->net, shares ? replica : -1, plan.dp > 1 ? stage : -1);
+        net_mpi_groups(run->net, shares ? replica * plan.tp + shard : -1,
+                       plan.dp > 1 ? stage * plan.tp + shard : -1,
+                       plan.tp > 1 ? replica * plan.pp + stage : -1);
 }
 
 static int check_memory(struct run *run, struct rv_error_info *err)

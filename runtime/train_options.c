@@ -305,8 +305,9 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = options_resolve(&s->plan, net->ranks, err);
-        if (rc == 0 && s->plan.tp > 1)
-                return rv_fail(err, RV_ENOTBUILT, "--tp above 1 is not built yet, but in ranvier simulate");
+        if (rc == 0 && s->plan.tp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--tp %d --device cuda is not built yet; --device cpu is",
+                               s->plan.tp);
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

@@ -18,7 +18,7 @@ enum collective { ALLREDUCE, REDUCE_SCATTER, ALL_GATHER };
 /* A collective that waits for those before it in its group. */
 struct waiting {
         enum collective kind;
-        void *buffer;
+        void *buffer, *own; /* own: NULL, or where this member's part lies besides */
         int64_t elements;
         enum net_type type;
         int token;
@@ -138,17 +138,19 @@ static void begin_reduce_scatter(struct net_mpi *mpi, struct group *group, const
                 int64_t offset;
                 const int count = part_of(w, members, root, &offset);
                 char *part = (char *)w->buffer + offset * bytes_of(w->type);
+                const bool in_place = root == me && !w->own;
+                char *sums = root != me ? NULL : w->own ? w->own : part;
                 if (count > 0)
-                        MPI_Ireduce(root == me ? MPI_IN_PLACE : part, root == me ? part : NULL, count,
-                                    datatype(w->type), sum_of(mpi, w->type), root, group->comm,
-                                    next_request(mpi, group, w));
+                        MPI_Ireduce(in_place ? MPI_IN_PLACE : part, sums, count, datatype(w->type),
+                                    sum_of(mpi, w->type), root, group->comm, next_request(mpi, group, w));
         }
 }
 
 static void begin_all_gather(struct net_mpi *mpi, struct group *group, const struct waiting *w)
 {
-        int members;
+        int members, me;
         MPI_Comm_size(group->comm, &members);
+        MPI_Comm_rank(group->comm, &me);
         if (!group->counts) {
                 group->counts = malloc((size_t)members * sizeof *group->counts);
                 group->offsets = malloc((size_t)members * sizeof *group->offsets);
@@ -160,8 +162,9 @@ static void begin_all_gather(struct net_mpi *mpi, struct group *group, const str
                 group->counts[member] = part_of(w, members, member, &offset);
                 group->offsets[member] = count_of(offset);
         }
-        MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->buffer, group->counts, group->offsets,
-                        datatype(w->type), group->comm, next_request(mpi, group, w));
+        MPI_Iallgatherv(w->own ? w->own : MPI_IN_PLACE, group->counts[me], datatype(w->type), w->buffer,
+                        group->counts, group->offsets, datatype(w->type), group->comm,
+                        next_request(mpi, group, w));
 }
 
 static void begin_collective(struct net_mpi *mpi, struct group *group, const struct waiting *w)
@@ -212,19 +215,19 @@ static void begin_or_wait(struct net *net, const struct waiting *w, enum net_gro
 static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){ALLREDUCE, buffer, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){ALLREDUCE, buffer, NULL, elements, type, token}, group);
 }
 
-static void mpi_ireduce_scatter(struct net *net, void *buffer, int64_t elements, enum net_type type,
-                                enum net_group group, int token)
+static void mpi_ireduce_scatter(struct net *net, void *buffer, void *own, int64_t elements,
+                                enum net_type type, enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){REDUCE_SCATTER, buffer, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){REDUCE_SCATTER, buffer, own, elements, type, token}, group);
 }
 
-static void mpi_iall_gather(struct net *net, void *buffer, int64_t elements, enum net_type type,
-                            enum net_group group, int token)
+static void mpi_iall_gather(struct net *net, void *buffer, const void *own, int64_t elements,
+                            enum net_type type, enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){ALL_GATHER, buffer, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){ALL_GATHER, buffer, (void *)own, elements, type, token}, group);
 }
 
 static void begin_next(struct net_mpi *mpi, struct group *g)
@@ -369,7 +372,8 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->net.most_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
-        mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = MPI_COMM_NULL;
+        mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = mpi->groups[NET_TENSOR].comm =
+                MPI_COMM_NULL;
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD].comm);
         MPI_Op_create(add_half, true, &mpi->add_half);
         MPI_Op_create(add_bf16, true, &mpi->add_bf16);
@@ -384,13 +388,15 @@ static void split(struct net_mpi *mpi, enum net_group group, int colour)
         MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank, comm);
 }
 
-void net_mpi_groups(struct net *net, int embedding_colour, int data_colour)
+void net_mpi_groups(struct net *net, int embedding_colour, int data_colour, int tensor_colour)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         net->embedding_colour = embedding_colour;
         net->data_colour = data_colour;
+        net->tensor_colour = tensor_colour;
         split(mpi, NET_EMBEDDING, embedding_colour);
         split(mpi, NET_DATA, data_colour);
+        split(mpi, NET_TENSOR, tensor_colour);
 }
 
 void net_mpi_abort(struct net *net, int status)

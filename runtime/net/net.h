@@ -10,7 +10,7 @@
 /* Channel of a message, beside its number: of its micro-batch, or, interleaved, of the piece that it is for.
  */
 enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 };
-enum net_group { NET_EMBEDDING, NET_DATA, NET_WORLD, NET_GROUPS };
+enum net_group { NET_EMBEDDING, NET_DATA, NET_TENSOR, NET_WORLD, NET_GROUPS };
 enum net_type {
         NET_FLOAT,
         NET_DOUBLE,
@@ -38,10 +38,10 @@ struct net_ops {
         /* As iallreduce, in the same order with it. Of the group's p members the i-th has the i-th part of
          * `elements`, ceil(elements / p) of them (the last may have less, or none): a reduce-scatter leaves
          * the sums of its own part there, and anything in the others; an all-gather takes its own part from
-         * there, and brings the others. */
-        void (*ireduce_scatter)(struct net *, void *buffer, int64_t elements, enum net_type type,
+         * there, and brings the others. Own parts may also lie elsewhere: in `own` (NULL: in the buffer). */
+        void (*ireduce_scatter)(struct net *, void *buffer, void *own, int64_t elements, enum net_type type,
                                 enum net_group group, int token);
-        void (*iall_gather)(struct net *, void *buffer, int64_t elements, enum net_type type,
+        void (*iall_gather)(struct net *, void *buffer, const void *own, int64_t elements, enum net_type type,
                             enum net_group group, int token);
         /* Makes progress; true and fills `done` if a request completed. */
         int (*test)(struct net *, struct net_done *done);
@@ -58,10 +58,11 @@ struct net {
         int rank, ranks;
         int local_rank; /* among those that share this node's memory, of which there are */
         int local_ranks;
-        int most_micro_batch;              /* the largest number that a message can carry */
-        int embedding_colour, data_colour; /* this rank's groups, as net_mpi_groups was given them */
-        bool sends_device_memory;          /* messages may lie in a GPU's memory, */
-        bool sums_device_memory;           /* and so may what is summed over NET_EMBEDDING and NET_DATA */
+        int most_micro_batch; /* the largest number that a message can carry */
+        int embedding_colour, data_colour,
+                tensor_colour;    /* this rank's groups, as net_mpi_groups was given */
+        bool sends_device_memory; /* messages may lie in a GPU's memory, */
+        bool sums_device_memory;  /* and so may what is summed over NET_EMBEDDING and NET_DATA */
 };
 
 /* Whether any rank has failed: then every rank gets the error of the first that did (its code is returned,
@@ -69,10 +70,11 @@ struct net {
  * then says why. Collective. */
 int net_agree(struct net *, int rc, struct rv_error_info *err);
 
-/* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING and
- * NET_DATA exist after net_mpi_groups: ranks with the same colour form one, a negative colour is in none. */
+/* Open MPI. Initialises MPI (call once, and only from the thread that calls). The groups NET_EMBEDDING,
+ * NET_DATA and NET_TENSOR exist after net_mpi_groups: ranks with the same colour form one, a negative colour
+ * is in none. */
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err);
-void net_mpi_groups(struct net *, int embedding_colour, int data_colour);
+void net_mpi_groups(struct net *, int embedding_colour, int data_colour, int tensor_colour);
 /* Ends the whole job at once with `status`. */
 void net_mpi_abort(struct net *, int status) __attribute__((noreturn));
 

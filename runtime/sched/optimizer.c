@@ -1,6 +1,7 @@
 /* What follows the pipeline on each rank.
  *
  * Sequence parallel shards first sum the gradients of what all of them have: each has worked on its rows.
+ * So what is looked through for overflow is what one shard alone would have.
  * Gradients are all-reduced over the replicas in chunks (all issued first, as AxoNN does); then first and
  * last stage sum their gradient of a shared embedding (after, because a sum of two is the same bits on both
  * sides, so that their copies of it stay equal). AdamW works through the parameters, an update at a time:
@@ -239,14 +240,12 @@ static bool next_gather(struct core *core, struct op *op)
 static bool next_collective(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (!o->check_done)
-                return false;
         if (!o->replicated_issued) {
                 *op = replicated_sum(core);
                 o->replicated_issued = true;
                 return true;
         }
-        if (!o->replicated_done)
+        if (!o->replicated_done || !o->check_done)
                 return false;
         if (o->chunks_issued < o->chunks) {
                 *op = chunk_allreduce(core, o->chunks_issued++);
@@ -344,7 +343,9 @@ static bool next_compute(struct core *core, struct op *op)
                 return false;
         bool final = o->overflow_known && o->replicated_done && o->chunks_done == o->chunks &&
                      o->exchanges_done == o->exchanges;
-        if (!o->check_issued) {
+        if (!o->check_issued && !o->replicated_done) {
+                return false;
+        } else if (!o->check_issued) {
                 *op = whole_stage(core, OP_CHECK_OVERFLOW);
                 o->check_issued = true;
         } else if (final && !o->clear_issued && (o->overflow || shares_updated(core))) {

@@ -105,7 +105,8 @@ static bool has_staged(const struct replay *replay, bool allreduces)
                 const struct trace_record *record = &replay->recorded.records[i];
                 const bool sums = record->of == OP_ALLREDUCE || record->of == OP_REDUCE_SCATTER ||
                                   record->of == OP_ALL_GATHER;
-                if (record->of != record->kind && sums == allreduces)
+                const bool staged = record->kind == OP_STAGE_OUT || record->kind == OP_STAGE_IN;
+                if (staged && sums == allreduces)
                         return true;
         }
         return false;

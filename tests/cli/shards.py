@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""Tensor parallelism: shards give the losses, checkpoint and memory that one device and the prediction give."""
+import array
+import json
+import os
+import struct
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import text
+
+STEPS = 20
+TOLERANCE = 1e-5  # relative
+SPLIT = ("--sequence-parallel",)
+BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
+# pp, dp, tp, schedule, more
+PLANS = [
+    (1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 1, 4, "axonn", ()), (1, 1, 4, "axonn", SPLIT),
+    (2, 1, 2, "1f1b", ()), (2, 1, 2, "gpipe", SPLIT), (1, 2, 2, "axonn", BUCKETS), (1, 2, 2, "axonn", (*SPLIT, *BUCKETS)),
+    (1, 1, 2, "axonn", ("--fusion", "on")), (1, 1, 2, "axonn", ("--fusion", "on", *SPLIT)),
+    (1, 1, 2, "axonn", ("--recompute", "full", *SPLIT)), (1, 1, 2, "axonn", ("--recompute", "layer", *SPLIT)),
+    (1, 1, 4, "axonn", ("--recompute", "selective")), (2, 1, 2, "1f1b", ("--recompute", "full", "--fusion", "on")),
+    (2, 1, 2, "1f1b", ("--p2p", "blocking", "--messages", "staged", *SPLIT)),
+    (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
+]
+# What is the same in another format: to the same plan with one shard.
+HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
+
+
+def train(folder, model, grid, schedule, *more):
+    pp, dp, tp = grid
+    log = os.path.join(folder, "log.csv")
+    status, _, err = ranvier.run(
+        ["train", model, "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--tp", tp, "--schedule",
+         schedule, "--micro-batch-size", 1, "--batch-size", 12, "--steps", STEPS, "--lr", 3e-3, "--log", log, *more],
+        pp * dp * tp)
+    return ranvier.losses(log) if status == 0 else err
+
+
+def worst(losses, reference):
+    if not isinstance(losses, list) or len(losses) != len(reference):
+        return None
+    return max(abs(a - b) / b for a, b in zip(losses, reference))
+
+
+def tensors(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:begin])
+    del header["__metadata__"]
+    return {name: array.array("f", data[begin + t["data_offsets"][0]:begin + t["data_offsets"][1]])
+            for name, t in header.items()}
+
+
+def model_of(folder, name, vocabulary, tied):
+    """Heads that two and four shards divide, and a vocabulary that they do not."""
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        json.dump({"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": vocabulary, "n_positions": 16,
+                   "tie_word_embeddings": tied}, file)
+    return path
+
+
+def check_report(tap, folder, grid, schedule, more):
+    """Memory to the byte, and the decisions of the run taken again."""
+    real, predicted, trace = (os.path.join(folder, name) for name in ("real.json", "predicted.json", "trace.json"))
+    train(folder, "tiny", grid, schedule, "--report", real, "--trace", trace, *more)
+    plan = ["simulate", "tiny", "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
+            "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
+    profile = "v100-datasheet" if "mixed" in more else "a100-datasheet"
+    ranvier.run([*plan, "--profile", profile, "--platform", "generic", "--report", predicted])
+    with open(real) as a, open(predicted) as b:
+        ours, theirs = json.load(a), json.load(b)
+    same = [r["bytes"] == p["bytes"] and r["host_bytes"] == p["host_bytes"] for r, p in zip(ours["ranks"], theirs["ranks"])]
+    name = f"{'x'.join(map(str, grid))} {' '.join(map(str, more))}".strip()
+    tap.ok(all(same) and len(same) == grid[0] * grid[1] * grid[2], f"{name}: memory of every rank as predicted, to the byte",
+           same)
+    tap.ok(ours["phases"]["tensor_seconds"] > 0 and theirs["phases"]["tensor_seconds"] > 0,
+           f"{name}: both worlds say what shards did together", f"{ours['phases']}\n{theirs['phases']}")
+    status, out, err = ranvier.run([*plan, "--replay", trace])
+    tap.ok(status == 0, f"{name}: replayed, every decision is the same", out + err)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        text.write(os.path.join(folder, "text.txt"))
+        reference = train(folder, "tiny", (1, 1, 1), "axonn")
+        for pp, dp, tp, schedule, more in PLANS:
+            difference = worst(train(folder, "tiny", (pp, dp, tp), schedule, *more), reference)
+            tap.ok(difference is not None and difference <= TOLERANCE,
+                   f"{pp} x {dp} x {tp} {schedule} {' '.join(map(str, more))}: the losses of one device",
+                   difference)
+        for grid, precision, more in HALF:
+            one = train(folder, "tiny", (1, 1, 1), "axonn", "--precision", precision)
+            difference = worst(train(folder, "tiny", grid, "axonn", "--precision", precision, *more), one)
+            tap.ok(difference is not None and difference < 1e-3,
+                   f"{'x'.join(map(str, grid))} {precision} {' '.join(more)}: the losses of one device", difference)
+        for tied in (True, False):
+            model = model_of(folder, "model.json", 257, tied)
+            paths = [os.path.join(folder, f"{shards}.safetensors") for shards in (1, 4)]
+            one = train(folder, model, (1, 1, 1), "axonn", "--checkpoint", paths[0], "--clip", 0, "--steps", 1)
+            two = train(folder, model, (2, 1, 4), "1f1b", "--checkpoint", paths[1], "--clip", 0, "--steps", 1, *SPLIT)
+            tap.ok(isinstance(two, list) and worst(two, one) <= TOLERANCE,
+                   f"a vocabulary that shards do not divide, {'tied' if tied else 'untied'}: the losses of one device", two)
+            a, b = map(tensors, paths)
+            apart = max(max(abs(x - y) for x, y in zip(a[name], b[name])) for name in a)
+            tap.ok(a.keys() == b.keys() and all(len(a[n]) == len(b[n]) for n in a) and apart < 1e-4,
+                   "and its checkpoint", apart)
+        check_report(tap, folder, (2, 1, 2), "1f1b", SPLIT)
+        check_report(tap, folder, (1, 2, 2), "axonn", ("--precision", "mixed", "--offload"))
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

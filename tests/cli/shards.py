@@ -23,6 +23,7 @@ PLANS = [
     (1, 1, 2, "axonn", ("--recompute", "full", *SPLIT)), (1, 1, 2, "axonn", ("--recompute", "layer", *SPLIT)),
     (1, 1, 4, "axonn", ("--recompute", "selective")), (2, 1, 2, "1f1b", ("--recompute", "full", "--fusion", "on")),
     (2, 1, 2, "1f1b", ("--p2p", "blocking", "--messages", "staged", *SPLIT)),
+    (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
 ]
 # What is the same in another format: to the same plan with one shard.

@@ -83,7 +83,7 @@ static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enu
 {
         struct net_nccl *nccl = nccl_of(net);
         struct cuda_pending pending = {.token = token};
-        if (group >= SUMMED_GROUPS) { /* scalars, which are in host memory; shards */
+        if ((int)group >= SUMMED_GROUPS) { /* scalars, which are in host memory; shards */
                 nccl->rest->iallreduce(net, buffer, elements, type, group, token);
                 return;
         }

@@ -1,0 +1,131 @@
+/* What rounds differ by becomes errors of points: what all kernels share, and what each has for itself. */
+#include "calibrate/samples.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+enum { KERNELS = 12, VISITS = 8 };
+
+/* Uniform in [-1, 1), the same on every run. */
+static double noise(uint64_t *state)
+{
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        return (double)(*state >> 11) / 4503599627370496.0 - 1;
+}
+
+static double normal(uint64_t *state)
+{
+        double sum = 0;
+        for (int i = 0; i < 12; i++)
+                sum += noise(state) / 2;
+        return sum;
+}
+
+/* Each of another kind: models of single points take no time to fit. */
+static struct kernel kernel_of(int i)
+{
+        return (struct kernel){
+                .kind = (enum kernel_kind)(KERNEL_MATMUL + i), .batch = 1, .m = 99, .n = 64, .k = 8};
+}
+
+/* In a round the machine is slower by what `drift` says, and each kernel by something of its own besides. */
+static void measure_round(struct samples *samples, double drift, double own, uint64_t *seed)
+{
+        const double slower = 1 + drift * normal(seed);
+        for (int i = 0; i < KERNELS; i++) {
+                const struct kernel kernel = kernel_of(i);
+                const double seconds = 1e-3 * (1 + i) * slower * (1 + own * normal(seed));
+                for (int visit = 0; visit < VISITS; visit++)
+                        samples_add_kernel(samples, &kernel, seconds);
+        }
+        samples_add_line(samples, LINE_COPY, 4096, 1e-5 * (1 + drift * normal(seed)));
+        samples_end_round(samples);
+}
+
+static void free_load(struct profile_load *load)
+{
+        free(load->points);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                free(load->lines[line].points);
+}
+
+static struct profile_load measure(int rounds, double drift, double own, uint64_t *seed)
+{
+        struct samples samples;
+        samples_init(&samples, 1, 0);
+        for (int round = 0; round < rounds; round++)
+                measure_round(&samples, drift, own, seed);
+        struct profile_load load = samples_load(&samples, 0);
+        samples_free(&samples);
+        return load;
+}
+
+/* Many rounds tell both errors apart. */
+static void drift_is_of_the_load_and_the_rest_of_the_points(void **state)
+{
+        (void)state;
+        uint64_t seed = 20261121;
+        struct profile_load load = measure(400, 0.05, 0.02, &seed);
+        double squares = 0;
+        assert_int_equal(load.point_count, KERNELS);
+        if (fabs(load.error / 0.05 - 1) > 0.15)
+                fail_msg("the load's error is %g, should be 0.05", load.error);
+        for (int i = 0; i < KERNELS; i++)
+                squares += load.points[i].error * load.points[i].error / KERNELS;
+        if (fabs(sqrt(squares) / 0.02 - 1) > 0.15)
+                fail_msg("the points' errors are %g, should be 0.02", sqrt(squares));
+        if (fabs(load.lines[LINE_COPY].points[0].error / 0.05 - 1) > 0.15)
+                fail_msg("the copies' error is %g, should be 0.05", load.lines[LINE_COPY].points[0].error);
+        free_load(&load);
+}
+
+static void one_round_tells_nothing_of_others(void **state)
+{
+        (void)state;
+        uint64_t seed = 1;
+        struct profile_load load = measure(1, 0.05, 0.02, &seed);
+        assert_true(load.error == 0 && load.points[0].error == 0 &&
+                    load.lines[LINE_COPY].points[0].error == 0);
+        free_load(&load);
+}
+
+/* What all kernels take together in another run, against its prediction from three rounds. */
+static void nine_runs_in_ten_lie_within_the_errors_of_three_rounds(void **state)
+{
+        (void)state;
+        enum { TRIALS = 1500 };
+        uint64_t seed = 7;
+        int inside = 0;
+        for (int trial = 0; trial < TRIALS; trial++) {
+                struct profile_load load = measure(3, 0.05, 0.02, &seed);
+                double predicted = 0, found = 0, squares = 0;
+                const double slower = 1 + 0.05 * normal(&seed);
+                for (int i = 0; i < KERNELS; i++) {
+                        const double seconds = load.points[i].seconds, error = seconds * load.points[i].error;
+                        predicted += seconds;
+                        squares += error * error;
+                        found += 1e-3 * (1 + i) * slower * (1 + 0.02 * normal(&seed));
+                }
+                const double error = hypot(load.error, sqrt(squares) / predicted);
+                inside += fabs(found / predicted - 1) <= 1.645 * error;
+                free_load(&load);
+        }
+        const double part = (double)inside / TRIALS;
+        if (part < 0.87 || part > 0.95)
+                fail_msg("%d of %d runs lie within the errors (seed 7)", inside, TRIALS);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(drift_is_of_the_load_and_the_rest_of_the_points),
+                cmocka_unit_test(one_round_tells_nothing_of_others),
+                cmocka_unit_test(nine_runs_in_ten_lie_within_the_errors_of_three_rounds),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -235,7 +235,10 @@ struct interval interval_of(const struct machine *machine, const struct options 
         p->machine = machine;
         p->options = options;
         p->batch = estimate(p, NULL);
-        if (!(p->batch > 0)) /* NAN too */
+        if (machine->kinds > 1)
+                snprintf(interval.unknown, sizeof interval.unknown,
+                         "GPUs of several kinds have errors of several profiles");
+        else if (!(p->batch > 0)) /* NAN too */
                 snprintf(interval.unknown, sizeof interval.unknown,
                          "the closed form that carries errors to the batch does not know this plan");
         else if (!lacks_kernel_error(p, &interval) && !lacks_line_error(p, INTERVAL_MESSAGES, &interval) &&

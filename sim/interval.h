@@ -33,7 +33,8 @@ struct interval {
  * that a datasheet profile states add up as they are, because the same clock and the same memory are behind
  * all of them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
  *
- * Not known where the profile does not say the error of a price that matters. */
+ * Not known where the profile does not say the error of a price that matters, and where GPUs are of several
+ * kinds. */
 struct interval interval_of(const struct machine *machine, const struct options *options,
                             double batch_seconds);
 

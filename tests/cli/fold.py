@@ -12,6 +12,7 @@ import ranvier
 TOLERANCE = 1e-3
 MIXED = ["--precision", "mixed"]
 OFFLOAD = MIXED + ["--offload"]
+INTERLEAVED = ["--schedule", "interleaved", "--virtual-stages", 2]
 CHUNKS = ["--bucket-params", 4000000, "--allreduce-buckets", 1]
 
 # platform, tp, pp, dp, micro-batches a pipeline, options
@@ -27,6 +28,10 @@ EQUAL = [
     ("generic", 1, 4, 8, 4, MIXED), ("generic", 1, 2, 16, 4, OFFLOAD), ("generic", 1, 1, 24, 2, MIXED),
     ("generic", 1, 4, 2, 4, MIXED), ("generic", 1, 2, 4, 4, OFFLOAD), ("generic", 1, 1, 8, 2, MIXED + ["--clip", 0]),
     ("generic", 1, 2, 2, 4, MIXED), ("summit", 1, 3, 8, 6, OFFLOAD),
+    # shared optimizers, virtual stages
+    ("summit", 1, 6, 4, 8, MIXED + ["--zero", 1]), ("summit", 1, 12, 6, 4, OFFLOAD + ["--zero", 1, "--clip", 0]),
+    ("generic", 1, 2, 8, 4, MIXED + ["--zero", 1]), ("generic", 1, 8, 4, 8, MIXED + INTERLEAVED),
+    ("summit", 1, 6, 4, 12, MIXED + INTERLEAVED + ["--zero", 1]),
     # replicas beside each other, their next stage in another node
     ("generic", 1, 4, 8, 4, MIXED + ["--order", "replicas"]), ("generic", 1, 2, 16, 4, OFFLOAD + ["--order", "replicas"]),
     # shards

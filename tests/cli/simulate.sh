@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..111
+echo 1..115
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -67,6 +67,15 @@ holds "close(batch, (64 + 23) * s + (2 * (64 + 24) - 5) * c)"
 result "and the closed form of blocking messages"
 job 4 4 16 10gb gpipe --p2p blocking >"$folder/out" && holds "close(batch, 19 * s + (4 * 16 + 2 * 4 - 6) * c)"
 result "gpipe with blocking messages is its closed form"
+
+# Each within 0.5 % of what LogGOPSim and the SMPI replay give; 384 x 1,024 is make bench-engines.
+near() { holds "all(abs(batch / other - 1) <= 0.005 for other in ($1, $2))"; }
+for p2p in async blocking; do
+        job 24 24 64 10gb 1f1b --p2p $p2p >"$folder/out" && near 21.512 21.535
+        result "24 x 64 with $p2p messages lies within 0.5 % of LogGOPSim and SMPI"
+        job 24 24 1024 10gb 1f1b --p2p $p2p >"$folder/out" && near 259.013 259.391
+        result "24 x 1,024 with $p2p messages lies within 0.5 % of LogGOPSim and SMPI"
+done
 
 # ---- all-reduces, batches, platforms ----
 "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$fixtures/profile_60_180.json" \

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[COLLECTIVE_ALGORITHMS] = {[COLLECTIVE_CHOICE] = "auto",
-                                                         [COLLECTIVE_RING] = "ring",
-                                                         [COLLECTIVE_TREE] = "tree",
-                                                         [COLLECTIVE_BINOMIAL] = "binomial",
-                                                         [COLLECTIVE_DOUBLING] = "doubling",
-                                                         [COLLECTIVE_HALVING] = "halving",
-                                                         [COLLECTIVE_HIERARCHICAL] = "hierarchical"};
+static const char *const names[COLLECTIVE_ALGORITHMS] = {
+        [COLLECTIVE_CHOICE] = "auto",         [COLLECTIVE_RING] = "ring",
+        [COLLECTIVE_TREE] = "tree",           [COLLECTIVE_BINOMIAL] = "binomial",
+        [COLLECTIVE_DOUBLING] = "doubling",   [COLLECTIVE_HALVING] = "halving",
+        [COLLECTIVE_FLAT_RING] = "flat-ring", [COLLECTIVE_HIERARCHICAL] = "hierarchical"};
 
 const char *collective_algorithm_name(enum collective_algorithm algorithm)
 {
@@ -193,7 +191,7 @@ static void add_ring(struct building *b, int64_t bytes, bool reduces)
         const int p = shape->size, k = shape->per_node;
         const int64_t block = divide_up(bytes, p);
         struct collective_phase *phase;
-        if (shape->nodes > 1 && k > 1) {
+        if (shape->nodes > 1 && k > 1 && c->algorithm != COLLECTIVE_FLAT_RING) {
                 phase = add_phase(b, PATTERN_BOTH_RINGS, p - 1, true, block);
                 phase->near_bytes = divide_up(phase->near_bytes * (k - 1), k);
                 phase->far_bytes = divide_up(phase->far_bytes, k);
@@ -536,11 +534,13 @@ static double trees_seconds(const struct collective_shape *s, const struct colle
 
 static double step_seconds(const struct collective_shape *s, const struct collective_phase *phase)
 {
-        const bool tree = phase->pattern == PATTERN_UP || phase->pattern == PATTERN_DOWN;
+        const bool alone =
+                phase->pattern == PATTERN_UP || phase->pattern == PATTERN_DOWN ||
+                phase->pattern == PATTERN_RING; /* of a node's members, one sends to another node */
         const int64_t near = divide_up(phase->near_bytes, phase->segments);
         const int64_t far = divide_up(phase->far_bytes, phase->segments);
         const double between = message_seconds(
-                s->far_seconds, tree ? s->far_alone_bytes_per_second : s->far_bytes_per_second, far);
+                s->far_seconds, alone ? s->far_alone_bytes_per_second : s->far_bytes_per_second, far);
         const double inside = message_seconds(s->near_seconds, s->near_bytes_per_second, near);
         double message = phase->far ? between : inside,
                arithmetic = phase->arithmetic_seconds / phase->segments;

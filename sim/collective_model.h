@@ -14,6 +14,7 @@ enum collective_algorithm {
         COLLECTIVE_BINOMIAL, /* a tree to the first member and back, the whole buffer in every message */
         COLLECTIVE_DOUBLING, /* log2(p) exchanges of the whole buffer */
         COLLECTIVE_HALVING,  /* exchanges of half, a quarter, ... and back (Rabenseifner 2004) */
+        COLLECTIVE_FLAT_RING,    /* one ring in the order of ranks, over one rail of a node at a time */
         COLLECTIVE_HIERARCHICAL, /* a ring to scatter inside a node, one between nodes, one to gather inside
                                   */
         COLLECTIVE_ALGORITHMS

@@ -1,5 +1,6 @@
 #include "sim/fold.h"
 
+#include "sim/collective_model.h"
 #include "sim/fabric.h"
 
 #include <string.h>
@@ -62,5 +63,7 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
                 return "the platform has nodes of several kinds";
         if (!fabric_is_even(&p->fabric))
                 return "replicas share links of the fabric";
+        if (p->collectives.algorithm == COLLECTIVE_FLAT_RING)
+                return "a flat ring passes the replicas of a node one after another";
         return obstacle_in_nodes(p, &plan);
 }

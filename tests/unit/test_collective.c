@@ -189,6 +189,7 @@ static void test_closed_forms_of_scattering_and_gathering_are_within_2_percent(v
         (void)state;
         for (enum collective_kind kind = COLLECTIVE_REDUCE_SCATTER; kind <= COLLECTIVE_ALL_GATHER; kind++) {
                 check_algorithm(COLLECTIVE_RING, kind, MOST_ERROR);
+                check_algorithm(COLLECTIVE_FLAT_RING, kind, MOST_ERROR);
                 check_algorithm(COLLECTIVE_HALVING, kind, MOST_ERROR);
                 check_algorithm(COLLECTIVE_HIERARCHICAL, kind, MOST_ERROR);
         }

@@ -1,6 +1,7 @@
 /* Platforms, the links and all-reduces they give in SimGrid: against closed forms. SimGrid runs once a
  * process, so every simulation is done in a child, which hands one number back. */
 #include "sim/collective.h"
+#include "sim/fabric.h"
 #include "sim/network.h"
 #include "tests/unit/numbers.h"
 
@@ -383,6 +384,108 @@ static void test_staged_messages_cross_no_link_of_a_gpu(void **state)
         assert_close(seconds_of(&job), HOST_SECONDS + 1.0 / HOST_RATE, TOLERANCE);
 }
 
+/* ---- fabrics: nodes of one GPU with an adapter of 20 GB/s and 5 us; 1 us a hop ---- */
+
+static struct job on_fabric(struct fabric fabric, int nodes)
+{
+        struct job job = {.platform = paper(), .ranks = nodes, .bytes = 1000000000};
+        job.platform.gpus_per_node = job.platform.rails = 1;
+        job.platform.nodes = nodes;
+        job.platform.fabric = fabric;
+        job.platform.fabric.hop_seconds = 1e-6;
+        return job;
+}
+
+/* Seconds of one message, by what the closed forms know of its way. */
+static double way_seconds(const struct job *job, double rate)
+{
+        const struct transfer *t = &job->transfers[0];
+        return 2 * 5e-6 + fabric_hops(&job->platform.fabric, t->from, t->to) * 1e-6 + 1.0 / rate;
+}
+
+static void test_trunks_of_a_fat_tree_are_shared_where_it_is_oversubscribed(void **state)
+{
+        (void)state;
+        const struct fabric tree = {
+                .kind = FABRIC_FAT_TREE, .levels = 2, .below = {2, 2}, .oversubscription = {2, 4}};
+        struct job job = on_fabric(tree, 8);
+        add(&job, 0, 1); /* below one switch */
+        assert_int_equal(fabric_hops(&tree, 0, 1), 0);
+        assert_close(seconds_of(&job), way_seconds(&job, 20), TOLERANCE);
+        job.transfers[0].to = 2; /* below the next: 40 GB/s over 2 */
+        assert_int_equal(fabric_hops(&tree, 0, 2), 2);
+        assert_close(seconds_of(&job), way_seconds(&job, 20), TOLERANCE);
+        add(&job, 1, 3);
+        assert_close(seconds_of(&job), way_seconds(&job, 10), TOLERANCE);
+        job.transfers[0].to = 4; /* over the top: 80 GB/s over 4, for two of them */
+        job.transfers[1].to = 5;
+        assert_int_equal(fabric_hops(&tree, 0, 4), 4);
+        assert_close(seconds_of(&job), way_seconds(&job, 10), TOLERANCE);
+}
+
+static void test_messages_on_a_torus_take_the_shorter_way_around(void **state)
+{
+        (void)state;
+        const struct fabric torus = {
+                .kind = FABRIC_TORUS, .levels = 2, .shape = {5, 3}, .link_bytes_per_second = 8e9};
+        struct job job = on_fabric(torus, 15);
+        const int far[][3] = {{0, 1, 1}, {0, 4, 1}, {0, 3, 2}, {0, 5, 1}, {0, 14, 2}, {2, 10, 3}};
+        for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+                assert_int_equal(fabric_hops(&torus, far[i][0], far[i][1]), far[i][2]);
+                job.transfers[0] = (struct transfer){.from = far[i][0], .to = far[i][1]};
+                job.count = 1;
+                assert_close(seconds_of(&job), way_seconds(&job, 8), TOLERANCE);
+        }
+        job.transfers[0] = (struct transfer){.from = 0, .to = 2};
+        add(&job, 1, 2); /* joins it on its second link */
+        assert_close(seconds_of(&job), way_seconds(&job, 4), 1e-5);
+}
+
+static void test_groups_of_a_dragonfly_share_the_link_between_them(void **state)
+{
+        (void)state;
+        const struct fabric dragonfly = {.kind = FABRIC_DRAGONFLY,
+                                         .groups = 3,
+                                         .routers = 2,
+                                         .router_nodes = 2,
+                                         .link_bytes_per_second = 15e9,
+                                         .global_link_bytes_per_second = 5e9};
+        struct job job = on_fabric(dragonfly, 12);
+        add(&job, 0, 1); /* one router */
+        assert_close(seconds_of(&job), way_seconds(&job, 20), TOLERANCE);
+        job.transfers[0].to = 2; /* one group */
+        assert_int_equal(fabric_hops(&dragonfly, 0, 2), 1);
+        assert_close(seconds_of(&job), way_seconds(&job, 15), TOLERANCE);
+        for (int to = 4; to < 12; to++) {
+                job.transfers[0].to = to;
+                assert_close(seconds_of(&job), way_seconds(&job, 5), TOLERANCE);
+        }
+        job.transfers[0].to = 4;
+        add(&job, 3, 6);
+        assert_close(seconds_of(&job), way_seconds(&job, 2.5), 1e-5);
+}
+
+/* A copy and a message to another node leave a GPU over the same PCI Express link. */
+static void test_copies_and_messages_between_nodes_share_pci_express(void **state)
+{
+        (void)state;
+        struct job job = two_sockets();
+        job.ranks = 12;
+        job.platform.pcie_bytes_per_second = 16e9;
+        job.platform.rails = 6;
+        job.platform.nic_bytes_per_second = 6 * 16e9;
+        add(&job, 0, 6);
+        assert_close(seconds_of(&job), 2 * 5e-6 + 1.0 / 16, TOLERANCE);
+        add(&job, 0, MEMORY);
+        assert_close(seconds_of(&job), 2.0 / 16, 1e-3);
+        job.transfers[1] = (struct transfer){.from = MEMORY, .to = 0}; /* the other way */
+        assert_close(seconds_of(&job), 1.0 / 16, 1e-3);
+        job.transfers[1] = (struct transfer){.from = 0, .to = 1}; /* over the GPUs' own links */
+        assert_close(seconds_of(&job), 1.0 / 16, 1e-3);
+        job.platform.gpu_link_is_pcie = true;
+        assert_close(seconds_of(&job), 2.0 / 16, 1e-3);
+}
+
 /* ---- collectives ---- */
 
 static struct job reducing(int ranks, double step_seconds, double reduce_seconds_per_byte, int segments)
@@ -647,6 +750,10 @@ int main(void)
                 cmocka_unit_test(test_copies_and_messages_do_not_disturb_each_other),
                 cmocka_unit_test(test_messages_between_sockets_cross_the_link_between_them),
                 cmocka_unit_test(test_staged_messages_cross_no_link_of_a_gpu),
+                cmocka_unit_test(test_trunks_of_a_fat_tree_are_shared_where_it_is_oversubscribed),
+                cmocka_unit_test(test_messages_on_a_torus_take_the_shorter_way_around),
+                cmocka_unit_test(test_groups_of_a_dragonfly_share_the_link_between_them),
+                cmocka_unit_test(test_copies_and_messages_between_nodes_share_pci_express),
                 cmocka_unit_test(test_a_ring_takes_its_closed_form),
                 cmocka_unit_test(test_segments_hide_arithmetic_behind_messages),
                 cmocka_unit_test(test_small_buffers_go_by_recursive_doubling),

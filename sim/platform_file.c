@@ -41,20 +41,25 @@ static const char *const unit_lists[] = {
 struct reading {
         const char *path;
         const json_t *object;
-        bool sourced; /* one "source" speaks for all of its figures */
+        bool sourced;       /* one "source" speaks for all of its figures */
+        const char *inside; /* the member of the document that it is in; NULL: it is the document */
         struct rv_error_info *err;
 };
 
+/* Of the member, or of the one that it is in: a key may stand in several objects. */
 static int line_of(const struct reading *r, const char *key)
 {
-        return file_line_of(r->path, key);
+        return file_line_of(r->path, r->inside ? r->inside : key);
 }
 
 /* The object `key` in another one, which may be left out: then its `object` is NULL. */
 static int enter(const struct reading *outer, const char *key, struct reading *inner)
 {
-        *inner = (struct reading){outer->path, json_object_get(outer->object, key), outer->sourced,
-                                  outer->err};
+        *inner = (struct reading){.path = outer->path,
+                                  .object = json_object_get(outer->object, key),
+                                  .sourced = outer->sourced,
+                                  .inside = outer->inside ? outer->inside : key,
+                                  .err = outer->err};
         if (inner->object && !json_is_object(inner->object))
                 return rv_fail(outer->err, RV_EINPUT, "%s:%d: \"%s\" must be an object", outer->path,
                                line_of(outer, key), key);
@@ -140,9 +145,11 @@ static int read_figure(const struct reading *r, const struct figure *figure)
         if (!object && figure->optional)
                 return 0;
         if (!json_is_object(object))
-                return rv_fail(r->err, RV_EINPUT,
-                               "%s:%d: needs \"%s\": {\"value\": a number, \"unit\": %s, \"source\": a text}",
-                               r->path, line, figure->key, unit_lists[figure->dimension]);
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s:%d: %s%s%sneeds \"%s\": {\"value\": a number, \"unit\": %s, \"source\": a text}",
+                        r->path, line, r->inside ? "\"" : "", r->inside ? r->inside : "",
+                        r->inside ? "\" " : "", figure->key, unit_lists[figure->dimension]);
         const json_t *value = json_object_get(object, "value");
         const char *unit = json_string_value(json_object_get(object, "unit"));
         const char *source = json_string_value(json_object_get(object, "source"));
@@ -503,7 +510,7 @@ enum { NODE_KEYS = sizeof node_keys / sizeof *node_keys, GROUP_KEYS = NODE_KEYS 
 static int read_group(const struct reading *document, const json_t *object, struct platform *group)
 {
         const char *source = json_string_value(json_object_get(object, "source"));
-        const struct reading r = {document->path, object, source && *source, document->err};
+        const struct reading r = {document->path, object, source && *source, "groups", document->err};
         const char *known[GROUP_KEYS + 1] = {"source"};
         for (int i = 0; i < GROUP_KEYS; i++)
                 known[i + 1] = node_keys[i];
@@ -565,7 +572,7 @@ int platform_file_read(struct platform *p, struct rv_error_info *err)
         json_t *document = file_read_json(p->path, err);
         if (!document)
                 return RV_EINPUT;
-        const struct reading r = {p->path, document, false, err};
+        const struct reading r = {p->path, document, false, NULL, err};
         int rc = check_kind(&r);
         if (rc == 0)
                 rc = check_keys(&r, "a platform", node_keys, NODE_KEYS);

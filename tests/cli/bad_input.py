@@ -255,6 +255,11 @@ CASES = [
     simulate("a bandwidth in the unit of a size", "--platform platform_unit.json"),
     simulate("a bandwidth without a unit", "--platform platform_no_unit.json"),
     simulate("a bandwidth that is only a number", "--platform platform_number.json"),
+    simulate("a bandwidth of nothing", "--platform platform_no_bandwidth.json"),
+    simulate("a fabric that does not exist", "--platform platform_fabric.json"),
+    simulate("a torus without its link", "--platform platform_no_link.json"),
+    simulate("a misspelt member of a platform", "--platform platform_misspelt.json"),
+    simulate("a profile that is not of the platform's GPU", "--platform selene --profile v100-datasheet --precision mixed"),
     simulate("a micro-batch far larger than any memory", "--batch-size 1048576 --micro-batch-size 1048576",
              model="gpt-100b"),
     case("simulate: a trace that does not exist", REPLAY + "missing.json"),
@@ -309,7 +314,8 @@ CASES = [
     sweep("a device memory of nothing", "--device-memory 0"),
     sweep("a device memory that fits nothing", "--device-memory 10kB"),
     sweep("a host memory that fits nothing", "--offload yes --host-memory 1"),
-    sweep("a profile of another precision", "--profile a100-datasheet"),
+    sweep("a profile of another precision", "--profile a100-datasheet --platform generic"),
+    sweep("a profile that is not of the platform's GPU", "--profile a100-datasheet"),
     sweep("no jobs", "--jobs 0"),
     sweep("tokens that are not a number", "--tokens nan"),
     sweep("a CSV in a folder that does not exist", "--csv nowhere/sweep.csv"),
@@ -502,6 +508,10 @@ def write_platforms(folder):
         "unit": {"host_memory_bandwidth": {"value": 200, "unit": "GB", **source}},
         "no_unit": {"host_memory_bandwidth": {"value": 200, **source}},
         "number": {"host_memory_bandwidth": 200},
+        "no_bandwidth": {"nic": {"value": 0, "unit": "GB/s", **source}},
+        "fabric": {"fabric": {"kind": "hypercube", **source}},
+        "no_link": {"fabric": {"kind": "torus", "shape": [4, 4, 4], **source}},
+        "misspelt": {"socket": {"value": 2, "unit": "count", **source}},
     }
     for name, changes in variants.items():
         write(folder, f"platform_{name}.json", json.dumps({**json.loads(platform), **changes}, indent=1))

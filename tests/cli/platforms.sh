@@ -121,7 +121,7 @@ broken() { # SENTENCE PATTERN PYTHON [OPTION...]
 broken "a fabric that does not exist is refused" \
         'broken.json:[0-9]+: "kind" is "hypercube", must be one of: switch, fat-tree, dragonfly, torus' \
         'p["fabric"] = {"kind": "hypercube"}'
-broken "a torus without its link is refused" 'broken.json:[0-9]+: needs "link": \{"value": a number, "unit": GB/s' \
+broken "a torus without its link is refused" 'broken.json:[0-9]+: "fabric" needs "link": \{"value": a number, "unit": GB/s' \
         "$torus; del p['fabric']['link']"
 broken "a link that carries nothing is refused" '"link" has the value 0, must be a number that is greater than 0' \
         "$torus; p['fabric']['link']['value'] = 0"

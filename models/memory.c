@@ -50,6 +50,14 @@ static int64_t block_bytes(const struct memory_layout *layout)
                layout->block_residual2 + layout->block_stats;
 }
 
+/* The largest two units that follow each other. */
+static int64_t two_units(const struct gpt *gpt)
+{
+        const struct partition_units u = partition_units(gpt);
+        const int64_t end = u.embedding > u.head ? u.embedding : u.head;
+        return u.block + (end > u.block || gpt->n_layer == 1 ? end : u.block);
+}
+
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan)
 {
@@ -93,7 +101,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .work_losses = stage->last && shards > 1 ? memory_aligned(3 * shards * N * wide_e) : 0,
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
-                .parameters = memory_aligned(parameters * e),
+                .parameters = memory_aligned((plan->gathered ? sharded : parameters) * e),
+                .gathered = plan->gathered ? memory_aligned(two_units(gpt) * e) : 0,
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
@@ -176,8 +185,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         struct memory_layout layout = memory_layout(gpt, stage, plan);
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
-        device[MEMORY_WEIGHTS] = layout.parameters;
-        device[MEMORY_GRADIENTS] = layout.parameters;
+        device[MEMORY_WEIGHTS] = layout.parameters + layout.gathered;
+        device[MEMORY_GRADIENTS] = layout.parameters + layout.gathered;
         if (work_half(&plan->work))
                 count_master(&layout, plan, bytes);
         else

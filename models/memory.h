@@ -55,7 +55,8 @@ struct memory_plan {
         int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
         int64_t shard_parameters; /* zero: elements of the replica's own optimizer arrays; 0: all parameters
                                    */
-        bool offload; /* master parameters and moments lie in host memory (needs mixed precision) */
+        bool gathered; /* zero 3: of weights and gradients too, and two layers' are whole at a time */
+        bool offload;  /* master parameters and moments lie in host memory (needs mixed precision) */
         int64_t update_parameters; /* offloaded: parameters of one update at most, */
         int update_buffers;        /* and how many updates' buffers there are */
 };
@@ -87,6 +88,7 @@ struct memory_layout {
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
+        int64_t gathered;   /* zero 3: weights, or gradients, of two neighbouring layers; 0 else */
         int64_t optimizer;  /* one flat fp32 buffer of them (zero: of the replica's share): a moment, mixed:
                                master */
         int64_t staged;     /* gradients that are summed on the host, as stored */

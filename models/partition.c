@@ -279,3 +279,10 @@ int partition_head(const struct gpt *gpt, const struct stage *stage)
                 return -1;
         return gpt->tied && stage->first ? partition_wte(stage) : partition_lnf_weight(stage) + 2;
 }
+
+struct partition_units partition_units(const struct gpt *gpt)
+{
+        const int64_t C = gpt->n_embd, V = gpt->vocab_size;
+        return (struct partition_units){
+                .embedding = (V + gpt->n_positions) * C, .block = 12 * C * C + 13 * C, .head = V * C + 2 * C};
+}

@@ -85,6 +85,13 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
 /* Elements that every shard has alike: a range of the flat buffer, which begins behind what is split. */
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
 
+/* ZeRO-3: elements of what is gathered whole before it is worked on. The head is gathered too where it is the
+ * token embedding. */
+struct partition_units {
+        int64_t embedding, block, head;
+};
+struct partition_units partition_units(const struct gpt *gpt);
+
 /* Elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 

@@ -1,5 +1,6 @@
 #include "sim/predict.h"
 
+#include "sim/gathered.h"
 #include "sim/priced.h"
 
 #include <stdlib.h>
@@ -27,7 +28,10 @@ static int price_kinds(struct prediction *p, struct rv_error_info *err)
         for (int kind = 0; rc == 0 && kind < m->kinds; kind++) {
                 const struct price_basis basis = {machine_profile(m, kind), machine_load(m, kind),
                                                   m->fits_only, m->local, !m->no_graphs};
-                rc = price_stages(kind ? &p->other_prices[kind - 1] : &p->prices, p->options, &basis, err);
+                struct price_list *prices = kind ? &p->other_prices[kind - 1] : &p->prices;
+                rc = price_stages(prices, p->options, &basis, err);
+                if (rc == 0 && options_plan(p->options, false).zero == 3)
+                        rc = gathered_price(prices, p->options, &p->platform, err);
         }
         return rc;
 }

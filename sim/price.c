@@ -158,10 +158,13 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         const struct profile_launch *launch = &pricing->basis->load->launch;
         struct plan plan = options_plan(o, false);
         int64_t parameters = partition_parameters(&o->gpt, stage);
+        if (plan.zero == 3)
+                parameters = plan_share(&plan, parameters);
         const enum half half = options_format(o);
         struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
         int rc = 0;
-        if (plan.zero)
+        norm.m = norm.m < parameters ? norm.m : parameters;
+        if (plan.zero == 1)
                 return price_shares(pricing, stage, &plan, price);
         if (o->clip > 0)
                 rc = price_kernels(pricing, &norm, 1, launch, &price->norm);
@@ -242,6 +245,45 @@ static int price_passes(const struct pricing *pricing, const struct stage *chunk
         return rc;
 }
 
+/* The work of one unit of a stage alone. */
+static int price_unit(const struct pricing *pricing, const struct stage *unit,
+                      const struct profile_launch *launch, double *forward_seconds, double *backward_seconds)
+{
+        const struct options *o = pricing->options;
+        const double start = pricing->basis->load->op_overhead_seconds;
+        struct work work = options_work(o);
+        const int forward = workload_forward(&o->gpt, unit, &work, false, NULL);
+        const int backward = workload_backward(&o->gpt, unit, &work, NULL);
+        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
+        workload_forward(&o->gpt, unit, &work, false, kernels);
+        workload_backward(&o->gpt, unit, &work, kernels + forward);
+        int rc = price_kernels(pricing, kernels, forward, launch, forward_seconds);
+        if (rc == 0)
+                rc = price_kernels(pricing, kernels + forward, backward, launch, backward_seconds);
+        *forward_seconds -= start;
+        *backward_seconds -= start;
+        free(kernels);
+        return rc;
+}
+
+static int price_units(const struct pricing *pricing, const struct stage *whole, struct stage_price *price)
+{
+        const struct profile_load *load = pricing->basis->load;
+        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
+        int rc = 0;
+        for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
+                struct stage alone = *whole;
+                alone.first = unit == PRICE_EMBEDDING;
+                alone.last = unit == PRICE_HEAD;
+                alone.layers = unit == PRICE_BLOCK;
+                rc = price_unit(pricing, &alone, launch, &price->units[unit].forward,
+                                &price->units[unit].backward);
+        }
+        return rc;
+}
+
 static int price_stage(const struct pricing *pricing, int index)
 {
         const struct options *o = pricing->options;
@@ -251,6 +293,8 @@ static int price_stage(const struct pricing *pricing, int index)
                 const struct stage chunk = partition_chunk(&stage, i);
                 rc = price_passes(pricing, &chunk, &pricing->list->stages[chunk.index]);
         }
+        if (rc == 0 && options_plan(o, false).zero == 3)
+                rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
 

@@ -22,6 +22,7 @@ enum { PRICE_COLLECTIVES = 4 }; /* different ones in a list: three of (N,C), one
 /* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
  * if that is longer, what the host needs to launch them. */
 enum { PRICE_UPDATES = 16 };
+enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 struct stage_price {
         double forward, backward, norm, check, clear; /* check: for overflow */
         double weights; /* the second part of a backward in two, of which `backward` is the first; else 0 */
@@ -30,6 +31,9 @@ struct stage_price {
                 double seconds;
         } updates[PRICE_UPDATES]; /* of each size that an update of some replica has */
         int update_count;
+        struct {
+                double forward, backward;
+        } units[PRICE_UNITS]; /* zero 3: of one of each, without the cost of starting an operation */
         struct {
                 struct price_collective forward[PRICE_COLLECTIVES], backward[PRICE_COLLECTIVES];
                 int forwards, backwards; /* how many of them */
@@ -42,8 +46,10 @@ struct price_list {
         struct stage_price *stages;
         struct price *prices; /* one for each different kernel */
         int count;
-        int from_points;        /* of these, priced from a measured point; the others from a fit */
-        double worst_fit_error; /* largest median error among the fits that were used */
+        int from_points;                 /* of these, priced from a measured point; the others from a fit */
+        double worst_fit_error;          /* largest median error among the fits that were used */
+        double gathered_waits, gathered; /* zero 3: seconds of a forward and backward that wait for weights
+                                            and gradients, and which part of them; see gathered.h */
 };
 
 /* What prices rest on. */

@@ -344,6 +344,16 @@ static void print_kernels(const struct simulation *s)
         printf("\n");
 }
 
+static void print_gathered(const struct simulation *s)
+{
+        const struct price_list *prices = &s->prediction.prices;
+        if (options_plan(&s->settings->plan, false).zero == 3)
+                printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
+                       "time of a "
+                       "micro-batch waits for that\n",
+                       100 * prices->gathered);
+}
+
 /* The all-reduces of gradients that were measured; NULL: none. */
 static const struct profile_load *measured_allreduces(const struct simulation *s)
 {
@@ -431,6 +441,7 @@ static void print_basis(const struct simulation *s)
         for (int kind = 1; kind < m->kinds; kind++)
                 printf("           %s for the %s: %s\n", machine_profile(m, kind)->path,
                        m->platform.groups[kind].gpu, machine_profile(m, kind)->source);
+        print_gathered(s);
         printf("platform   %s: %s\n", m->platform.name, m->platform.source);
         if (m->platform.messages)
                 print_messages(s);

@@ -166,7 +166,9 @@ static const struct argp_option plan_options[] = {
         /* Known, and refused by name until they are built. */
         {"zero", KEY_ZERO, "STAGE", 0,
          "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
-         "part of the parameters; gradients are reduce-scattered, weights all-gathered)",
+         "part of the parameters; gradients are reduce-scattered, weights all-gathered); 3: weights and "
+         "gradients too, which are gathered and reduced layer by layer (in a prediction only; for --pp 1 and "
+         "--tp 1)",
          1},
         {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
         {0},
@@ -392,7 +394,6 @@ static int check_built(const struct options *o, struct rv_error_info *err)
                 const char *option;
         } later[] = {
                 {o->overlap_allreduce, "--overlap-allreduce"},
-                {o->zero == 3, "--zero 3"},
         };
         for (size_t i = 0; i < sizeof later / sizeof *later; i++)
                 if (later[i].asked)
@@ -611,6 +612,22 @@ char *options_grid(const struct options *o, char text[OPTIONS_GRID])
         return text;
 }
 
+/* Zero 3: layers are gathered from all ranks. */
+static int check_layers_shared(const struct options *o, struct rv_error_info *err)
+{
+        if (o->zero != 3)
+                return 0;
+        if (o->pp > 1 || o->tp > 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--zero 3 is for --pp 1 and --tp 1: its replicas, here of --pp %d and --tp "
+                               "%d, gather "
+                               "every layer whole",
+                               o->pp, o->tp);
+        if (o->allreduce == ROUTE_STAGED)
+                return rv_fail(err, RV_ENOTBUILT, "--allreduce staged with --zero 3 is not built yet");
+        return 0;
+}
+
 /* Interleaved: as many equal parts of the model on each rank as are asked for. */
 static int check_chunks(const struct options *o, struct rv_error_info *err)
 {
@@ -656,6 +673,8 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
                                o->pp, o->gpt.name, o->gpt.n_layer);
         int rc = check_chunks(o, err);
+        if (rc == 0)
+                rc = check_layers_shared(o, err);
         if (rc)
                 return rc;
         if (o->seq_len > o->gpt.n_positions)
@@ -858,6 +877,9 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         struct core_stage part = {.stage = index,
                                   .parameters = partition_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
+        const struct plan plan = options_plan(o, false);
+        if (plan.zero == 3)
+                part.parameters = plan_share(&plan, part.parameters);
         if (o->sequence_parallel)
                 part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
         if (stage.chunks > 1) {
@@ -871,6 +893,8 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
 
 static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters)
 {
+        if (plan->zero == 3)
+                return plan_share(plan, parameters);
         const struct core_stage part = {.stage = stage, .parameters = parameters};
         const struct shares shares = shares_of(plan, &part);
         return shares_elements(&shares);
@@ -895,6 +919,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,
+                .gathered = plan.zero == 3,
                 .offload = o->offload,
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,

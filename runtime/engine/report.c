@@ -317,7 +317,9 @@ static void print_choices(const struct report *r, FILE *out)
         const char *const choices[] = {
                 precisions[options_format(o)],
                 o->offload ? "optimizer offloaded" : NULL,
-                plan.zero ? "optimizer shared by replicas" : NULL,
+                plan.zero == 1   ? "optimizer shared by replicas"
+                : plan.zero == 3 ? "weights, gradients and optimizer shared by replicas"
+                                 : NULL,
                 o->offload_activations ? activations : NULL,
                 o->recompute ? "activations recomputed" : NULL,
                 o->fused ? "fused kernels" : NULL,

@@ -21,7 +21,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->mixed || !plan->offload);
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
-        assert(plan->zero <= 1 && part->replica >= 0 && part->replica < plan->dp);
+        assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1)); /* and is simulated only */
+        assert(part->replica >= 0 && part->replica < plan->dp);
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
         memcpy(&core->plan, plan, sizeof *plan);

@@ -51,7 +51,7 @@ int core_first_update(const struct plan *plan, bool first_stage, int64_t paramet
 /* What a core knows of its rank's part of the model. */
 struct core_stage {
         int stage;          /* of plan.pp */
-        int64_t parameters; /* of this rank, for buckets; at least 1 */
+        int64_t parameters; /* of this rank (zero 3: its share), for buckets; at least 1 */
         int64_t slot_bytes; /* of a micro-batch's stored activations in one chunk, */
         int64_t embedded_bytes,
                 head_bytes; /* and what the first and the last chunk of the model store more */

@@ -42,10 +42,10 @@ static int64_t chunk_parameters(const struct plan *plan)
 int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
 {
         struct plan bounded = *plan;
-        const int64_t own = plan->zero ? plan_share(plan, parameters) : parameters;
+        const int64_t own = plan->zero == 1 ? plan_share(plan, parameters) : parameters;
         bounded.bucket_parameters = least(plan->bucket_parameters, own);
         const int64_t most = plan_update_parameters(&bounded);
-        if (!plan->zero)
+        if (plan->zero != 1)
                 return most;
         const int64_t share = plan_share(plan, least(chunk_parameters(plan), parameters));
         return parts(share, parts(share, most));
@@ -59,7 +59,7 @@ static struct shares shares(const struct core *core)
 
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
 {
-        if (!plan->zero)
+        if (plan->zero != 1)
                 return parts(part->parameters, chunk_parameters(plan));
         const struct shares s = shares_of(plan, part);
         return shares_chunks(&s);
@@ -99,7 +99,7 @@ static void start_whole(struct core *core)
         const struct plan *plan = &core->plan;
         const struct core_stage part = core_part(core);
         o->updates = parts(core->parameters, core_update_parameters(plan, core->parameters));
-        o->chunks = plan->dp > 1 ? optimizer_chunks(plan, &part) : 0;
+        o->chunks = plan->dp > 1 && plan->zero != 3 ? optimizer_chunks(plan, &part) : 0;
         o->exchanges = shares_embedding(core);
         set_order(core);
 }
@@ -119,7 +119,7 @@ void optimizer_start(struct core *core)
         const struct plan *plan = &core->plan;
         memset(o, 0, sizeof *o);
         bool train = !plan->forward_only;
-        if (train && plan->zero)
+        if (train && plan->zero == 1)
                 start_shares(core);
         else if (train)
                 start_whole(core);
@@ -142,7 +142,7 @@ static struct op embedding_exchange(const struct core *core, int nth)
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_EMBEDDING);
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
-        if (core->plan.zero) {
+        if (core->plan.zero == 1) {
                 const struct shares s = shares(core);
                 const struct share own = shares_own(&s, shares_chunks(&s) - shares_exchanges(&s) + nth);
                 op.offset = own.offset;
@@ -176,7 +176,7 @@ static struct op chunk_of_shares(const struct core *core, enum op_kind kind, int
 
 static struct op chunk_allreduce(const struct core *core, int nth)
 {
-        if (core->plan.zero)
+        if (core->plan.zero == 1)
                 return chunk_of_shares(core, OP_REDUCE_SCATTER, nth);
         const int chunk = in_order(nth, core->optimizer.first_chunk, core->optimizer.chunks);
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_DATA);
@@ -201,7 +201,7 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind,
         const struct optimizer_state *o = &core->optimizer;
         int64_t size = core_update_parameters(&core->plan, core->parameters);
         struct op op = core_new_op(kind, lane);
-        if (core->plan.zero) {
+        if (core->plan.zero == 1) {
                 const struct shares s = shares(core);
                 int chunk;
                 const struct share share = shares_update(&s, nth, &chunk);
@@ -305,7 +305,7 @@ static bool may_update(struct core *core, const struct op *update)
                 return false;
         if (core->plan.clip)
                 return o->scalars_done;
-        if (core->plan.zero)
+        if (core->plan.zero == 1)
                 return share_is_summed(core, update->bucket);
         struct op exchange = embedding_exchange(core, 0);
         if (o->exchanges_done < o->exchanges && overlap(update, &exchange))

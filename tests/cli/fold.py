@@ -25,7 +25,8 @@ EQUAL = [
     ("summit", 1, 6, 4, 8, MIXED + ["--messages", "staged", "--allreduce", "staged"]),
     ("generic", 1, 8, 4, 8, MIXED), ("generic", 1, 16, 3, 16, MIXED + ["--schedule", "1f1b", "--p2p", "blocking"]),
     # replicas share a node, and there are several nodes, or one
-    ("generic", 1, 4, 8, 4, MIXED), ("generic", 1, 2, 16, 4, OFFLOAD), ("generic", 1, 1, 24, 2, MIXED),
+    ("generic", 1, 4, 8, 4, MIXED), ("generic", 1, 2, 16, 4, OFFLOAD), ("generic", 1, 1, 24, 2, MIXED), ("generic", 1, 4, 8, 4, OFFLOAD + ["--zero", 1, "--clip", 0] + CHUNKS),
+    ("summit", 1, 6, 4, 8, MIXED + ["--zero", 1]), ("generic", 1, 1, 24, 2, MIXED + ["--zero", 3]),
     ("generic", 1, 4, 2, 4, MIXED), ("generic", 1, 2, 4, 4, OFFLOAD), ("generic", 1, 1, 8, 2, MIXED + ["--clip", 0]),
     ("generic", 1, 2, 2, 4, MIXED), ("summit", 1, 3, 8, 6, OFFLOAD),
     # shared optimizers, virtual stages

@@ -21,7 +21,9 @@ STAGED = ["--precision", "mixed", "--messages", "staged", "--allreduce", "staged
 # What else is recorded and replayed: pp, dp, schedule, batch, options.
 MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0]), (2, 2, "gpipe", 24, OFFLOAD),
          (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
-         (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]), (3, 1, "axonn", 18, STAGED),
+         (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]),
+         (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "1"]), (2, 2, "1f1b", 12, OFFLOAD + ["--zero", "1", "--clip", "0"]),
+         (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "1", "--allreduce", "staged"]), (3, 1, "axonn", 18, STAGED),
          (3, 1, "1f1b", 12, ["--precision", "mixed", "--p2p", "blocking"]), (2, 1, "gpipe", 12, STAGED + ["--p2p", "blocking"]),
          (3, 1, "zero-bubble", 12, OFFLOAD), (2, 2, "zero-bubble", 12, STAGED + ["--p2p", "blocking"]),
          (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"]),

@@ -95,7 +95,16 @@ static const struct {
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
-        {GOOD "--zero 3", 1, RV_ENOTBUILT, "--zero 3 is not built yet"},
+        {GOOD "--zero 2", 1, RV_EINPUT, "--zero: '2' is not known; there are 0, 1 and 3"},
+        {GOOD "--zero 3 --pp 2", 2, RV_EPLAN,
+         "--zero 3 is for --pp 1 and --tp 1: its replicas, here of --pp 2 and --tp 1, gather every layer "
+         "whole"},
+        {GOOD "--zero 3 --dp 2 --allreduce staged", 2, RV_ENOTBUILT,
+         "--allreduce staged with --zero 3 is not built yet"},
+        {GOOD "--zero 1 --dp 2 --overlap-allreduce", 2, RV_EPLAN,
+         "--overlap-allreduce is for --zero 0: with --zero 1 gradients are reduce-scattered when the "
+         "pipeline has "
+         "ended"},
         {GOOD "--p2p blocking", 1, RV_EPLAN,
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
          "message "

@@ -34,16 +34,21 @@ static void find_batches(const struct trace *trace, int *first, int *last)
 }
 
 /* A step that an overflow skipped took decisions that depend on the gradients, which a replay does not have.
- */
+ * It cleared gradients and updated nothing (with zero, steps that are not skipped clear too). */
 static int check_no_skip(const struct replay *replay, const char *path, struct rv_error_info *err)
 {
-        for (int64_t i = 0; i < replay->recorded.count; i++)
-                if (replay->recorded.records[i].kind == OP_CLEAR)
-                        return rv_fail(err, RV_EINPUT,
-                                       "%s: batch %d was skipped because a gradient overflowed, and a replay "
-                                       "has no gradients: choose another with --replay-batch",
-                                       path, replay->batch);
-        return 0;
+        bool cleared = false, updated = false;
+        for (int64_t i = 0; i < replay->recorded.count; i++) {
+                cleared = cleared || replay->recorded.records[i].kind == OP_CLEAR;
+                updated = updated || replay->recorded.records[i].kind == OP_UPDATE;
+        }
+        if (!cleared || updated)
+                return 0;
+        return rv_fail(
+                err, RV_EINPUT,
+                "%s: batch %d was skipped because a gradient overflowed, and a replay has no gradients: "
+                "choose another with --replay-batch",
+                path, replay->batch);
 }
 
 /* Keeps only the records of one batch, and checks that they are of `ranks` ranks. */

@@ -71,7 +71,7 @@ def replay_mixed(tap, folder):
             again = ranvier.run(["simulate", *auto, "--gpus", pp * dp, "--replay", trace, "--replay-batch", updated[-1]])
             direct = [*plan, options[route - 1], "direct"]
             other = ranvier.run(["simulate", *direct, "--gpus", pp * dp, "--replay", trace, "--replay-batch", updated[-1]])
-            tap.ok(again[0] == 0 and again[1] == out and other[0] == 2 and "the trace is of a run with --messages staged"
+            tap.ok(again[0] == 0 and again[1] == out and other[0] == 2 and f"the trace is of a run with {options[route - 1]} staged"
                    in other[2], f"{name}: the routes are the trace's, another one is refused", again[1] + other[2])
         tap.ok(status == 0 and found and found[1] == found[2] == str(expected) and expected > 2 * pp * batch,
                f"{name}: the replay decides {expected} times as the real run did", out + err)

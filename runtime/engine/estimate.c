@@ -240,7 +240,10 @@ static double interleaved_pipeline(const struct estimation *e)
                 const int w = policy->stored(plan, i, 0, core_pipeline_limit(plan));
                 const double longest = later(s->first_forward, s->first_backward);
                 const double rounds = (1 + (m - 1) / w) * (trip - before) + (m - 1) % w * longest;
-                bound = later(bound, before + later(m * (s->forward + s->backward), rounds));
+                /* Blocking: every forward, or on the last rank backward, is followed by its message. */
+                const double busy =
+                        m * (s->forward + s->backward) + (plan_pieces(plan) - 1) * e->message_held;
+                bound = later(bound, before + later(busy, rounds));
                 before += s->first_forward + s->first_backward + 2 * e->message;
         }
         return bound;

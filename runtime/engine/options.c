@@ -708,9 +708,6 @@ static int check_given(const struct options *o, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--pipeline-limit is for --schedule axonn; %s has its own limit",
                                policy_get(o->policy)->name);
-        if (o->blocking && o->policy == POLICY_INTERLEAVED)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--p2p blocking is not built yet for --schedule interleaved");
         if (o->tp > 1 && options_parts_backward(o))
                 return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --tp above 1 is not built yet",
                                policy_get(o->policy)->name);

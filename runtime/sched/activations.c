@@ -63,15 +63,14 @@ void activations_leave(struct core *core, int slot)
 static bool next_store(struct core *core, struct op *op)
 {
         struct core_tables t = core_tables(core);
-        if (core->store < 0)
+        if (core->store < 0 || core->send_activation >= 0)
                 return false;
         *op = core_new_piece(core, OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
         op->slot = t.slot_of[core->store];
         op->host_slot = buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots},
                                        t.host_slot_of, core->store, 1);
         op->bytes = core_chunk_bytes(core, op->chunk);
-        assert(core->send_activation < 0); /* it has been issued, and knows the slot */
-        t.slot_of[core->store] = 0;
+        t.slot_of[core->store] = 0; /* the send has been issued, and knows the slot */
         core->store = -1;
         return true;
 }

@@ -36,7 +36,7 @@ struct core_limits core_limits(const struct plan *plan, int stage)
                 .slots = offloaded ? SLOTS_OFFLOADED : stored,
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
                 .inputs = first ? 0 : received,
-                .gradients = 1 + (plan->blocking ? policy->exchanges : ahead),
+                .gradients = 1 + (plan->blocking ? policy->warm_up != NULL : ahead),
                 .deferred = policy->deferred ? policy->deferred(plan, stage) : 0,
         };
 }

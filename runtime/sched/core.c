@@ -95,6 +95,8 @@ void core_set_piece(const struct plan *plan, struct op *received, int piece)
 static bool next_send(struct core *core, struct op *op)
 {
         struct core_tables t = core_tables(core);
+        if (blocking_in_pair(core))
+                return false;
         if (core->send_activation >= 0) {
                 *op = core_new_piece(core, OP_SEND_ACTIVATION, LANE_SEND_NEXT, core->send_activation);
                 op->slot = t.slot_of[core->send_activation];
@@ -257,7 +259,8 @@ static enum policy_choice wanted(struct core *core)
 
 static bool may_post(struct core *core, enum op_kind receive)
 {
-        return !core->plan.blocking || blocking_permits(core, receive, wanted(core));
+        const enum op_kind work = receive == OP_RECEIVE_ACTIVATION ? OP_FORWARD : OP_BACKWARD;
+        return !core->plan.blocking || blocking_permits(core, receive, wanted(core), turn(core, work));
 }
 
 /* One receive stays posted on each side while messages are still to come and a buffer is free; blocking, of
@@ -279,7 +282,7 @@ static bool next_receive(struct core *core, struct op *op)
         }
         if (!core->plan.forward_only && !core->receiving_gradient &&
             core->gradients_posted < pieces - core->last * m &&
-            buffer_free(t.gradient_users, gradients_of(core)) > core->last &&
+            buffer_free(t.gradient_users, gradients_of(core)) > (core->last && !core->plan.blocking) &&
             may_post(core, OP_RECEIVE_GRADIENT)) {
                 *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT);
                 op->gradient = buffer_acquire(t.gradient_users, gradients_of(core), NULL, -1, 1);

@@ -33,8 +33,10 @@ struct policy {
          * they can. A policy of several chunks says it. */
         int (*nth_forward)(const struct plan *plan, int nth);
         int (*nth_backward)(const struct plan *plan, int nth);
-        /* Blocking messages: those that go the same way go together, since the stages are a ring. */
-        bool exchanges;
+        /* Of several chunks, else NULL: forwards before the first that a backward follows in turn. Blocking
+         * messages of the two go together, after both, with those that the next two wait for: see blocking.c.
+         */
+        int (*warm_up)(const struct plan *plan, int stage);
 };
 
 extern const struct policy policy_axonn, policy_gpipe, policy_1f1b, policy_interleaved, policy_zero_bubble;

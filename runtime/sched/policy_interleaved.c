@@ -75,6 +75,11 @@ static int piece(const struct plan *plan, int nth, bool backward)
         return chunk * plan->micro_batches + nth / round * plan->pp + in_round % plan->pp;
 }
 
+static int interleaved_warm_up(const struct plan *plan, int stage)
+{
+        return least(warm_up(plan->pp, stage, plan->virtual_stages), plan_pieces(plan));
+}
+
 static int interleaved_forward(const struct plan *plan, int nth)
 {
         return piece(plan, nth, false);
@@ -89,5 +94,6 @@ const struct policy policy_interleaved = {.name = "interleaved",
                                           .stored = interleaved_stored,
                                           .received = interleaved_received,
                                           .choose = interleaved_choose,
+                                          .warm_up = interleaved_warm_up,
                                           .nth_forward = interleaved_forward,
                                           .nth_backward = interleaved_backward};

@@ -213,9 +213,11 @@ void blocking_begin(struct core *core, const struct op *message);
 void blocking_end(struct core *core, const struct op *message);
 /* Messages hold up the compute lane. */
 bool blocking_holds(const struct core *core);
+/* A backward is to follow at once, and to share an exchange with the forward before it. */
+bool blocking_in_pair(const struct core *core);
 /* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
- * next. */
-bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted);
+ * next, and `piece` whose turn it is to be worked on with what is received, if the policy says so. */
+bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int piece);
 
 /* Forwards and backwards of shards: see tensor.c. As staging_continue; staging_next hands out the next part.
  */

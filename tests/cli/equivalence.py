@@ -38,6 +38,8 @@ def check_chunks(tap, folder):
         tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                f"{pp} x {dp} with {chunks} chunks a rank gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
         more = {(2, 2): ("--precision", "mixed", "--offload", *BUCKETS), (4, 1): ("--fusion", "on")}.get((pp, dp), ())
+        if chunks == 3:
+            more += ("--p2p", "blocking")
         plain = train(folder, pp, dp, *plan, *more, model=deep) if more else losses
         other = train(folder, pp, dp, *plan, *more, "--recompute", "full", "--offload-activations", "--messages", "staged",
                       "--allreduce", "staged", model=deep)

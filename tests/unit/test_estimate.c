@@ -421,6 +421,7 @@ static void the_pipeline_is_never_overestimated_and_underestimated_within_bounds
                 {POLICY_1F1B, 0, true, true, 1.6, 1.03},
                 {POLICY_INTERLEAVED, 0, false, false, 1.55, 1.03},
                 {POLICY_ZERO_BUBBLE, 0, false, false, 1.15, 1.03},
+                {POLICY_INTERLEAVED, 0, false, true, 1.1, 1.01},
         };
         uint64_t seed = SEED;
         for (size_t i = 0; i < sizeof laws / sizeof *laws; i++) {

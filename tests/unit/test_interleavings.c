@@ -428,7 +428,7 @@ static void no_interleaving_of_staged_plans_deadlocks(void **state)
         assert_true(states > 100000);
 }
 
-static size_t explore_chunks(int pp, int chunks, int micro_batches, bool loose, bool staged)
+static size_t explore_chunks(int pp, int chunks, int micro_batches, bool loose, bool staged, bool blocking)
 {
         struct plan plan = small_plan();
         plan.policy = POLICY_INTERLEAVED;
@@ -436,6 +436,7 @@ static size_t explore_chunks(int pp, int chunks, int micro_batches, bool loose, 
         plan.virtual_stages = chunks;
         plan.micro_batches = micro_batches;
         plan.stage_messages = staged;
+        plan.blocking = blocking;
         size_t states = explore_plan(&plan, loose);
         plan.forward_only = true;
         return states + explore_plan(&plan, loose);
@@ -447,12 +448,19 @@ static void no_interleaving_of_chunks_deadlocks(void **state)
         (void)state;
         size_t states = 0;
         for (int loose = 0; loose <= 1; loose++)
-                states += explore_chunks(2, 1, 4, loose, false) + explore_chunks(2, 2, 2, loose, false) +
-                          explore_chunks(2, 3, 2, loose, false) + explore_chunks(2, 2, 2, loose, true);
-        states += explore_chunks(2, 2, 4, false, false) + explore_chunks(3, 2, 3, false, false);
+                states += explore_chunks(2, 1, 4, loose, false, false) +
+                          explore_chunks(2, 2, 2, loose, false, false) +
+                          explore_chunks(2, 3, 2, loose, false, false) +
+                          explore_chunks(2, 2, 2, loose, true, false) +
+                          explore_chunks(2, 2, 4, loose, false, true) +
+                          explore_chunks(2, 3, 4, loose, true, true) +
+                          explore_chunks(3, 2, 6, loose, false, true);
+        states += explore_chunks(2, 2, 4, false, false, false) + explore_chunks(3, 2, 3, false, false, false);
         if (getenv("RANVIER_EXHAUSTIVE"))
-                states += explore_chunks(2, 2, 4, true, false) + explore_chunks(2, 3, 4, false, false) +
-                          explore_chunks(2, 2, 4, false, true) + explore_chunks(3, 1, 6, false, false);
+                states += explore_chunks(2, 2, 4, true, false, false) +
+                          explore_chunks(2, 3, 4, false, false, false) +
+                          explore_chunks(2, 2, 4, false, true, false) +
+                          explore_chunks(3, 1, 6, false, false, false);
         print_message("# %zu states\n", states);
         assert_true(states > 100000);
 }

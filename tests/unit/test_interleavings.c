@@ -465,6 +465,25 @@ static void no_interleaving_of_chunks_deadlocks(void **state)
         assert_true(states > 100000);
 }
 
+/* Backwards in two parts, where the second waits for nobody; messages asynchronous, blocking, and staged. */
+static void no_interleaving_of_parted_backwards_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        struct plan plan = small_plan();
+        plan.policy = POLICY_ZERO_BUBBLE;
+        for (plan.pp = 1; plan.pp <= STAGES; plan.pp++)
+                for (plan.micro_batches = 1; plan.micro_batches <= (plan.pp == 3 ? 3 : 4);
+                     plan.micro_batches++)
+                        for (int variant = 0; variant < 4; variant++) {
+                                plan.blocking = variant & 1;
+                                plan.stage_messages = variant & 2 && plan.pp == 2;
+                                states += explore_plan(&plan, false) + explore_plan(&plan, true);
+                        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* A stage alone that offloads activations; it stores at most `stored` of them. */
 static size_t explore_alone(enum policy_id policy, int pp, int stage, int stored, int micro_batches)
 {
@@ -579,6 +598,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
+                cmocka_unit_test(no_interleaving_of_parted_backwards_deadlocks),
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),

@@ -1,6 +1,8 @@
 #include "sim/fold.h"
 
 #include "sim/collective_model.h"
+
+#include "sim/collective_model.h"
 #include "sim/fabric.h"
 
 #include <string.h>
@@ -52,6 +54,35 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
         return NULL;
 }
 
+/* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
+ * differ, which matters as long as there are few of them, and bytes enough to matter. */
+static bool members_are_alike(const struct platform *p, const struct plan *plan, int64_t bytes,
+                              enum half half)
+{
+        const int many = 512, stride = plan_replica_stride(plan), node = p->gpus_per_node;
+        const int64_t little = 1 << 20;
+        const struct collective_group group = {0, stride, plan->dp, stride < node ? stride : node};
+        const struct collective_shape shape = collective_shape(p, &group);
+        const enum collective_algorithm algorithm =
+                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, half).algorithm;
+        return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
+               plan->dp > many;
+}
+
+static const char *obstacle_in_sums(const struct platform *p, const struct plan *plan,
+                                    const struct options *options)
+{
+        const struct stage stage = options_stage(options, 0);
+        const int64_t parameters = partition_parameters(&options->gpt, &stage);
+        const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
+        const int64_t sums[] = {parameters < chunk ? parameters : chunk, parameters % chunk};
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+                if (sums[i] &&
+                    !members_are_alike(p, plan, sums[i] * plan->element_bytes, options_format(options)))
+                        return "gradients are summed along trees, in which replicas differ";
+        return NULL;
+}
+
 const char *fold_obstacle(const struct platform *p, const struct options *options)
 {
         const struct plan plan = options_plan(options, false);
@@ -65,5 +96,6 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
                 return "replicas share links of the fabric";
         if (p->collectives.algorithm == COLLECTIVE_FLAT_RING)
                 return "a flat ring passes the replicas of a node one after another";
-        return obstacle_in_nodes(p, &plan);
+        const char *obstacle = obstacle_in_nodes(p, &plan);
+        return obstacle ? obstacle : obstacle_in_sums(p, &plan, options);
 }

@@ -48,14 +48,28 @@ DIFFERENT = [
     ("generic", 1, 4, 3, 4, MIXED, "do not fill the last node"),
     ("generic", 1, 2, 4, 4, MIXED + ["--order", "replicas"], "share a node with other stages"),
     ("generic", 1, 8, 1, 8, MIXED, "there is one replica"),
+    ("vtrain-a100", 1, 4, 4, 4, MIXED, "along trees"),
 ]
+
+
+def profile_for(folder, platform):
+    """The V100's figures, under the name of the platform's GPU where it has another one: times are not asked for here."""
+    if platform != "vtrain-a100":
+        return "v100-datasheet"
+    root = os.path.join(os.path.dirname(__file__), "..", "..")
+    profile = json.load(open(os.path.join(root, "calibrate", "profiles", "v100-datasheet.json")))
+    profile["device"] = json.load(open(os.path.join(root, "sim", "platforms", platform + ".json")))["gpu"]
+    path = os.path.join(folder, "profile.json")
+    json.dump(profile, open(path, "w"))
+    return path
 
 
 def simulate(folder, plan, *more):
     platform, tp, pp, dp, micro_batches, options = plan[:6]
     path = os.path.join(folder, "report.json")
     status, out, err = ranvier.run(
-        ["simulate", "gpt2-350m" if tp > 1 else "gpt2-1.5b", "--profile", "v100-datasheet", "--platform", platform, "--gpus", tp * pp * dp, "--pp", pp,
+        ["simulate", "gpt2-350m" if tp > 1 else "gpt2-1.5b", "--profile", profile_for(folder, platform),
+         "--platform", platform, "--gpus", tp * pp * dp, "--pp", pp,
          "--dp", dp, "--tp", tp, "--micro-batch-size", 1, "--batch-size", dp * micro_batches, "--seq-len", 512,
          "--ignore-memory", "--report", path, *options, *more])
     return status, (json.load(open(path)) if status == 0 else None), out + err

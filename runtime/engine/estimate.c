@@ -83,7 +83,8 @@ static void price_message(struct estimation *e)
 static double price_sum(const struct estimation *e, int64_t count, int ranks, bool alone)
 {
         const int64_t bytes = count * e->plan.element_bytes;
-        const double sum = price_allreduce(e, bytes, ranks);
+        const double part = e->plan.zero == 1 && ranks == e->plan.dp ? 0.5 : 1; /* a reduce-scatter */
+        const double sum = part * price_allreduce(e, bytes, ranks);
         if (!e->plan.stage_allreduce)
                 return sum;
         const double copy = price_copy(e, bytes);
@@ -137,6 +138,8 @@ static bool price_stage(const struct estimation *e, int index)
         struct stage part = options_stage(e->options, index);
         struct stage_estimate *s = &e->stages[index];
         *s = (struct stage_estimate){.parameters = partition_parameters(gpt, &part)};
+        if (e->plan.zero == 3)
+                s->parameters = plan_share(&e->plan, s->parameters);
         if (core_limits(&e->plan, index).host_slots > 0) {
                 struct memory_plan memory = options_memory(e->options, index);
                 s->copy = price_copy(e, memory_layout(gpt, &part, &memory).slot);
@@ -332,7 +335,7 @@ static void add_allreduces(struct estimation *e)
                         s->chunks_begin += price_tensor(e, &sum);
                 }
                 s->chunks_end = s->gradients_end = s->chunks_begin;
-                if (plan->dp == 1)
+                if (plan->dp == 1 || plan->zero == 3)
                         continue;
                 s->chunks = (int)((s->parameters + size - 1) / size);
                 int64_t last = s->parameters - (s->chunks - 1) * size;
@@ -437,6 +440,23 @@ static struct update_prices price_update(const struct estimation *e, int64_t cou
                 e->plan.offload ? price_copy(e, plan_offloaded_bytes(count)) : 0};
 }
 
+/* Zero: the replica's share, when all is summed; each chunk's weights are gathered behind its updates. */
+static double shared_updates_end(const struct estimation *e, const struct stage_estimate *s, double permitted)
+{
+        const struct plan *plan = &e->plan;
+        const int64_t own = plan->zero == 1 ? plan_share(plan, s->parameters) : s->parameters;
+        const int64_t size = core_update_parameters(plan, s->parameters);
+        const struct update_prices each = price_update(e, size);
+        const double updates = (double)own / (double)size;
+        const double slowest = later(each.update, each.copy);
+        const double begin = later(later(permitted, s->gradients_end), s->norm_end);
+        const double work = plan->offload ? (updates + 2) * slowest : updates * each.update;
+        if (plan->zero != 1)
+                return begin + work;
+        const double gathers = s->chunks_end - s->chunks_begin, chunk = gathers / s->chunks;
+        return begin + later(work + chunk, work / s->chunks + gathers);
+}
+
 /* The updates of a stage that may begin when `permitted`, and, offloaded, the copies beside them: a fetch
  * needs a buffer that has been written back. Returns when the last one ends. More than MOST_STEPS updates are
  * worked out in as many steps, each as if its updates were one. */
@@ -445,6 +465,8 @@ static double updates_end(const struct estimation *e, int index, double permitte
         enum { MOST_STEPS = 4096 };
         const struct stage_estimate *s = &e->stages[index];
         const struct plan *plan = &e->plan;
+        if (plan->zero)
+                return shared_updates_end(e, s, permitted);
         const struct update_order order = order_updates(e, index);
         const int64_t step = (order.updates + MOST_STEPS - 1) / MOST_STEPS;
         const int64_t short_one = order.updates - 1 - order.first; /* in order, the one with what is left */

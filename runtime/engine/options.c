@@ -549,12 +549,12 @@ static int check_shards(const struct options *o, struct rv_error_info *err)
         if (o->sequence_parallel && o->tp == 1)
                 return rv_fail(err, RV_EPLAN,
                                "--sequence-parallel splits among the shards of --tp, which is 1");
-        if (o->tp > 1 && o->pp > 1 && o->policy == POLICY_AXONN)
+        if (o->tp > 1 && o->pp > 2 && o->policy == POLICY_AXONN)
                 return rv_fail(
                         err, RV_EPLAN,
-                        "--schedule axonn decides by what arrives first, on which the shards of --tp %d "
-                        "could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b "
-                        "or gpipe",
+                        "on a stage between others --schedule axonn goes by what arrives first, on which the "
+                        "shards of --tp %d could disagree: with --pp above 2 take a schedule of fixed order, "
+                        "such as 1f1b or gpipe",
                         o->tp);
         if (o->tp > 1 && o->offload_activations)
                 return rv_fail(err, RV_ENOTBUILT, "--offload-activations with --tp above 1 is not built yet");

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { STAGES = 3, RANKS = 4, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
+enum { STAGES = 3, RANKS = 6, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -26,6 +26,7 @@ struct rank {
         int inbox[2][MOST_MESSAGES]; /* pieces sent to this rank and not received: activations, gradients */
         int inbox_count[2];
         int collectives[GROUP_WORLD + 1]; /* issued so far */
+        int together[4];                  /* what shards last did, or do, together: see note_together */
 };
 
 struct world {
@@ -43,6 +44,7 @@ struct search {
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
         bool overflow;
+        bool disagrees; /* shards are expected to take different decisions */
         uint64_t (*seen)[2];
         size_t capacity, states;
         const char *deadlock;
@@ -70,6 +72,7 @@ static struct core_stage part_of(const struct search *s, int r)
         return (struct core_stage){.stage = stage_of(s, r),
                                    .parameters = s->parameters,
                                    .slot_bytes = 1,
+                                   .replicated_count = s->plan.sequence_parallel,
                                    .replica = plan_replica(&s->plan, r)};
 }
 
@@ -84,7 +87,8 @@ static uint64_t hash_world(const struct search *s, const struct world *w, uint64
                 for (int i = 0; i < rank->op_count; i++) {
                         int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
                                        rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
-                                       rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk};
+                                       rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk,
+                                       rank->ops[i].segment};
                         h = hash_words(words, sizeof words, h);
                 }
                 h = hash_words(rank->inbox_count, sizeof rank->inbox_count, h);
@@ -156,7 +160,15 @@ static void send(const struct search *s, struct world *w, int r, const struct op
 
 static bool is_collective(const struct op *op)
 {
-        return op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS;
+        return op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR;
+}
+
+/* All shards must do the same at the same time: what a collective is about is not in its count. */
+static void note_together(struct rank *rank, const struct op *op)
+{
+        const int what[] = {(int)op->of, op->micro_batch, op->chunk, op->segment};
+        if (op->kind == OP_TENSOR)
+                memcpy(rank->together, what, sizeof what);
 }
 
 static void drain(const struct search *s, struct world *w, int r)
@@ -168,6 +180,7 @@ static void drain(const struct search *s, struct world *w, int r)
                         send(s, w, r, &op);
                 else if (is_collective(&op))
                         op.serial = ++rank->collectives[op.group]; /* how many its members must have issued */
+                note_together(rank, &op);
                 keep(rank, &op);
         }
 }
@@ -176,8 +189,12 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
 {
         if (group == GROUP_EMBEDDING) /* of its members, one asks: those between do not count */
                 return plan_replica(plan, a) == plan_replica(plan, b) &&
+                       plan_shard(plan, a) == plan_shard(plan, b) &&
                        (plan_stage(plan, b) == 0 || plan_stage(plan, b) == plan->pp - 1);
-        return group == GROUP_WORLD || plan_stage(plan, a) == plan_stage(plan, b);
+        if (group == GROUP_WORLD || plan_stage(plan, a) != plan_stage(plan, b))
+                return group == GROUP_WORLD;
+        return group == GROUP_TENSOR ? plan_replica(plan, a) == plan_replica(plan, b)
+                                     : plan_shard(plan, a) == plan_shard(plan, b);
 }
 
 /* Whether all members of its group have come to the collective. A stage alone waits for nobody. */
@@ -260,6 +277,9 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
                 core_set_piece(&s->plan, &op, s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d));
         }
         op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
+        /* Of several shards a forward or backward has two parts, and what is done together between them. */
+        op.more = s->plan.tp > 1 && (op.kind == OP_TENSOR ||
+                                     ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
         core_complete(core_of(rank), &op);
         drain(s, w, r);
 }
@@ -282,7 +302,7 @@ static bool commutes(const struct search *s, const struct op *op)
         case OP_WRITE_BACK:
                 return !s->all_orders;
         default:
-                return !s->all_orders && (is_collective(op) || sums(op->of));
+                return !s->all_orders && op->kind != OP_TENSOR && (is_collective(op) || sums(op->of));
         }
 }
 
@@ -301,10 +321,22 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
         return count > 0;
 }
 
+/* Shards that have come to the same collective do the same in it. */
+static void check_together(struct search *s, const struct world *w)
+{
+        for (int a = 0; a < s->ranks; a++)
+                for (int b = 0; b < a; b++)
+                        if (same_group(&s->plan, a, b, GROUP_TENSOR) &&
+                            w->ranks[a].collectives[GROUP_TENSOR] == w->ranks[b].collectives[GROUP_TENSOR] &&
+                            memcmp(w->ranks[a].together, w->ranks[b].together, sizeof w->ranks[a].together))
+                                s->deadlock = "shards do different things together";
+}
+
 static void explore(struct search *s, const struct world *w)
 {
         if (s->deadlock || !remember(s, w))
                 return;
+        check_together(s, w);
         bool moved = false, done = true;
         for (int r = 0; r < s->ranks && !moved; r++)
                 for (int i = 0; i < w->ranks[r].op_count && !moved; i++)
@@ -336,7 +368,9 @@ static size_t search_all(struct search s)
                 drain(&s, &w, r);
         explore(&s, &w);
         free(s.seen);
-        if (s.deadlock)
+        if (s.disagrees)
+                assert_non_null(s.deadlock);
+        else if (s.deadlock)
                 fail_msg("%s, %d x %d x %d, stage %d, %d micro-batches, limit %d, %s sends%s%s%s%s%s: %s",
                          policy_get(plan->policy)->name, plan->pp, plan->virtual_stages, plan->dp, s.alone,
                          plan->micro_batches, plan->pipeline_limit, s.loose ? "loose" : "rendezvous",
@@ -382,6 +416,39 @@ static struct plan small_plan(void)
         plan.pp = plan.dp = plan.tp = plan.virtual_stages = plan.micro_batches = 1;
         plan.embedding_parameters = plan.bucket_parameters = plan.allreduce_buckets = 1;
         return plan;
+}
+
+static size_t explore_shards(const struct plan *plan, bool disagrees)
+{
+        struct search search = {
+                .plan = *plan, .parameters = 2, .ranks = 2 * plan->pp, .alone = -1, .disagrees = disagrees};
+        size_t states = search_all(search);
+        search.loose = true;
+        return states + search_all(search);
+}
+
+/* Two shards of one and of two stages never disagree: an order that is fixed in advance is the same for both,
+ * and so is AxoNN's on a first and a last stage. On one between, which goes by arrival, they can, which is
+ * why that is refused (runtime/engine/options.c). */
+static void no_interleaving_of_shards_deadlocks(void **state)
+{
+        (void)state;
+        static const enum policy_id policies[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B};
+        size_t states = 0;
+        struct plan plan = small_plan();
+        plan.tp = 2;
+        for (int variant = 0; variant < 2 * 2 * 3; variant++) {
+                plan.pp = 1 + variant % 2;
+                plan.sequence_parallel = plan.tied = plan.clip = variant / 2 % 2;
+                plan.policy = policies[variant / 4];
+                plan.micro_batches = plan.pp == 1 ? 3 : 2;
+                states += explore_shards(&plan, false);
+        }
+        plan.pp = 3;
+        plan.policy = POLICY_AXONN;
+        explore_shards(&plan, true);
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
 }
 
 static void no_interleaving_of_small_plans_deadlocks(void **state)
@@ -599,6 +666,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_parted_backwards_deadlocks),
+                cmocka_unit_test(no_interleaving_of_shards_deadlocks),
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),

@@ -170,6 +170,90 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         device->ops->close(device);
 }
 
+/* Notes what shards do together among the kernels. */
+static void note_together(struct device *device, const struct nn_stage *nn)
+{
+        const struct nn_together *t = nn->together;
+        struct listener *listener = listener_of(device);
+        assert_true(listener->count < MOST_KERNELS);
+        listener->kernels[listener->count++] =
+                (struct kernel){.kind = t->kind, .half = (unsigned char)t->half, .m = t->elements};
+}
+
+/* A pass in segments, each a group of kernels, and what is done together between them: the list. */
+static void assert_passed(struct device *device, const struct nn_stage *nn, const struct kernel *listed,
+                          int count)
+{
+        struct listener *listener = listener_of(device);
+        assert_int_equal(listener->count, count);
+        for (int i = 0; i < count; i++) {
+                const struct kernel *ran = &listener->kernels[i];
+                if (!kernel_collective(listed[i].kind)) {
+                        assert_same_kernel(ran, &listed[i], i);
+                        continue;
+                }
+                assert_string_equal(kernel_name(ran->kind), kernel_name(listed[i].kind));
+                assert_int_equal(ran->m, listed[i].m * listed[i].n);
+                assert_int_equal(ran->half, listed[i].half);
+        }
+        assert_int_equal(listener->groups, nn->segment + 1);
+        assert_false(device->passing);
+        listener->count = listener->grouped = listener->groups = 0;
+}
+
+static void check_shard(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+{
+        struct listener listener;
+        struct device *device = listener_open(&listener);
+        const struct memory_plan plan = random_plan(gpt, stage, work, false);
+        struct rv_error_info err = {0};
+        struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
+        assert_non_null(nn);
+        nn_initialize(nn, seed);
+        const int input = stage->first ? -1 : 1;
+        struct kernel listed[MOST_KERNELS];
+        for (int loss_only = 0; loss_only < 2; loss_only++) {
+                for (nn->segment = 0; nn_forward(nn, 0, 1, input, 1, 1.0, loss_only); nn->segment++)
+                        note_together(device, nn);
+                assert_passed(device, nn, listed, workload_forward(gpt, stage, work, loss_only, listed));
+        }
+        for (nn->segment = 0; nn_backward(nn, 0, 1, input, 1, 0); nn->segment++)
+                note_together(device, nn);
+        assert_passed(device, nn, listed, workload_backward(gpt, stage, work, listed));
+        check_optimizer(device, nn);
+        nn_close(nn);
+        device->ops->close(device);
+}
+
+static void shards_launch_what_the_workload_lists(void **state)
+{
+        (void)state;
+        uint64_t random = seed;
+        for (int i = 0; i < 48; i++) {
+                const int shards = i % 2 ? 2 : 4;
+                const struct gpt gpt = {.name = "random",
+                                        .n_layer = 1 + (int)random_below(&random, 3),
+                                        .n_embd = 4 * (1 + (int)random_below(&random, 9)),
+                                        .n_head = 4,
+                                        .vocab_size = 1 + (int)random_below(&random, 50),
+                                        .n_positions = 16,
+                                        .tied = i % 3 == 0};
+                const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
+                                          .seq_len = 4 * (1 + (int)random_below(&random, 4)),
+                                          .element_bytes = i % 5 == 0 ? 2 : sizeof(real),
+                                          .recompute = (enum recompute)random_below(&random, RECOMPUTES),
+                                          .fused = i % 4 > 1,
+                                          .sequence_parallel = i % 8 > 3};
+                const int stages = 1 + (int)random_below(&random, gpt.n_layer);
+                for (int s = 0; s < stages; s++) {
+                        const struct stage whole = partition_stage(&gpt, stages, s);
+                        const struct stage shard =
+                                partition_shard(&whole, shards, (int)random_below(&random, shards));
+                        check_shard(&gpt, &shard, &work);
+                }
+        }
+}
+
 static void a_stage_launches_what_the_workload_lists(void **state)
 {
         (void)state;
@@ -266,6 +350,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_stage_launches_what_the_workload_lists),
+                cmocka_unit_test(shards_launch_what_the_workload_lists),
                 cmocka_unit_test(memory_is_reserved_once_and_then_taken_whole),
                 cmocka_unit_test(the_norms_of_a_pipeline_count_each_parameter_once),
         };

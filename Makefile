@@ -108,7 +108,7 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-simulation bench-half
+bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -127,8 +127,9 @@ bench-collectives: all $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/collectives.sh $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
-bench-axonn: all
-	tests/bench/axonn.py
+# The tables and figures of AxoNN's paper, from simulation, in paper/.
+paper: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
 bench-half: $(BUILD)/tests/half
 	$<
 # Both need a GPU; PARTS="..." does some of it.
@@ -150,5 +151,5 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
 
 clean:
-	rm -rf build demo
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives bench-axonn bench-half bench-gpu test-gpu install uninstall clean
+	rm -rf build demo paper
+.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-gpu test-gpu install uninstall clean

@@ -280,19 +280,6 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         loss_scaler_step(&bench->scaler, overflow);
 }
 
-/* A shard's kernels, one segment after the other: what shards do together is left out. */
-static void run_forward(struct nn_stage *nn, double scale)
-{
-        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, scale, false);)
-                nn->segment++;
-}
-
-static void run_backward(struct nn_stage *nn)
-{
-        for (nn->segment = 0; nn_backward(nn, 0, 0, -1, 0, 0);)
-                nn->segment++;
-}
-
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
 {
         const struct work *work = &bench->run.plan.work;
@@ -304,10 +291,10 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
         begin_operation(bench);
-        run_forward(bench->stage, scale);
+        nn_forward(bench->stage, 0, 0, -1, 0, scale, false);
         end_operation(bench, net);
         begin_operation(bench);
-        run_backward(bench->stage);
+        nn_backward(bench->stage, 0, 0, -1, 0, 0);
         end_operation(bench, net);
         if (bench->run.optimizer_count > 0)
                 optimizer_operations(bench, net, ranks,
@@ -323,9 +310,9 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
 double bench_plain_pass(struct bench *bench, struct net *net)
 {
         const double start = device_seconds();
-        run_forward(bench->stage, 1);
+        nn_forward(bench->stage, 0, 0, -1, 0, 1, false);
         end_operation(bench, net);
-        run_backward(bench->stage);
+        nn_backward(bench->stage, 0, 0, -1, 0, 0);
         end_operation(bench, net);
         const double seconds = device_seconds() - start;
         optim_clear(bench->stage);

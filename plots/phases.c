@@ -9,8 +9,9 @@
 static void write_bar(struct figure *figure, const struct run *run)
 {
         const double bubble = run->bubble_fraction * run->pipeline_seconds;
-        const double parts[] = {run->pipeline_seconds - bubble, bubble, run->allreduce_seconds,
-                                run->optimizer_seconds};
+        const double worked = run->pipeline_seconds - bubble;
+        const double parts[] = {worked - run->tensor_seconds, run->tensor_seconds, bubble,
+                                run->allreduce_seconds, run->optimizer_seconds};
         char text[REPORT_TEXT];
         double sum = 0;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -130,6 +130,8 @@ static int read_times(struct run *run, struct rv_error_info *err)
                 if (rc)
                         return rc;
         }
+        const json_t *tensor = json_object_get(phases, "tensor_seconds");
+        run->tensor_seconds = json_is_number(tensor) ? json_number_value(tensor) : 0;
         const json_t *percent = json_object_get(top, "percent_of_peak");
         run->percent_of_peak = json_is_number(percent) ? json_number_value(percent) : NAN;
         return 0;

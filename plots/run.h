@@ -18,6 +18,7 @@ struct run {
         double tokens_per_second;
         double percent_of_peak; /* NAN: not known */
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
+        double tensor_seconds; /* 0 in reports that do not say */
         int64_t device_peak_bytes, device_total_bytes;
         struct memory_bytes bytes; /* of the rank with most device bytes */
 };

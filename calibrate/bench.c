@@ -280,6 +280,19 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         loss_scaler_step(&bench->scaler, overflow);
 }
 
+/* A shard's kernels, one segment after the other: what shards do together is left out. */
+static void run_forward(struct nn_stage *nn, double scale)
+{
+        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, scale, false);)
+                nn->segment++;
+}
+
+static void run_backward(struct nn_stage *nn)
+{
+        for (nn->segment = 0; nn_backward(nn, 0, 0, -1, 0, 0);)
+                nn->segment++;
+}
+
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
 {
         const struct work *work = &bench->run.plan.work;
@@ -291,10 +304,10 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
         begin_operation(bench);
-        nn_forward(bench->stage, 0, 0, -1, 0, scale, false);
+        run_forward(bench->stage, scale);
         end_operation(bench, net);
         begin_operation(bench);
-        nn_backward(bench->stage, 0, 0, -1, 0, 0);
+        run_backward(bench->stage);
         end_operation(bench, net);
         if (bench->run.optimizer_count > 0)
                 optimizer_operations(bench, net, ranks,
@@ -310,9 +323,9 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
 double bench_plain_pass(struct bench *bench, struct net *net)
 {
         const double start = device_seconds();
-        nn_forward(bench->stage, 0, 0, -1, 0, 1, false);
+        run_forward(bench->stage, 1);
         end_operation(bench, net);
-        nn_backward(bench->stage, 0, 0, -1, 0, 0);
+        run_backward(bench->stage);
         end_operation(bench, net);
         const double seconds = device_seconds() - start;
         optim_clear(bench->stage);

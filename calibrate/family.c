@@ -70,7 +70,8 @@ static void add_stage_reductions(struct family *family, const struct gpt *gpt, c
         if (gradients % chunk)
                 add_reduction(family, gradients % chunk * element_bytes, half);
         if (gpt->tied && stage->stages > 1 && stage->first)
-                add_reduction(family, (int64_t)gpt->vocab_size * gpt->n_embd * element_bytes, half);
+                add_reduction(family, (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd * element_bytes,
+                              half);
 }
 
 /* Sizes below the largest, so that a line has points to go through. */
@@ -97,7 +98,11 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
         workload_forward(&run->gpt, &run->stage, work, false, kernels);
         workload_backward(&run->gpt, &run->stage, work, kernels + forward);
         for (int i = 0; i < forward + backward; i++)
-                new |= add_kernel(family, &kernels[i]);
+                if (!kernel_collective(kernels[i].kind))
+                        new |= add_kernel(family, &kernels[i]);
+                else
+                        add_reduction(family, kernel_collective_bytes(&kernels[i], sizeof(float)),
+                                      (enum half)kernels[i].half);
         free(kernels);
         return new;
 }
@@ -147,9 +152,12 @@ static int find_optimizers(struct family *family, const struct request *request,
         const struct request_list splits = splits_of(request, gpt);
         struct family_optimizer **optimizers = &family->optimizers[model][half];
         int count = 0;
-        for (int i = 0; i < splits.count; i++) {
-                for (int index = 0; index < splits.values[i]; index++) {
-                        struct stage stage = partition_stage(gpt, splits.values[i], index);
+        for (int i = 0; i < splits.count * request->shards.count; i++) {
+                const int stages = splits.values[i / request->shards.count];
+                const int shards = request->shards.values[i % request->shards.count];
+                for (int index = 0; index < stages; index++) {
+                        struct stage whole = partition_stage(gpt, stages, index);
+                        struct stage stage = partition_shard(&whole, shards, 0);
                         struct family_optimizer found =
                                 optimizer_of(gpt, &stage, request->bucket_parameters, half);
                         add_stage_reductions(family, gpt, &stage, request->bucket_parameters, half);
@@ -168,13 +176,20 @@ static double pass_flops(const struct family_run *run)
         return gpt_batch_flops(&run->gpt, run->plan.work.micro_batch_size, run->plan.work.seq_len, false);
 }
 
+/* All of the model, or its first shard. */
+static struct stage stage_of(const struct family_run *run)
+{
+        const struct stage whole = partition_stage(&run->gpt, 1, 0);
+        return partition_shard(&whole, run->shards, 0);
+}
+
 /* Takes blocks away until the stage fits into memory and time. */
 static int cut(struct family_run *run, const struct family_room *room, struct rv_error_info *err)
 {
         for (;; run->gpt.n_layer--) {
                 struct memory_bytes bytes;
                 char needs[REPORT_TEXT], has[REPORT_TEXT];
-                run->stage = partition_stage(&run->gpt, 1, 0);
+                run->stage = stage_of(run);
                 memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
                 int64_t needed, there;
                 bool least = run->gpt.n_layer <= LEAST_LAYERS, fitting = fits(room, &bytes, &needed, &there);
@@ -194,7 +209,7 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
 static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
                    struct rv_error_info *err)
 {
-        run->stage = partition_stage(&run->gpt, 1, 0);
+        run->stage = stage_of(run);
         bool new = add_pass_kernels(family, run);
         if (!new && !run->every_optimizer)
                 return RV_OK;
@@ -212,14 +227,19 @@ static int add_model(struct family *family, const struct request *request, int m
         const struct gpt *gpt = &request->gpts[model];
         int optimizer_count = find_optimizers(family, request, model, half);
         int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
-        for (int i = 0; i < seq_lens; i++) {
+        for (int i = 0; i < seq_lens * request->shards.count; i++) {
+                const int shards = request->shards.values[i % request->shards.count];
+                const int seq_len = request->seq_lens.count
+                                            ? request->seq_lens.values[i / request->shards.count]
+                                            : gpt->n_positions;
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         struct family_run run = {
                                 .gpt = *gpt,
+                                .shards = shards,
                                 .plan = {.work = {.micro_batch_size = request->micro_batch_sizes.values[j],
-                                                  .seq_len = request->seq_lens.count
-                                                                     ? request->seq_lens.values[i]
-                                                                     : gpt->n_positions,
+                                                  .seq_len = seq_len,
+                                                  .sequence_parallel =
+                                                          request->sequence_parallel && shards > 1,
                                                   .element_bytes = element_bytes_of(half),
                                                   .bf16 = half == HALF_BF16,
                                                   .fused = request->fused},
@@ -258,9 +278,12 @@ static int64_t find_updates(struct family_phase *phase, const struct request *re
         const struct request_list splits = splits_of(request, gpt);
         const struct plan plan = {.offload = true, .bucket_parameters = request->bucket_parameters};
         int64_t largest = 0;
-        for (int i = 0; i < splits.count; i++) {
-                for (int index = 0; index < splits.values[i]; index++) {
-                        struct stage stage = partition_stage(gpt, splits.values[i], index);
+        for (int i = 0; i < splits.count * request->shards.count; i++) {
+                const int stages = splits.values[i / request->shards.count];
+                for (int index = 0; index < stages; index++) {
+                        struct stage whole = partition_stage(gpt, stages, index);
+                        struct stage stage =
+                                partition_shard(&whole, request->shards.values[i % request->shards.count], 0);
                         int64_t parameters = partition_parameters(gpt, &stage);
                         int64_t update = core_update_parameters(&plan, parameters);
                         add_update(phase, update);

@@ -21,6 +21,7 @@ struct family_optimizer {
 struct family_run {
         struct gpt gpt; /* perhaps with fewer blocks than the model that was asked for */
         struct stage stage;
+        int shards; /* of which the stage is the first */
         struct memory_plan plan;
         const struct family_optimizer *optimizers; /* of all stages that the model is split into */
         int optimizer_count;

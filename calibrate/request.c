@@ -18,6 +18,8 @@ enum key {
         KEY_MICRO_BATCH_SIZE,
         KEY_SEQ_LEN,
         KEY_PP,
+        KEY_TP,
+        KEY_SEQUENCE_PARALLEL,
         KEY_BUCKET_PARAMS,
         KEY_PRECISION,
         KEY_OFFLOAD,
@@ -45,6 +47,9 @@ static const struct argp_option argp_options[] = {
          2},
         {"seq-len", KEY_SEQ_LEN, "S,...", 0, "Tokens of a sequence (default: each model's n_positions)", 2},
         {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
+        {"tp", KEY_TP, "T,...", 0, "Shards of each stage (default 1): their narrower kernels", 2},
+        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
+         "Several shards also split the sequence: as for ranvier train", 2},
         {"precision", KEY_PRECISION, "NAME,...", 0,
          "Of fp32, mixed (fp16) and bf16, one or more (default fp32)", 2},
         {"fusion", KEY_FUSION, "WHEN", 0,
@@ -135,6 +140,11 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 return parse_list("--seq-len", text, &request->seq_lens, err);
         case KEY_PP:
                 return parse_list("--pp", text, &request->stages, err);
+        case KEY_TP:
+                return parse_list("--tp", text, &request->shards, err);
+        case KEY_SEQUENCE_PARALLEL:
+                request->sequence_parallel = true;
+                return RV_OK;
         case KEY_BUCKET_PARAMS:
                 return options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40,
                                          &request->bucket_parameters, err);
@@ -199,7 +209,31 @@ static int load_models(struct request *request, struct rv_error_info *err)
         return RV_OK;
 }
 
-/* Every model must bear every sequence length and number of stages. */
+/* Shards have whole heads, and, sequence parallel, whole rows. */
+static int check_shards(const struct request *request, const struct gpt *gpt, int shards,
+                        struct rv_error_info *err)
+{
+        const int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
+        if (gpt->n_head % shards)
+                return rv_fail(err, RV_EPLAN, "--tp %d does not divide the %d heads (n_head) of %s", shards,
+                               gpt->n_head, gpt->name);
+        for (int i = 0; request->sequence_parallel && i < seq_lens; i++)
+                for (int j = 0; j < request->micro_batch_sizes.count; j++) {
+                        const int seq_len =
+                                request->seq_lens.count ? request->seq_lens.values[i] : gpt->n_positions;
+                        const int64_t rows = (int64_t)seq_len * request->micro_batch_sizes.values[j];
+                        if (rows % shards)
+                                return rv_fail(
+                                        err, RV_EPLAN,
+                                        "--sequence-parallel: --tp %d does not divide the %lld tokens of a "
+                                        "micro-batch of %d x %d",
+                                        shards, (long long)rows, request->micro_batch_sizes.values[j],
+                                        seq_len);
+                }
+        return RV_OK;
+}
+
+/* Every model must bear every sequence length and number of stages and shards. */
 static int check_shapes(const struct request *request, struct rv_error_info *err)
 {
         for (int i = 0; i < request->gpt_count; i++) {
@@ -214,6 +248,9 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
                                 return rv_fail(err, RV_EPLAN,
                                                "--pp %d needs at least as many layers, but %s has n_layer %d",
                                                request->stages.values[j], gpt->name, gpt->n_layer);
+                for (int j = 0; j < request->shards.count; j++)
+                        if (check_shards(request, gpt, request->shards.values[j], err) != RV_OK)
+                                return err->code;
         }
         return RV_OK;
 }
@@ -223,6 +260,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
 {
         *request = (struct request){.models = "demo",
                                     .micro_batch_sizes = {{1, 2, 4, 8}, 4},
+                                    .shards = {{1}, 1},
                                     .threads = 1,
                                     .ranks = ranks,
                                     .device = "cpu",

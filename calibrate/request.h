@@ -19,6 +19,8 @@ struct request {
         struct request_list micro_batch_sizes;
         struct request_list seq_lens;  /* none: each model's n_positions */
         struct request_list stages;    /* pipeline stages (--pp); none given: 1 and 2 */
+        struct request_list shards;    /* of each stage (--tp); never none */
+        bool sequence_parallel;        /* of several shards */
         const char *device;            /* "cpu" or "cuda" */
         bool precisions[HALF_FORMATS]; /* fp32, mixed (fp16), bf16 */
         bool fused;                    /* the fused kernels instead of those that they replace */

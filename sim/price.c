@@ -219,6 +219,16 @@ static int price_weights(const struct pricing *pricing, const struct stage *chun
         return rc;
 }
 
+/* A pass goes on when the host has seen that the shards are done: what beginning an operation costs, each
+ * time. */
+static double resuming(const struct pricing *pricing, const struct price_collective *each, int count)
+{
+        int times = 0;
+        for (int i = 0; i < count; i++)
+                times += each[i].count;
+        return times * pricing->basis->load->op_overhead_seconds;
+}
+
 /* Forward and backward of one chunk. */
 static int price_passes(const struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
@@ -241,6 +251,8 @@ static int price_passes(const struct pricing *pricing, const struct stage *chunk
                                     price->tensor.backward, &price->tensor.backwards);
         if (rc == 0)
                 rc = price_weights(pricing, chunk, launch, kernels, &price->weights);
+        price->forward += resuming(pricing, price->tensor.forward, price->tensor.forwards);
+        price->backward += resuming(pricing, price->tensor.backward, price->tensor.backwards);
         free(kernels);
         return rc;
 }

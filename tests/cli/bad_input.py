@@ -331,6 +331,8 @@ CASES = [
     calibrate("a precision of another name", "--precision mixed,fp8"),
     calibrate("an empty precision", "--precision="),
     calibrate("an empty bucket", "--precision mixed --offload --bucket-params 0"),
+    calibrate("shards that do not divide the heads", "--tp 1,3"),
+    calibrate("shards that do not divide the tokens", "--tp 4 --sequence-parallel --seq-len 1 --micro-batch-size 1"),
     calibrate("a host link that stands still", "--host-link 0GB/s"),
     calibrate("a host link in words", "--host-link fast"),
     calibrate("a device memory, which a profile does not have", "--device-memory 1GiB"),

@@ -21,6 +21,7 @@ static struct request request_of(bool fp32, bool mixed, bool offload)
                                   .micro_batch_sizes = {{1, 3}, 2},
                                   .seq_lens = {{8, 16}, 2},
                                   .stages = {{1, 2, 3}, 3},
+                                  .shards = {{1}, 1},
                                   .precisions = {fp32, mixed},
                                   .offload = offload,
                                   .bucket_parameters = BUCKET,
@@ -44,10 +45,25 @@ static struct family family_of(const struct request *request)
         return family;
 }
 
+/* Of what shards do together, all-reduces of the same size are measured. */
+static void check_reduced(const struct family *family, const struct kernel *collective)
+{
+        int j = 0;
+        while (j < family->reduction_count &&
+               (family->reductions[j].half != (enum half)collective->half ||
+                family->reductions[j].bytes != kernel_collective_bytes(collective, 4)))
+                j++;
+        assert_true(j < family->reduction_count);
+}
+
 static void check_covered(const struct family *family, const struct kernel *kernels, int count)
 {
         for (int i = 0; i < count; i++) {
                 int j = 0;
+                if (kernel_collective(kernels[i].kind)) {
+                        check_reduced(family, &kernels[i]);
+                        continue;
+                }
                 while (j < family->kernel_count && !kernel_same(&family->kernels[j], &kernels[i]))
                         j++;
                 if (j == family->kernel_count)
@@ -93,9 +109,13 @@ static void check_plans(const struct request *request)
                                           .bf16 = half == HALF_BF16,
                                           .fused = request->fused,
                                           .recompute = (enum recompute)(plan / 36)};
-                for (int index = 0; index < stages; index++) {
-                        struct stage stage = partition_stage(gpt, stages, index);
-                        check_stage(&family, gpt, &stage, &work);
+                for (int i = 0; i < stages * request->shards.count; i++) {
+                        const int shards = request->shards.values[i % request->shards.count];
+                        struct work split = work;
+                        split.sequence_parallel = request->sequence_parallel && shards > 1;
+                        struct stage whole = partition_stage(gpt, stages, i / request->shards.count);
+                        struct stage stage = partition_shard(&whole, shards, 0);
+                        check_stage(&family, gpt, &stage, &split);
                 }
         }
         family_free(&family);
@@ -109,6 +129,11 @@ static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **stat
         request.precisions[HALF_BF16] = true;
         for (int fused = 0; fused < 2; fused++) {
                 request.fused = fused;
+                check_plans(&request);
+        }
+        request.shards = (struct request_list){{1, 2}, 2};
+        for (int split = 0; split < 2; split++) {
+                request.sequence_parallel = split;
                 check_plans(&request);
         }
 }

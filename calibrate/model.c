@@ -71,13 +71,12 @@ static double compute_seconds(const struct kernel_model *model, const struct mod
 {
         if (model->flops_per_second == 0)
                 return 0;
-        const double seconds = work->flops / model->flops_per_second * padding(work->m, model->tile_m) *
-                               padding(work->n, model->tile_n) * padding(work->k, model->tile_k) *
-                               wave_padding(model, work);
-        return batched(model, work)
-                       ? seconds
-                       : seconds * saturation(work->m, model->half_m) * saturation(work->n, model->half_n) *
-                                 saturation(work->k, model->half_k);
+        if (batched(model, work))
+                return work->flops / model->flops_per_second;
+        return work->flops / model->flops_per_second * padding(work->m, model->tile_m) *
+               padding(work->n, model->tile_n) * padding(work->k, model->tile_k) * wave_padding(model, work) *
+               saturation(work->m, model->half_m) * saturation(work->n, model->half_n) *
+               saturation(work->k, model->half_k);
 }
 
 static double odd_seconds(const struct kernel_model *model, const struct model_work *work)

@@ -27,6 +27,7 @@ static const char *const line_names[PROFILE_LINES] = {
         [LINE_FETCH] = "fetch",
         [LINE_OFFLOADED_UPDATE] = "offloaded_update",
         [LINE_WRITE_BACK] = "write_back",
+        [LINE_LAYER_GATHER] = "layer_gather",
 };
 
 const char *profile_line_name(enum profile_line line)
@@ -868,6 +869,7 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 [LINE_FETCH] = " --precision fp32,mixed --offload",
                 [LINE_OFFLOADED_UPDATE] = " --precision fp32,mixed --offload",
                 [LINE_WRITE_BACK] = " --precision fp32,mixed --offload",
+                [LINE_LAYER_GATHER] = "",
         };
         char cure[160];
         if (profile->measured)

@@ -43,6 +43,7 @@ enum profile_line {
         LINE_FETCH,
         LINE_OFFLOADED_UPDATE,
         LINE_WRITE_BACK,
+        LINE_LAYER_GATHER, /* ZeRO-3: a layer's weights gathered, or gradients reduced; never measured here */
         PROFILE_LINES
 };
 const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */

@@ -5,15 +5,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-double gathered_seconds(const struct gathered_step *steps, int count)
+double gathered_seconds(const struct gathered_step *steps, int count, bool blocking)
 {
         double network = 0, began = 0, computed = 0;
         for (int i = 0; i < count; i++) {
+                const double reduced = i > 0 ? steps[i - 1].scatter : 0;
                 double weights = 0;
+                if (blocking && reduced > 0)
+                        began = computed = network = fmax(network, computed) + reduced;
                 if (steps[i].gather > 0)
                         weights = network = fmax(network, began) + steps[i].gather;
-                if (i > 0 && steps[i - 1].scatter > 0)
-                        network = fmax(network, computed) + steps[i - 1].scatter;
+                if (!blocking && reduced > 0)
+                        network = fmax(network, computed) + reduced;
                 began = fmax(weights, computed);
                 computed = began + steps[i].compute;
         }
@@ -23,12 +26,17 @@ double gathered_seconds(const struct gathered_step *steps, int count)
 struct network {
         const struct options *options;
         const struct platform *platform;
+        const struct profile_load *load;
 };
 
 static double seconds(const struct network *network, enum collective_kind kind, int64_t parameters)
 {
         const struct options *o = network->options;
         const struct collective_group group = {0, 1, o->dp, 1};
+        const double known = profile_line_seconds(network->load, LINE_LAYER_GATHER,
+                                                  parameters * options_work(o).element_bytes, false);
+        if (!isnan(known)) /* of a framework whose collectives are slower than its library's */
+                return parameters > 0 ? known : 0;
         return collective_seconds(network->platform, &group, kind, parameters * options_work(o).element_bytes,
                                   options_format(o));
 }
@@ -67,7 +75,7 @@ static double work_of(const struct gathered_step *steps, int count)
 }
 
 int gathered_price(struct price_list *list, const struct options *options, const struct platform *platform,
-                   struct rv_error_info *err)
+                   const struct profile_load *load, struct rv_error_info *err)
 {
         const int count = options->gpt.n_layer + 2;
         struct gathered_step *forward = malloc(2 * (size_t)count * sizeof *forward);
@@ -76,10 +84,11 @@ int gathered_price(struct price_list *list, const struct options *options, const
                                options->gpt.name);
         struct gathered_step *backward = forward + count;
         struct stage_price *price = &list->stages[0];
-        const struct network network = {options, platform};
+        const struct network network = {options, platform, load};
+        const bool blocking = options->blocking;
         fill(&network, price, forward, backward);
-        const double waits[] = {gathered_seconds(forward, count) - work_of(forward, count),
-                                gathered_seconds(backward, count) - work_of(backward, count)};
+        const double waits[] = {gathered_seconds(forward, count, blocking) - work_of(forward, count),
+                                gathered_seconds(backward, count, blocking) - work_of(backward, count)};
         price->forward += waits[0];
         price->backward += waits[1];
         list->gathered_waits = waits[0] + waits[1];

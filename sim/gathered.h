@@ -14,12 +14,13 @@ struct gathered_step {
 
 /* Seconds until all is computed and reduced. Work and collectives are each one at a time: the next step's
  * weights are gathered from the begin of this one's work on, a step's gradients reduced from its end on, in
- * that order. So two steps' weights are there at most. */
-double gathered_seconds(const struct gathered_step *steps, int count);
+ * that order. So two steps' weights are there at most. If `blocking`,
+ * gradients are reduced before anything else goes on: the next weights are gathered after that. */
+double gathered_seconds(const struct gathered_step *steps, int count, bool blocking);
 
 /* Makes the forward and backward of the one stage what they take with --zero 3, from the prices of its
- * layers. The groups' collectives by closed form. */
+ * layers. The groups' collectives by the load's line layer_gather, if it has one, else by closed form. */
 int gathered_price(struct price_list *list, const struct options *options, const struct platform *platform,
-                   struct rv_error_info *err);
+                   const struct profile_load *load, struct rv_error_info *err);
 
 #endif

@@ -31,7 +31,7 @@ static int price_kinds(struct prediction *p, struct rv_error_info *err)
                 struct price_list *prices = kind ? &p->other_prices[kind - 1] : &p->prices;
                 rc = price_stages(prices, p->options, &basis, err);
                 if (rc == 0 && options_plan(p->options, false).zero == 3)
-                        rc = gathered_price(prices, p->options, &p->platform, err);
+                        rc = gathered_price(prices, p->options, &p->platform, basis.load, err);
         }
         return rc;
 }

@@ -26,10 +26,10 @@ struct fit_quality {
  *   seconds = overhead + max(minimum, max(compute, memory) + exposed min(compute, memory)) + odd
  *
  * efficiency is times long_efficiency where a dimension reaches long_dimension; where batch > 1 it is
- * batched_efficiency, if there is one, and then pad, wave and sat are 1. minimum: what a kernel takes that the host is
- * slower to launch than the device to run, where launches do not run ahead. odd: odd_batch_seconds where
- * batch is no multiple of batch_multiple (a library's fast kernel needs one and is replaced by several slow
- * ones).
+ * batched_efficiency, if there is one, and then pad, wave and sat are 1. minimum: what a kernel takes that
+ * the host is slower to launch than the device to run, where launches do not run ahead. odd:
+ * odd_batch_seconds where batch is no multiple of batch_multiple (a library's fast kernel needs one and is
+ * replaced by several slow ones).
  *
  * flops and bytes are kernel_flops and kernel_bytes; what a kernel does not have (a dimension 0) does not
  * count. Tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide, "Tile quantization" and

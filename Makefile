@@ -125,6 +125,14 @@ bench-engines: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh engines
 bench-collectives: all $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/collectives.sh $(BUILD)/tests/collectives $(BUILD)/tests/mpi_allreduce
+# Fits the profiles that rest on published runs again, from calibrate/fits; VTRAIN: the folder of the vTrain artifact's tables.
+FIT = RANVIER_BIN=$(abspath $(BUILD)/bin) calibrate/fit_runs.py calibrate/fits/$(1).json --out calibrate/profiles/$(1).json
+fit-published: all
+	$(call FIT,a100-published) --table sim/tables/published.csv --only A100
+	$(call FIT,v100-published) --table sim/tables/published.csv --only DGX-2H
+	$(call FIT,h100-published) --table sim/tables/published.csv
+	$(if $(VTRAIN),$(call FIT,vtrain-a100) --table $(VTRAIN)/single_node.csv --platform vtrain-a100 --recompute none)
+
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 # The tables and figures of AxoNN's paper, from simulation, in paper/.
@@ -152,4 +160,4 @@ uninstall:
 
 clean:
 	rm -rf build demo paper
-.PHONY: all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-gpu test-gpu install uninstall clean

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Fits the free figures of a profile on a few measured runs: writes the profile that `ranvier validate` then takes.
 
-    calibrate/fit_runs.py SPEC --table RUNS.csv [--table ...] --out PROFILE [--platform P] [flags of ranvier validate]
+    calibrate/fit_runs.py SPEC --table RUNS.csv [--table ...] --out PROFILE [--only TEXT] [flags of ranvier validate]
 
 SPEC (calibrate/fits/*.json) has the profile's facts with their sources, its kernels in classes whose models name free
 parameters ("$launch"), each parameter's start, bounds and reason, and, by the names that `ranvier validate` gives them,
@@ -105,6 +105,19 @@ def solve(matrix, right):
     return x
 
 
+def only_with(tables, text, folder):
+    """The tables without the rows that do not have `text`: their runs are on other GPUs."""
+    kept = []
+    for number, table in enumerate(tables):
+        with open(table) as file:
+            lines = file.readlines()
+        header = next(i for i, line in enumerate(lines) if not line.startswith("#") or "GPUs" in line.split(",")[0])
+        kept.append(os.path.join(folder, f"{number}-{os.path.basename(table)}"))
+        with open(kept[-1], "w") as file:
+            file.writelines(line for i, line in enumerate(lines) if i <= header or text in line)
+    return kept
+
+
 class Problem:
     def __init__(self, spec, tables, flags, folder):
         self.spec, self.folder, self.flags = spec, folder, flags
@@ -182,13 +195,16 @@ def main():
     parser.add_argument("spec")
     parser.add_argument("--table", action="append", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--only", metavar="TEXT", default="", help="rows with this text, such as a GPU's name, are the tables'")
     parser.add_argument("--rounds", type=int, default=8)
     known, flags = parser.parse_known_args()
     with open(known.spec) as file:
         spec = json.load(file)
     with tempfile.TemporaryDirectory() as folder:
-        problem = Problem(spec, known.table, flags, folder)
-        figures = problem.fit(known.rounds) if problem.names else {}
+        figures = {}
+        if spec["parameters"]:
+            tables = only_with(known.table, known.only, folder)
+            figures = Problem(spec, tables, flags, folder).fit(known.rounds)
     write_json(known.out, profile_of(spec, figures))
     for name, figure in figures.items():
         print(f"{name} {figure:.4g}")

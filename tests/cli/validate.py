@@ -112,6 +112,19 @@ def check_own_spelling(tap, folder, seconds):
     tap.ok(status == 0 and abs(float(rows[3]["predicted"]) / wanted - 1) < 1e-6, "a row's plan has flags of its own", str(rows[3:]))
 
 
+def check_published(tap, folder):
+    """What README says of the published runs; AxoNN's are told, not held to anything."""
+    out_csv = os.path.join(folder, "published.csv")
+    table = os.path.join(TREE, "sim", "tables", "published.csv")
+    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv], timeout=600)
+    rows = rows_of(out_csv) if status == 0 else []
+    errors = [abs(float(row["error"])) for row in rows]
+    fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]
+    tap.ok(len(rows) == 14 and sum(errors) / 14 <= 0.05 and max(errors) <= 0.10,
+           "published runs: mean error at most 5 %, worst at most 10 %", err + out)
+    tap.ok(len(fitted) == 3, "of them, two A100 runs and one V100 run were fitted on", str(fitted))
+
+
 def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +133,7 @@ def main():
         check_ranks(tap, folder, seconds)
         check_fitted(tap, folder, table)
         check_own_spelling(tap, folder, seconds)
+        check_published(tap, folder)
     tap.end()
 
 

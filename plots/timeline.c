@@ -16,7 +16,8 @@ enum {
 
 /* Which records are drawn, and where. */
 struct view {
-        int batch, ranks, pp;
+        int batch, ranks;
+        const struct plan *layout;
         double begin, end; /* seconds */
         double *row;       /* [ranks x LANES]: the centre of the row from the top, negative: none */
         double height;     /* of all rows */
@@ -36,7 +37,8 @@ static bool lane_shown(const struct view *view, int rank, enum op_lane lane)
 {
         if (view->ranks > ALL_LANES_UP_TO && lane != LANE_COMPUTE)
                 return false;
-        return view->ranks <= ALL_REPLICAS_UP_TO || rank < view->pp;
+        return view->ranks <= ALL_REPLICAS_UP_TO ||
+               (plan_replica(view->layout, rank) == 0 && plan_shard(view->layout, rank) == 0);
 }
 
 /* Gives every lane that has work in the batch a row: ranks from the top, compute rows twice as high as
@@ -93,14 +95,14 @@ static void write_boxes(const struct trace *trace, const struct view *view, bool
 
 static void write_labels(const struct view *view, FILE *data)
 {
+        char place[TRACE_PLACE];
         for (int rank = 0; rank < view->ranks; rank++)
                 for (int lane = 0; lane < LANES; lane++) {
                         double row = view->row[(size_t)rank * LANES + (size_t)lane];
                         if (row < 0)
                                 continue;
                         if (lane == LANE_COMPUTE)
-                                fprintf(data, "%.4f \"stage %d, replica %d\" 1\n", row, rank % view->pp,
-                                        rank / view->pp);
+                                fprintf(data, "%.4f \"%s\" 1\n", row, trace_place(place, view->layout, rank));
                         else
                                 fprintf(data, "%.4f \"%s\" 0\n", row, op_lane_name((enum op_lane)lane));
                 }
@@ -121,7 +123,8 @@ static int draw(const struct trace *trace, const struct view *view, const char *
         snprintf(title, sizeof title, "Batch %d of a %s run, %d rank%s%s", view->batch,
                  strcmp(trace->world, "real") == 0 ? "real" : "simulated", view->ranks,
                  view->ranks == 1 ? "" : "s",
-                 view->ranks > ALL_REPLICAS_UP_TO && view->pp < view->ranks ? ": the first pipeline" : "");
+                 view->ranks > ALL_REPLICAS_UP_TO && view->layout->pp < view->ranks ? ": the first pipeline"
+                                                                                    : "");
         figure_text(&figure, "heading", title);
         figure_number(&figure, "rows", view->height);
         figure_number(&figure, "milliseconds", (view->end - view->begin) * 1e3);
@@ -135,7 +138,7 @@ int figures_timeline(const char *out, const char *path, int batch, struct rv_err
         int rc = trace_read(&trace, path, err);
         if (rc)
                 return rc;
-        view.pp = trace.pp;
+        view.layout = &trace.layout;
         rc = traced_choose_batch(&trace, path, batch, &view.batch, &view.ranks, err);
         find_span(&trace, &view);
         if (rc == 0)

@@ -400,7 +400,7 @@ static void write_results(struct run *run, const struct batch_times *times, int 
                 print_losses(run, batches);
         }
         if (o->trace)
-                trace_write(&run->trainer.trace, o->trace, "real", o->pp, &trace);
+                trace_write(&run->trainer.trace, o->trace, "real", &run->trainer.plan, &trace);
         file_check_printed(&output);
         note(err, &log);
         note(err, &report);

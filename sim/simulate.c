@@ -557,7 +557,8 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
 {
         const struct options *o = &s->settings->plan;
         const struct trace *trace = &s->prediction.trace;
-        int rc = o->trace ? trace_write(trace, o->trace, "simulated", o->pp, err) : 0;
+        const struct plan plan = options_plan(o, false);
+        int rc = o->trace ? trace_write(trace, o->trace, "simulated", &plan, err) : 0;
         if (rc) /* a replay that went another way has its trace written: it shows where */
                 return rc;
         if (s->settings->replay) {

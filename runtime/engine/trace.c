@@ -72,7 +72,17 @@ static const char *colour(enum op_kind kind)
 }
 
 /* Names a process for every rank and a thread for every lane that has records. */
-static int write_names(const struct trace *trace, FILE *out, int pp, struct rv_error_info *err)
+const char *trace_place(char text[TRACE_PLACE], const struct plan *layout, int rank)
+{
+        int length = snprintf(text, TRACE_PLACE, "stage %d, replica %d", plan_stage(layout, rank),
+                              plan_replica(layout, rank));
+        if (layout->tp > 1)
+                snprintf(text + length, TRACE_PLACE - (size_t)length, ", shard %d", plan_shard(layout, rank));
+        return text;
+}
+
+static int write_names(const struct trace *trace, FILE *out, const struct plan *layout,
+                       struct rv_error_info *err)
 {
         int ranks = 0;
         for (int64_t i = 0; i < trace->count; i++)
@@ -84,13 +94,13 @@ static int write_names(const struct trace *trace, FILE *out, int pp, struct rv_e
         for (int64_t i = 0; i < trace->count; i++)
                 lanes[trace->records[i].rank] |= 1u << trace->records[i].lane;
         for (int rank = 0; rank < ranks; rank++) {
+                char place[TRACE_PLACE];
                 if (!lanes[rank])
                         continue;
                 fprintf(out,
                         "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d "
-                        "(stage %d, "
-                        "replica %d)\"}},\n",
-                        rank, rank, rank % pp, rank / pp);
+                        "(%s)\"}},\n",
+                        rank, rank, trace_place(place, layout, rank));
                 fprintf(out,
                         "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%"
                         "d}},\n",
@@ -168,7 +178,7 @@ static bool any_on_host(const struct trace *trace)
         return false;
 }
 
-int trace_write(const struct trace *trace, const char *path, const char *world, int pp,
+int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
                 struct rv_error_info *err)
 {
         struct file_writer writer;
@@ -177,10 +187,10 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
                 return rc;
         FILE *out = writer.stream;
         fprintf(out,
-                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\",\"pp\":%d},"
-                "\"traceEvents\":[\n",
-                RANVIER_VERSION, world, pp);
-        rc = write_names(trace, out, pp, err);
+                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\",\"pp\":%d,"
+                "\"dp\":%d,\"tp\":%d,\"order\":%d},\"traceEvents\":[\n",
+                RANVIER_VERSION, world, layout->pp, layout->dp, layout->tp, (int)layout->order);
+        rc = write_names(trace, out, layout, err);
         if (rc) {
                 file_writer_abandon(&writer);
                 return rc;
@@ -234,9 +244,16 @@ static int read_header(struct trace *trace, struct trace_source *source, struct 
                 free(whole);
         }
         const char *version, *world;
-        ours = header && json_unpack(header, "{s:{s:s, s:s, s:i}}", "otherData", "ranvier", &version, "world",
-                                     &world, "pp", &trace->pp) == 0;
-        ours = ours && trace->pp >= 1 && strlen(world) < sizeof trace->world;
+        int order = ORDER_STAGES;
+        struct plan *layout = &trace->layout;
+        layout->dp = 1 << 20; /* traces of before there were shards say pp alone: any number of replicas */
+        layout->tp = 1;
+        ours = header && json_unpack(header, "{s:{s:s, s:s, s:i, s?i, s?i, s?i}}", "otherData", "ranvier",
+                                     &version, "world", &world, "pp", &layout->pp, "dp", &layout->dp, "tp",
+                                     &layout->tp, "order", &order) == 0;
+        ours = ours && layout->pp >= 1 && layout->dp >= 1 && layout->tp >= 1 && order >= 0 &&
+               order < PLAN_ORDERS && strlen(world) < sizeof trace->world;
+        layout->order = (enum plan_order)order;
         if (ours)
                 strcpy(trace->world, world);
         json_decref(header);

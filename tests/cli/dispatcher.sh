@@ -50,6 +50,7 @@ installed=$folder/bin/ranvier
 check "a program's arguments and status pass through" 7 '^ranvier-train demo --pp 2$' "$installed" train demo --pp 2
 check "simulate runs ranvier-sim" 7 '^ranvier-sim simulate tiny$' "$installed" simulate tiny
 check "sweep runs ranvier-sim" 7 '^ranvier-sim sweep tiny$' "$installed" sweep tiny
+check "validate runs ranvier-sim" 7 '^ranvier-sim validate --table t.csv$' "$installed" validate --table t.csv
 check "compare runs ranvier-plot" 7 '^ranvier-plot compare a b$' "$installed" compare a b
 check "a program that is not there is named" 1 'ranvier-sample is neither' "$installed" sample x
 check "calibrate runs ranvier-calibrate, which starts its own ranks" 7 '^ranvier-calibrate --quick --ranks 2$' \

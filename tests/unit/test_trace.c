@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 enum { SEED = 20240607, RANKS = 6, PP = 3, RECORDS = 5000 };
+static const struct plan layout = {.pp = PP, .dp = 2, .tp = 2, .order = ORDER_REPLICAS};
 
 struct fixture {
         struct trace trace;
@@ -66,7 +67,7 @@ static int tear_down(void **state)
 static void write_whole(const struct fixture *f)
 {
         struct rv_error_info err;
-        if (trace_write(&f->trace, f->path, "simulated", PP, &err))
+        if (trace_write(&f->trace, f->path, "simulated", &layout, &err))
                 fail_msg("%s", err.sentence);
 }
 
@@ -79,7 +80,7 @@ static void a_trace_comes_back_to_the_nanosecond(void **state)
         if (trace_read(&back, f->path, &err))
                 fail_msg("%s", err.sentence);
         assert_int_equal(back.count, RECORDS);
-        assert_int_equal(back.pp, PP);
+        assert_int_equal(back.layout.pp, PP);
         assert_string_equal(back.world, "simulated");
         for (int64_t i = 0; i < back.count; i++) {
                 const struct trace_record *a = &f->trace.records[i], *b = &back.records[i];
@@ -135,7 +136,8 @@ static void a_trace_is_what_chrome_reads(void **state)
                         counters++;
                 } else if (strcmp(name, "process_name") == 0) {
                         if (json_integer_value(json_object_get(event, "pid")) == 4)
-                                assert_string_equal(json_string_value(named), "rank 4 (stage 1, replica 1)");
+                                assert_string_equal(json_string_value(named),
+                                                    "rank 4 (stage 1, replica 0, shard 0)");
                         processes++;
                 } else if (strcmp(name, "thread_name") == 0) {
                         json_int_t lane = json_integer_value(json_object_get(event, "tid"));
@@ -268,7 +270,7 @@ static void a_trace_that_cannot_be_written_leaves_nothing(void **state)
 {
         struct fixture *f = *state;
         struct rv_error_info err = {0};
-        assert_int_not_equal(trace_write(&f->trace, "/no/such/folder/t.json", "real", PP, &err), 0);
+        assert_int_not_equal(trace_write(&f->trace, "/no/such/folder/t.json", "real", &layout, &err), 0);
         assert_true(strstr(err.sentence, "/no/such/folder/t.json") != NULL);
 }
 

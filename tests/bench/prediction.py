@@ -4,7 +4,7 @@ seen) and predicts each with the profile. Two passes over all of them in turn, s
 all. Exit status 1 if an error of the time per batch is above what the suite allows (see SUITES), or if a byte of memory
 differs.
 
-    tests/bench/prediction.py [--suite fp32|offload|plans|crowded] [--out FOLDER] [--steps K]
+    tests/bench/prediction.py [--suite fp32|offload|plans|crowded] [--out FOLDER] [--steps K] [--quick]
     (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-crowded)
 
 plans: every schedule, recomputation and way to share the work that two ranks can run. crowded: four ranks share two cores.
@@ -97,11 +97,11 @@ def check(status, what, err):
         sys.exit(f"{what} failed:\n{err}")
 
 
-def calibrate(profile, suite):
+def calibrate(profile, suite, quick):
     sizes = ",".join(sorted({str(plan[plan.index("--micro-batch-size") + 1]) for _, plan, _, _ in configurations(suite)}))
     models = ",".join(sorted({model for _, _, model, _ in configurations(suite)}))
-    status, out, err = ranvier.run(["calibrate", "--model", models, "--micro-batch-size", sizes, *SUITES[suite][0], "--out",
-                                    profile], timeout=1800)
+    status, out, err = ranvier.run(["calibrate", "--model", models, "--micro-batch-size", sizes, *SUITES[suite][0],
+                                    *(["--quick"] if quick else []), "--out", profile], timeout=1800)
     check(status, "calibrate", err)
     print(out)
 
@@ -149,23 +149,25 @@ def main():
     parser.add_argument("--suite", choices=SUITES, default="fp32")
     parser.add_argument("--out", help="default: build/bench/prediction or build/bench/prediction-SUITE")
     parser.add_argument("--steps", type=int, default=9, help="batches of each run; the first two are not counted")
+    parser.add_argument("--quick", action="store_true", help="calibrate --quick, and each configuration once")
     arguments = parser.parse_args()
     suite, steps = arguments.suite, arguments.steps
     folder = os.path.abspath(arguments.out or "build/bench/prediction" + ("" if suite == "fp32" else "-" + suite))
     os.makedirs(folder, exist_ok=True)
     data, profile = os.path.join(folder, "text.txt"), os.path.join(folder, "profile.json")
     text.write(data, 200000)
-    calibrate(profile, suite)
+    calibrate(profile, suite, arguments.quick)
     measured = {}
-    for part in (1, 2):
+    for part in (1,) if arguments.quick else (1, 2):
         for name, plan, model, ranks in configurations(suite):
             measured.setdefault(name, []).append(train(folder, data, name, plan, model, ranks, steps, part))
     spread = []
     for reports in measured.values():
         seconds = [json.load(open(path))["batch_seconds"]["median"] for path in reports]
-        spread.append(abs(seconds[0] - seconds[1]) / min(seconds))
-    print(f"{len(spread)} configurations, each run twice; the two passes differ by {100 * statistics.median(spread):.1f} % "
-          f"in the median, {100 * max(spread):.1f} % at most\n")
+        spread.append((max(seconds) - min(seconds)) / min(seconds))
+    print(f"{len(spread)} configurations" + ("" if arguments.quick else
+          f", each run twice; the two passes differ by {100 * statistics.median(spread):.1f} % in the median, "
+          f"{100 * max(spread):.1f} % at most") + "\n")
     fits = predict(folder, suite, profile, measured, "--fits-only")
     _, out, err = ranvier.run(["compare", *fits])
     print("Were no shape timed, only fitted (simulate --fits-only):\n" + (out.strip() or err).splitlines()[-1] + "\n")

@@ -60,6 +60,9 @@ struct model_work {
 struct model_work model_work_of(const struct kernel *kernel);
 double model_work_seconds(const struct kernel_model *model, const struct model_work *work);
 
+/* No kernel, copy or message takes longer. */
+#define MODEL_MOST_SECONDS 1e6
+
 /* The parameters by name, `error` included, as the profile's file and the fit go through them. */
 struct model_parameter {
         const char *name;

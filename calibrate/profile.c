@@ -111,6 +111,17 @@ static int read_real(struct reader *r, struct place where, const json_t *object,
         return RV_OK;
 }
 
+/* Seconds of one thing: sums of them must stay far from where numbers end. */
+static int read_seconds(struct reader *r, struct place where, const json_t *object, const char *key,
+                        double least, double *seconds)
+{
+        int rc = read_real(r, where, object, key, least, seconds);
+        if (rc == RV_OK && *seconds > MODEL_MOST_SECONDS)
+                return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at most %g", r->path,
+                               where.text, key, *seconds, MODEL_MOST_SECONDS);
+        return rc;
+}
+
 static int read_int(struct reader *r, struct place where, const json_t *object, const char *key,
                     int64_t least, int64_t most, int64_t *value)
 {
@@ -291,8 +302,8 @@ static int read_line_fit(struct reader *r, struct place where, const json_t *par
                 return rc;
         where = place("%.140s.fit", where.text);
         fit->present = true;
-        if ((rc = read_real(r, where, found, "latency_seconds", 0, &fit->latency_seconds)) == RV_OK &&
-            (rc = read_real(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
+        if ((rc = read_seconds(r, where, found, "latency_seconds", 0, &fit->latency_seconds)) == RV_OK &&
+            (rc = read_seconds(r, where, found, "seconds_per_byte", 0, &fit->seconds_per_byte)) == RV_OK)
                 rc = read_error(r, where, found, &fit->error);
         if (rc == RV_OK)
                 rc = read_quality(r, where, found, &fit->quality);
@@ -312,7 +323,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
             (rc = read_flag(r, where, object, "transpose_a", &kernel->transpose_a)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_b", &kernel->transpose_b)) == RV_OK &&
             (rc = read_flag(r, where, object, "accumulate", &kernel->accumulate)) == RV_OK &&
-            (rc = read_real(r, where, object, "seconds", DBL_MIN, &point->seconds)) == RV_OK &&
+            (rc = read_seconds(r, where, object, "seconds", DBL_MIN, &point->seconds)) == RV_OK &&
             (rc = read_real(r, where, object, "p10", 0, &point->p10)) == RV_OK &&
             (rc = read_real(r, where, object, "p90", 0, &point->p90)) == RV_OK &&
             (rc = read_int(r, where, object, "samples", 1, INT32_MAX, &samples)) == RV_OK)
@@ -393,7 +404,7 @@ static int read_line_points(struct reader *r, struct place where, const json_t *
                 struct line_point *point = &curve->points[curve->count++];
                 int rc;
                 if ((rc = read_int(r, here, item, "bytes", 1, INT64_MAX, &point->bytes)) != RV_OK ||
-                    (rc = read_real(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK ||
+                    (rc = read_seconds(r, here, item, "seconds", DBL_MIN, &point->seconds)) != RV_OK ||
                     (rc = read_error(r, here, item, &point->error)) != RV_OK)
                         return rc;
         }
@@ -454,8 +465,8 @@ static int read_launch(struct reader *r, struct place where, const json_t *load,
                                "%s: %s: \"%s\" must be an object with \"host_seconds\", \"lane_seconds\"",
                                r->path, where.text, key);
         where = place("%.120s.%s", where.text, key);
-        int rc = read_real(r, where, found, "host_seconds", 0, &launch->host_seconds);
-        return rc == RV_OK ? read_real(r, where, found, "lane_seconds", 0, &launch->lane_seconds) : rc;
+        int rc = read_seconds(r, where, found, "host_seconds", 0, &launch->host_seconds);
+        return rc == RV_OK ? read_seconds(r, where, found, "lane_seconds", 0, &launch->lane_seconds) : rc;
 }
 
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
@@ -463,7 +474,7 @@ static int read_load(struct reader *r, struct place where, const json_t *object,
         int64_t ranks = 0;
         int rc;
         if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
-            (rc = read_real(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
+            (rc = read_seconds(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
                     RV_OK ||
             (rc = read_error(r, where, object, &load->error)) != RV_OK ||
             (rc = read_launch(r, where, object, "launch", &load->launch)) != RV_OK ||

@@ -223,13 +223,14 @@ static enum collective_algorithm choose_by_size(const struct platform *p,
         return bytes < PLAIN_RING_FROM_BYTES ? COLLECTIVE_DOUBLING : COLLECTIVE_RING;
 }
 
+/* What an all-reduce's messages leave of what was measured is the arithmetic of a reduce-scatter too. */
 struct collective_costs collective_choose(const struct platform *p, const struct collective_shape *shape,
                                           enum collective_kind kind, int64_t bytes, enum half half)
 {
         if (p->collectives.library == LIBRARY_NCCL)
                 return nccl_choice(p, shape, kind, bytes);
-        struct collective_costs costs = plain_costs(p, choose_by_size(p, shape, kind, bytes));
-        if (kind == COLLECTIVE_ALLREDUCE)
-                meet_measured(p, &costs, bytes, half);
+        struct collective_costs costs = plain_costs(p, choose_by_size(p, shape, COLLECTIVE_ALLREDUCE, bytes));
+        meet_measured(p, &costs, bytes, half);
+        costs.algorithm = choose_by_size(p, shape, kind, bytes);
         return costs;
 }

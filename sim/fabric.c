@@ -19,7 +19,7 @@ int64_t fabric_nodes(const struct fabric *f)
         int64_t nodes = f->kind == FABRIC_DRAGONFLY ? (int64_t)f->groups * f->routers * f->router_nodes : 0;
         if (f->kind == FABRIC_TORUS) {
                 nodes = 1;
-                for (int i = 0; i < f->levels; i++)
+                for (int i = 0; i < f->levels && nodes <= FABRIC_MOST_NODES; i++)
                         nodes *= f->shape[i];
         }
         return nodes;
@@ -105,6 +105,18 @@ static void write_switch(FILE *stream, int level, int index)
                 level, index, level, index);
 }
 
+/* The way of a message may lead past nodes that no rank touches, but not further along a dimension than ranks
+ * are, if those are in one half of it, nor along the next ones. */
+static int torus_switches(const struct fabric *f, int nodes)
+{
+        int count = 1;
+        for (int i = 0; i < f->levels && count < nodes; i++) {
+                const int reached = (nodes + count - 1) / count;
+                count *= 2 * (reached - 1) <= f->shape[i] ? smaller(reached, f->shape[i]) : f->shape[i];
+        }
+        return count;
+}
+
 /* Switches of a level that lead to the first `nodes` nodes: 0, those that nodes hang on. */
 static int switches(const struct fabric *f, int nodes, int level)
 {
@@ -116,8 +128,8 @@ static int switches(const struct fabric *f, int nodes, int level)
                 for (int i = 0; i <= level; i++)
                         each *= f->below[i];
                 return (int)((nodes + each - 1) / each);
-        case FABRIC_TORUS: /* the way of a message may lead past nodes that no rank touches */
-                return level == 0 ? (int)fabric_nodes(f) : 0;
+        case FABRIC_TORUS:
+                return level == 0 ? torus_switches(f, nodes) : 0;
         case FABRIC_DRAGONFLY: /* it does not leave the groups of its ends */
                 each = (int64_t)f->routers * f->router_nodes;
                 return level == 0 ? (int)((nodes + each - 1) / each) * f->routers : 0;
@@ -194,17 +206,18 @@ static void write_trunks(const struct writing *w, int nodes)
         }
 }
 
-static void write_torus(const struct writing *w)
+static void write_torus(const struct writing *w, int nodes)
 {
         const struct fabric *f = &w->platform->fabric;
-        int count = (int)fabric_nodes(f), stride = 1;
+        int count = torus_switches(f, nodes), stride = 1;
         for (int i = 0; i < f->levels; stride *= f->shape[i++])
                 for (int node = 0; node < count; node++) {
                         int at = node / stride % f->shape[i];
                         if (f->shape[i] == 1 || (f->shape[i] == 2 && at == 1)) /* both ways are one */
                                 continue;
                         int next = node + ((at + 1) % f->shape[i] - at) * stride;
-                        write_cable(w, 0, node, 0, next, f->link_bytes_per_second);
+                        if (next < count)
+                                write_cable(w, 0, node, 0, next, f->link_bytes_per_second);
                 }
 }
 
@@ -238,7 +251,7 @@ void fabric_write_routes(const struct platform *p, int nodes, FILE *stream)
                 if (f->kind == FABRIC_FAT_TREE)
                         write_trunks(&w, nodes);
                 if (f->kind == FABRIC_TORUS)
-                        write_torus(&w);
+                        write_torus(&w, nodes);
                 if (f->kind == FABRIC_DRAGONFLY)
                         write_dragonfly(&w, nodes);
         }

@@ -14,7 +14,10 @@ double fabric_link_rate(const struct fabric *fabric);
  * switch, or a fat tree that is nowhere oversubscribed and whose hops take no time of their own. */
 bool fabric_is_even(const struct fabric *fabric);
 
-/* Nodes that it can join; 0: any number. */
+/* A group's routers are all joined with each other, so their number is squared (Aries has 96). */
+enum { FABRIC_MOST_NODES = 1000000, FABRIC_MOST_ROUTERS = 512 };
+
+/* Nodes that it can join, or more than FABRIC_MOST_NODES; 0: any number. */
 int64_t fabric_nodes(const struct fabric *fabric);
 
 /* Writes what joins the first `nodes` nodes: zones of one switch each, links, and the routes of the zones

@@ -1,8 +1,6 @@
 #include "sim/fold.h"
 
 #include "sim/collective_model.h"
-
-#include "sim/collective_model.h"
 #include "sim/fabric.h"
 
 #include <string.h>

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An exbibyte, 2^60: far from the end of an int64_t. */
-static const double MOST_BYTES = 1152921504606846976.0;
-
 /* A bandwidth must be more than nothing: a byte a second is the least that makes sense. */
 static const double LEAST_RATE = 1e-9;
 
@@ -35,6 +32,20 @@ static const struct unit {
 static const char *const unit_lists[] = {
         [COUNT] = "count",       [BYTES] = "B, GB or GiB",   [SECONDS] = "s or us", [RATE] = "GB/s",
         [FLOP_RATE] = "Tflop/s", [SECONDS_PER_BYTE] = "s/B", [RATIO] = "ratio",
+};
+
+/* No machine has more, and sums and products of less are far from where numbers end. */
+static const struct {
+        double most;
+        const char *text;
+} limits[] = {
+        [COUNT] = {INFINITY, ""}, /* check_count() says more */
+        [BYTES] = {1152921504606846976.0, "2^60 bytes"},
+        [SECONDS] = {3600, "3600 s"},
+        [RATE] = {1e18, "1e9 GB/s"},
+        [FLOP_RATE] = {1e21, "1e9 Tflop/s"},
+        [SECONDS_PER_BYTE] = {1, "1 s/B"},
+        [RATIO] = {1, "1"},
 };
 
 /* An object of the file that is being read. */
@@ -127,10 +138,10 @@ static int convert(const struct reading *r, const struct figure *figure, double 
                 if (units[i].dimension != figure->dimension || strcmp(units[i].name, unit) != 0)
                         continue;
                 *figure->value = value * units[i].factor;
-                if (figure->dimension == BYTES && *figure->value > MOST_BYTES)
-                        return rv_fail(r->err, RV_EINPUT,
-                                       "%s:%d: \"%s\" is %g %s, must be at most 2^60 bytes", r->path, line,
-                                       figure->key, value, unit);
+                if (*figure->value > limits[figure->dimension].most)
+                        return rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" is %g %s, must be at most %s",
+                                       r->path, line, figure->key, value, unit,
+                                       limits[figure->dimension].text);
                 return 0;
         }
         return rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" has the unit \"%.32s\", must be %s", r->path, line,
@@ -286,6 +297,11 @@ static int read_dragonfly(const struct reading *r, struct fabric *f)
                 rc = check_count(r, "groups", groups, &f->groups);
         if (rc == 0)
                 rc = check_count(r, "routers", routers, &f->routers);
+        if (rc == 0 && f->routers > FABRIC_MOST_ROUTERS)
+                rc = rv_fail(r->err, RV_EINPUT,
+                             "%s:%d: \"routers\" is %d, must be at most %d: those of a group are all joined "
+                             "with each other",
+                             r->path, line_of(r, "routers"), f->routers, FABRIC_MOST_ROUTERS);
         return rc ? rc : check_count(r, "router_nodes", nodes, &f->router_nodes);
 }
 
@@ -321,6 +337,9 @@ static int read_fabric(const struct reading *document, struct fabric *f)
 static int check_fabric(const struct reading *document, const struct platform *p)
 {
         const int64_t most = fabric_nodes(&p->fabric);
+        if (most > FABRIC_MOST_NODES)
+                return rv_fail(document->err, RV_EINPUT, "%s:%d: \"fabric\" joins more than %d nodes",
+                               p->path, line_of(document, "fabric"), FABRIC_MOST_NODES);
         if (most == 0 || p->nodes <= most)
                 return 0;
         return rv_fail(document->err, RV_EINPUT,
@@ -512,6 +531,9 @@ static int read_group(const struct reading *document, const json_t *object, stru
         const char *source = json_string_value(json_object_get(object, "source"));
         const struct reading r = {document->path, object, source && *source, "groups", document->err};
         const char *known[GROUP_KEYS + 1] = {"source"};
+        if (!json_is_object(object))
+                return rv_fail(document->err, RV_EINPUT, "%s:%d: each of \"groups\" must be an object",
+                               document->path, line_of(document, "groups"));
         for (int i = 0; i < GROUP_KEYS; i++)
                 known[i + 1] = node_keys[i];
         int rc = check_keys(&r, "one of \"groups\"", known, GROUP_KEYS + 1);

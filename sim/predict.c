@@ -3,17 +3,30 @@
 #include "sim/gathered.h"
 #include "sim/priced.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. */
+/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. No
+ * pass takes longer than a kernel may: a rate is then far too small. */
 static int check_prices(const struct prediction *p, struct rv_error_info *err)
 {
-        for (int i = 0; i < p->options->pp; i++)
-                if (p->prices.stages[i].forward + p->prices.stages[i].backward > 0)
-                        return 0;
-        return rv_fail(err, RV_EINPUT,
-                       "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
-                       p->machine->profile.path);
+        double sum = 0, most = 0;
+        for (int i = 0; i < p->options->pp * p->options->virtual_stages; i++) {
+                const double both = p->prices.stages[i].forward + p->prices.stages[i].backward;
+                sum += both;
+                most = fmax(most, both);
+        }
+        if (!(most <= MODEL_MOST_SECONDS)) /* NAN too */
+                return rv_fail(err, RV_EINPUT,
+                               "profile %s prices a forward and backward of this plan at %.3g s, must be at "
+                               "most %g; is a rate or a number of seconds of another unit?",
+                               p->machine->profile.path, most, MODEL_MOST_SECONDS);
+        if (sum == 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
+                        p->machine->profile.path);
+        return 0;
 }
 
 /* The stages on every kind of GPU. */

@@ -62,7 +62,7 @@ static const struct argp_option simulate_options[] = {
          "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
          "SimGrid XML file (required)",
          2},
-        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D of the plan (required)", 2},
+        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D x T of the plan (required)", 2},
         {0, 0, 0, 0, "The prediction:", 3},
         {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
@@ -207,7 +207,7 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         const struct options *o = &s->plan;
         int64_t grid = options_ranks(o);
         if (!s->gpus)
-                return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D of the plan");
+                return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D x T of the plan");
         if (!s->profile && !s->replay)
                 return rv_fail(
                         err, RV_EINPUT,

@@ -209,6 +209,8 @@ CASES = [
     simulate("a profile with a rate of zero", "--profile profile_zero_rate.json"),
     simulate("a profile with an efficiency in percent", "--profile profile_efficiency.json"),
     simulate("a profile with a part of a tile", "--profile profile_tile.json"),
+    simulate("a profile with a rate of nearly nothing", "--profile profile_slow.json"),
+    simulate("a profile with an endless overhead", "--profile profile_endless.json"),
     simulate("a profile of before kernels had models", "--profile profile_before.json"),
     simulate("a profile without a needed kernel", "--profile profile_kernel.json"),
     simulate("a profile without a model of it", "--profile profile_points.json --fits-only"),
@@ -261,6 +263,12 @@ CASES = [
     simulate("a bandwidth without a unit", "--platform platform_no_unit.json"),
     simulate("a bandwidth that is only a number", "--platform platform_number.json"),
     simulate("a bandwidth of nothing", "--platform platform_no_bandwidth.json"),
+    simulate("a bandwidth of no machine", "--platform platform_endless_bandwidth.json"),
+    simulate("a latency of more than an hour", "--platform platform_long.json"),
+    simulate("an efficiency above 1", "--platform platform_efficiency.json"),
+    simulate("a torus of more nodes than can be counted", "--platform platform_torus.json"),
+    simulate("a dragonfly of too many routers", "--platform platform_routers.json"),
+    simulate("groups of nodes that are numbers", "--platform platform_groups.json"),
     simulate("a fabric that does not exist", "--platform platform_fabric.json"),
     simulate("a torus without its link", "--platform platform_no_link.json"),
     simulate("a misspelt member of a platform", "--platform platform_misspelt.json"),
@@ -472,9 +480,10 @@ def write_profiles(folder):
     write(folder, "profile_negative.json", json.dumps(negative, indent=1))
     for name, damage in {"misspelt": {"tile_size": 128}, "zero_rate": {"flops_per_second": 0},
                          "efficiency": {"efficiency": 80}, "tile": {"tile_m": 1.5},
+                         "slow": {"flops_per_second": 1e-300}, "endless": {"overhead_seconds": 1e300},
                          "before": None}.items():
         variant = json.loads(whole)
-        variant["loads"][0]["kernels"]["matmul"] = {"model": damage} if damage else {"fit": {"overhead_seconds": 0.0}}
+        variant["loads"][0]["kernels"]["matmul"] = {"model": damage} if damage is not None else {"fit": {"overhead_seconds": 0.0}}
         write(folder, f"profile_{name}.json", json.dumps(variant, indent=1))
     del kernels["softmax"]
     write(folder, "profile_kernel.json", json.dumps(profile, indent=1))
@@ -516,6 +525,14 @@ def write_platforms(folder):
         "no_unit": {"host_memory_bandwidth": {"value": 200, **source}},
         "number": {"host_memory_bandwidth": 200},
         "no_bandwidth": {"nic": {"value": 0, "unit": "GB/s", **source}},
+        "endless_bandwidth": {"nic": {"value": 1e305, "unit": "GB/s", **source}},
+        "long": {"nic_latency": {"value": 1e308, "unit": "s", **source}},
+        "efficiency": {"collectives": {"library": "nccl", "efficiency": {"value": 5, "unit": "ratio", **source}}},
+        "torus": {"fabric": {"kind": "torus", "shape": [1000000] * 4, "link": {"value": 1, "unit": "GB/s"}, **source}},
+        "routers": {"fabric": {"kind": "dragonfly", **{count: {"value": 1000, "unit": "count"} for count in
+                                                       ("groups", "routers", "router_nodes")},
+                               "link": {"value": 1, "unit": "GB/s"}, "global_link": {"value": 1, "unit": "GB/s"}, **source}},
+        "groups": {"groups": [3]},
         "fabric": {"fabric": {"kind": "hypercube", **source}},
         "no_link": {"fabric": {"kind": "torus", "shape": [4, 4, 4], **source}},
         "misspelt": {"socket": {"value": 2, "unit": "count", **source}},

@@ -441,6 +441,33 @@ static void test_messages_on_a_torus_take_the_shorter_way_around(void **state)
         assert_close(seconds_of(&job), way_seconds(&job, 4), 1e-5);
 }
 
+/* Switches that no way between the first nodes leads past are not written. */
+static void test_of_a_large_torus_only_what_ranks_reach_is_written(void **state)
+{
+        (void)state;
+        const struct fabric torus = {
+                .kind = FABRIC_TORUS, .levels = 3, .shape = {8, 40, 100}, .link_bytes_per_second = 8e9};
+        struct job job = on_fabric(torus, 24); /* three rows of 8 */
+        const int far[][3] = {{0, 7, 1}, {0, 4, 4}, {0, 23, 3}, {7, 16, 3}, {1, 22, 5}};
+        struct rv_error_info err;
+        char *text = NULL;
+        size_t size = 0;
+        int switches = 0;
+        for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+                assert_int_equal(fabric_hops(&torus, far[i][0], far[i][1]), far[i][2]);
+                job.transfers[0] = (struct transfer){.from = far[i][0], .to = far[i][1]};
+                job.count = 1;
+                assert_close(seconds_of(&job), way_seconds(&job, 8), TOLERANCE);
+        }
+        FILE *stream = open_memstream(&text, &size);
+        assert_int_equal(platform_write_xml(&job.platform, job.ranks, stream, &err), 0);
+        fclose(stream);
+        for (const char *at = text; (at = strstr(at, "<zone id=\"switch-")); at++)
+                switches++;
+        assert_int_equal(switches, 24);
+        free(text);
+}
+
 static void test_groups_of_a_dragonfly_share_the_link_between_them(void **state)
 {
         (void)state;
@@ -561,6 +588,24 @@ static void test_local_predicts_the_measured_line_of_messages_and_all_reduces(vo
         assert_string_equal(job.platform.note, "");
         profile.loads->lines[LINE_ALLREDUCE].fit.latency_seconds = 1e-6; /* less than its two messages */
         assert_close(seconds_of(&job), 1e-6 + 40e6 * 1e-9, TOLERANCE);
+}
+
+/* Two ranks: half of the buffer each way, and the arithmetic on half that an all-reduce has on all of it. */
+static void test_local_scatters_with_the_arithmetic_of_its_all_reduces(void **state)
+{
+        (void)state;
+        struct profile_load load;
+        struct profile profile = measured(&load);
+        struct platform platform;
+        struct rv_error_info err;
+        const struct collective_group both = {0, 1, 2, 1};
+        const double half = 2e-6 + 20e6 * 1.5e-10;
+        assert_int_equal(platform_load(&platform, "local", &profile, 2, &err), 0);
+        const double arithmetic = 30e-6 + 40e6 * 1e-9 - 2 * (2e-6 + 40e6 * 1.5e-10);
+        assert_close(collective_seconds(&platform, &both, COLLECTIVE_REDUCE_SCATTER, 40000000, HALF_NONE),
+                     half + arithmetic / 2, TOLERANCE);
+        assert_close(collective_seconds(&platform, &both, COLLECTIVE_ALL_GATHER, 40000000, HALF_NONE), half,
+                     TOLERANCE);
 }
 
 /* One rank has nobody to send to: with loads of one and of four ranks, two ranks' messages are those of four.
@@ -752,12 +797,14 @@ int main(void)
                 cmocka_unit_test(test_staged_messages_cross_no_link_of_a_gpu),
                 cmocka_unit_test(test_trunks_of_a_fat_tree_are_shared_where_it_is_oversubscribed),
                 cmocka_unit_test(test_messages_on_a_torus_take_the_shorter_way_around),
+                cmocka_unit_test(test_of_a_large_torus_only_what_ranks_reach_is_written),
                 cmocka_unit_test(test_groups_of_a_dragonfly_share_the_link_between_them),
                 cmocka_unit_test(test_copies_and_messages_between_nodes_share_pci_express),
                 cmocka_unit_test(test_a_ring_takes_its_closed_form),
                 cmocka_unit_test(test_segments_hide_arithmetic_behind_messages),
                 cmocka_unit_test(test_small_buffers_go_by_recursive_doubling),
                 cmocka_unit_test(test_local_predicts_the_measured_line_of_messages_and_all_reduces),
+                cmocka_unit_test(test_local_scatters_with_the_arithmetic_of_its_all_reduces),
                 cmocka_unit_test(test_messages_come_from_a_load_that_has_some),
                 cmocka_unit_test(test_local_meets_the_points_where_it_was_measured),
                 cmocka_unit_test(test_local_says_where_it_knows_nothing_of_all_reduces),

@@ -276,12 +276,13 @@ static double allreduce_seconds(void *context, int64_t bytes, int ranks)
                       collective_seconds(p, &group, COLLECTIVE_ALLREDUCE, bytes, half));
 }
 
-/* Shards are neighbours. */
+/* Shards are neighbours; those of the first stage stand for all. */
 static double shards_seconds(void *context, enum kernel_kind collective, int64_t bytes, int shards)
 {
         const struct estimate_context *c = context;
+        const struct collective_group first = {0, 1, shards, 1};
         return nudged(c, PRICE_TENSOR, NULL, bytes,
-                      tensor_collective_seconds(&c->machine->platform, collective, bytes, shards,
+                      tensor_collective_seconds(&c->machine->platform, &first, collective, bytes,
                                                 options_format(c->options)));
 }
 

@@ -2,13 +2,14 @@
 #ifndef RANVIER_SIM_TENSOR_H
 #define RANVIER_SIM_TENSOR_H
 
+#include "sim/collective_model.h"
 #include "sim/driver_sim.h"
 #include "sim/platform.h"
 #include "sim/price.h"
 
-/* One collective (kernel_collective) of `bytes` in all between `shards` neighbouring GPUs. */
-double tensor_collective_seconds(const struct platform *platform, enum kernel_kind collective, int64_t bytes,
-                                 int shards, enum half half);
+/* One collective (kernel_collective) of `bytes` in all between the GPUs of shards, wherever they lie. */
+double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
+                                 enum kernel_kind collective, int64_t bytes, enum half half);
 
 /* All of a forward, or of a backward, of the model's stage `stage`: chunk x pp + position. */
 double tensor_seconds(const struct platform *platform, const struct sim_group *group,

@@ -7,7 +7,7 @@ fixtures=$here/fixtures
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 . "$(dirname "$0")/tap.sh"
-echo 1..28
+echo 1..29
 
 # A platform made of the preset $1 by the Python in $2 on the document p, into $folder/$3.json.
 make_platform() {
@@ -139,3 +139,14 @@ broken "an adapter that carries nothing is refused" '"nic" has the value 0, must
         'p["nic"]["value"] = 0'
 broken "a plan of more GPUs than all kinds of nodes have is refused" '--gpus 4: platform selene has 2 \(2 nodes of several kinds\)' \
         "$kinds" --gpus 4 --pp 4
+
+# ---- shards ----
+
+# Seconds of the pipelines of $1 replicas of four shards, on nodes of six GPUs.
+shards() {
+        "$ranvier" simulate gpt2-124m --platform summit --profile v100-datasheet --precision mixed --tp 4 --dp "$1" \
+                --gpus $((4 * $1)) --micro-batch-size 2 --batch-size $((8 * $1)) --report "$folder/report.json" >"$folder/out" 2>&1 &&
+                python3 -c "import json; print(json.load(open('$folder/report.json'))['phases']['pipeline_seconds'])"
+}
+python3 -c "import sys; sys.exit(not $(shards 3) > 1.3 * $(shards 1) > 0)"
+result "Shards that lie in two nodes reach each other over the network"

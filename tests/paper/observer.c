@@ -39,6 +39,7 @@ struct lane_queue {
 };
 
 struct seen {
+        struct core_limits limits;
         struct passed *passed;   /* [pieces] */
         struct touched *touched; /* [parameters] */
         bool *taken;             /* [parameters]: by place */
@@ -95,7 +96,8 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
         o->seen = allocate(o->ranks, sizeof *o->seen);
         for (int rank = 0; rank < o->ranks; rank++) {
                 struct seen *s = &o->seen[rank];
-                struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
+                const struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
+                s->limits = limits;
                 s->passed = allocate(plan_pieces(plan), sizeof *s->passed);
                 s->touched = allocate(parameters, sizeof *s->touched);
                 s->taken = allocate(parameters, sizeof *s->taken);
@@ -194,7 +196,7 @@ static int used(const struct place *places, int count)
 
 static bool offloads(const struct observer *o, int rank)
 {
-        return core_limits(&o->plan, plan_stage(&o->plan, rank)).host_slots > 0;
+        return o->seen[rank].limits.host_slots > 0;
 }
 
 /* The rule of offloaded activations: two slots for forwards, two for backwards, and of these one at most for
@@ -202,7 +204,7 @@ static bool offloads(const struct observer *o, int rank)
 static void check_halves(struct observer *o, int rank)
 {
         const struct seen *s = &o->seen[rank];
-        struct core_limits limits = core_limits(&o->plan, plan_stage(&o->plan, rank));
+        const struct core_limits limits = s->limits;
         int forwards = 0, backwards = 0, guesses = 0;
         for (int i = 0; i < limits.slots; i++) {
                 const struct place *slot = &s->slots[i];
@@ -220,7 +222,7 @@ static void check_halves(struct observer *o, int rank)
 static void check_use(struct observer *o, int rank, struct core_limits in_use)
 {
         const struct seen *s = &o->seen[rank];
-        struct core_limits limits = core_limits(&o->plan, plan_stage(&o->plan, rank));
+        const struct core_limits limits = s->limits;
         expect(o,
                in_use.slots == used(s->slots, limits.slots) &&
                        in_use.host_slots == used(s->host_slots, limits.host_slots) &&

@@ -67,6 +67,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.pp = random_int(random, 1, 8);
         plan.dp = random_int(random, 1, 4);
         plan.tp = plan.virtual_stages = 1;
+        plan.order = (enum plan_order)random_int(random, 0, PLAN_ORDERS - 1);
         plan.micro_batches = random_int(random, 1, 14);
         plan.policy = (enum policy_id)random_int(random, 0, POLICIES - 1);
         plan.pipeline_limit = random_int(random, 0, 1) ? random_int(random, 0, 16) : 0;
@@ -120,7 +121,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s%s",
+                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
                  w.plan.dp, w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
@@ -129,7 +130,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
                  w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "",
-                 w.plan.zero ? ", zero" : "");
+                 w.plan.zero ? ", zero" : "", w.plan.order == ORDER_REPLICAS ? ", replicas first" : "");
         return w.decisions;
 }
 
@@ -139,7 +140,7 @@ static void every_property_holds_over_random_plans_and_durations(void **state)
         print_message("# %d plans from seed %d\n", PLANS, SEED);
         for (int i = 0; i < PLANS; i++) {
                 const char *broken;
-                char text[200];
+                char text[256];
                 run_random((uint64_t)SEED + (uint64_t)i, &broken, text, sizeof text);
                 if (broken)
                         fail_msg("not true that %s (%s)", broken, text);
@@ -153,7 +154,7 @@ static void the_same_input_gives_the_same_decisions(void **state)
         int differ = 0;
         for (int i = 0; i < 500; i++) {
                 const char *broken;
-                char text[200];
+                char text[256];
                 uint64_t seed = (uint64_t)SEED * 3 + (uint64_t)i;
                 uint64_t one = run_random(seed, &broken, text, sizeof text);
                 uint64_t two = run_random(seed, &broken, text, sizeof text);

@@ -225,7 +225,7 @@ static bool make_fit(struct options *o, const struct capacity *capacity, struct 
         if (o->batch_size % ((int64_t)o->dp * o->micro_batch_size))
                 return false;
         for (;;) {
-                if (options_check(o, (int)options_ranks(o), &ignored))
+                if (options_check_given(o, &ignored) || options_check(o, (int)options_ranks(o), &ignored))
                         return false;
                 if (find_need(o, capacity, need) == 0)
                         return true;
@@ -239,8 +239,6 @@ static bool make_fit(struct options *o, const struct capacity *capacity, struct 
 static void consider(struct search *search, const struct choice *choice)
 {
         const struct choice was = choice_of(search->base);
-        if (choice->offload_activations && options_parts_backward(search->base))
-                return;
         if (changes_between(choice, &was) > search->most_changes)
                 return;
         struct options o = changed(search->base, choice);

@@ -17,7 +17,7 @@ enum {
         LARGEST_GRID = 1048576,
         LARGEST_BATCH = 1073741824,
         MOST_UPDATES = 1 << 24,
-        MOST_MICRO_BATCHES = 1 << 24,
+        MOST_PIECES = 1 << 24,               /* micro-batches x --virtual-stages */
         DEFAULT_BUCKET_PARAMETERS = 16000000 /* AxoNN's */
 };
 
@@ -542,7 +542,6 @@ static int micro_batches(const struct options *o)
         return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
 }
 
-/* What is sound by itself, and too large to be counted or scheduled. */
 /* Shards take the same decisions in the same order, so a schedule may not depend on what arrives first. */
 static int check_shards(const struct options *o, struct rv_error_info *err)
 {
@@ -561,13 +560,16 @@ static int check_shards(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* What is sound by itself, and too large to be counted or scheduled. */
 static int check_sizes(const struct options *o, struct rv_error_info *err)
 {
-        if (micro_batches(o) > MOST_MICRO_BATCHES)
+        if ((int64_t)micro_batches(o) * o->virtual_stages > MOST_PIECES)
                 return rv_fail(err, RV_EPLAN,
-                               "--batch-size %lld makes %d micro-batches a pipeline, at most %d are "
+                               "--batch-size %lld makes %d micro-batches a pipeline%s, at most %d are "
                                "scheduled: a larger --micro-batch-size makes fewer",
-                               (long long)o->batch_size, micro_batches(o), MOST_MICRO_BATCHES);
+                               (long long)o->batch_size, micro_batches(o),
+                               o->virtual_stages > 1 ? ", each in several chunks" : "",
+                               MOST_PIECES / o->virtual_stages);
         struct memory_plan memory = options_memory(o, 0); /* the stage that stores the most */
         if (!memory_countable(&o->gpt, &memory))
                 return rv_fail(err, RV_EPLAN,
@@ -694,8 +696,7 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         return rc ? rc : check_sizes(o, err);
 }
 
-/* What can be said of a plan before its model is known. */
-static int check_given(const struct options *o, struct rv_error_info *err)
+int options_check_given(const struct options *o, struct rv_error_info *err)
 {
         if (!o->batch_size)
                 return rv_fail(err, RV_EINPUT,
@@ -748,7 +749,7 @@ static int settle(struct options *o, int ranks, struct rv_error_info *err)
 
 int options_resolve_gpt(struct options *o, int ranks, struct rv_error_info *err)
 {
-        int rc = check_given(o, err);
+        int rc = options_check_given(o, err);
         return rc ? rc : settle(o, ranks, err);
 }
 
@@ -758,7 +759,7 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(
                         err, RV_EINPUT,
                         "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
-        int rc = check_given(o, err);
+        int rc = options_check_given(o, err);
         if (rc == 0)
                 rc = gpt_load(&o->gpt, o->model, err);
         return rc ? rc : settle(o, ranks, err);

@@ -79,8 +79,10 @@ int options_resolve(struct options *options, int ranks, struct rv_error_info *er
 /* The same for a model that is in options->gpt already. */
 int options_resolve_gpt(struct options *options, int ranks, struct rv_error_info *err);
 
-/* The checks of options_resolve alone, for a plan that was made from a resolved one by changing its grid or
- * sizes: no file is read. */
+/* The checks of options_resolve alone, for a plan that was made from a resolved one by changing it: no file
+ * is read. What can be said before the model is known: an option is missing, or is not for another one; and
+ * what can be said then, of the grid and of sizes. */
+int options_check_given(const struct options *options, struct rv_error_info *err);
 int options_check(struct options *options, int ranks, struct rv_error_info *err);
 
 /* What computes: "cpu" where --device is not given. */

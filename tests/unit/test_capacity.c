@@ -446,6 +446,40 @@ static void more_memory_never_costs_more(void **state)
         assert_true(with > 10 && without > 0);
 }
 
+/* Shards refuse offloaded activations, and AxoNN's order on a stage between others; a backward in parts
+ * refuses the former too. */
+static void what_is_proposed_is_never_refused(void **state)
+{
+        (void)state;
+        const struct {
+                int pp, tp;
+                enum policy_id policy;
+        } cases[] = {
+                {2, 2, POLICY_AXONN}, {2, 2, POLICY_GPIPE}, {2, 4, POLICY_1F1B}, {2, 1, POLICY_ZERO_BUBBLE}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct options o = small_plan(cases[i].pp, 6, 8, 96);
+                struct costs costs = {SEED, false};
+                struct capacity_change changes[CAPACITY_CHANGES];
+                int where, proposed = 0;
+                o.tp = cases[i].tp;
+                o.policy = cases[i].policy;
+                o.mixed = true;
+                const int64_t most = most_bytes(&o, MEMORY_DEVICE, &where);
+                for (int part = 2; part < 100; part++) {
+                        struct capacity capacity = {{most * part / 100, 0}};
+                        const int count = capacity_changes(&o, &capacity, cost, &costs, changes);
+                        for (int c = 0; c < count; c++) {
+                                struct options change = changes[c].options;
+                                struct rv_error_info err;
+                                if (options_resolve_gpt(&change, (int)options_ranks(&o), &err))
+                                        fail_msg("%s: %s", changes[c].flags, err.sentence);
+                        }
+                        proposed += count;
+                }
+                assert_true(proposed > 50);
+        }
+}
+
 static void where_no_cost_is_known_the_smallest_changes_come_first(void **state)
 {
         (void)state;
@@ -585,6 +619,7 @@ int main(void)
                 cmocka_unit_test(changes_are_those_that_a_search_of_all_plans_finds),
                 cmocka_unit_test(the_flags_of_a_change_say_what_it_is),
                 cmocka_unit_test(more_memory_never_costs_more),
+                cmocka_unit_test(what_is_proposed_is_never_refused),
                 cmocka_unit_test(where_no_cost_is_known_the_smallest_changes_come_first),
                 cmocka_unit_test(a_limit_below_one_layer_is_answered_with_what_that_needs),
                 cmocka_unit_test(the_table_is_what_the_golden_file_shows),

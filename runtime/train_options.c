@@ -197,8 +197,8 @@ static const struct argp argp = {
         .options = train_options,
         .parser = parser,
         .args_doc = "MODEL",
-        .doc = "Trains a GPT on P x D ranks, in P pipeline stages times D replicas, and reports what it "
-               "took.\v"
+        .doc = "Trains a GPT on P x D x T ranks, in P pipeline stages times D replicas times T shards, and "
+               "reports what it took.\v"
                "Start it with mpirun, one rank a device:\n"
                "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 \\\n"
                "      --micro-batch-size 4 --batch-size 32 --steps 200 \\\n"
@@ -249,6 +249,12 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "--micro-batch-size makes fewer",
                                plan.micro_batches, plan.virtual_stages > 1 ? " in several chunks" : "",
                                net->most_micro_batch + 1);
+        const int64_t together = (int64_t)o->micro_batch_size * o->seq_len * o->gpt.n_embd;
+        if (o->tp > 1 && together > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "shards sum %lld elements in a layer (%d x %d x %d), MPI sums at most %d at "
+                               "once: a smaller --micro-batch-size makes fewer",
+                               (long long)together, o->micro_batch_size, o->seq_len, o->gpt.n_embd, INT_MAX);
         if (reduced > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
                                "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "

@@ -138,6 +138,8 @@ static json_t *whole_plan_json(const struct options *o)
         json_t *plan = plan_json(o);
         json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
         json_object_set_new(plan, "zero", json_integer(o->zero));
+        json_object_set_new(plan, "virtual_stages", json_integer(o->virtual_stages));
+        json_object_set_new(plan, "order", json_string(o->order == ORDER_REPLICAS ? "replicas" : "stages"));
         return plan;
 }
 
@@ -314,6 +316,11 @@ static void print_choices(const struct report *r, FILE *out)
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         static const char *const precisions[HALF_FORMATS] = {NULL, "mixed precision", "bf16 precision"};
+        static const char *const recomputed[RECOMPUTES] = {[RECOMPUTE_SELECTIVE] =
+                                                                   "attention scores recomputed",
+                                                           [RECOMPUTE_FULL] = "activations recomputed",
+                                                           [RECOMPUTE_LAYER] = "whole layers recomputed"};
+        const struct work work = options_work(o);
         const char *const choices[] = {
                 precisions[options_format(o)],
                 o->offload ? "optimizer offloaded" : NULL,
@@ -321,7 +328,7 @@ static void print_choices(const struct report *r, FILE *out)
                 : plan.zero == 3 ? "weights, gradients and optimizer shared by replicas"
                                  : NULL,
                 o->offload_activations ? activations : NULL,
-                o->recompute ? "activations recomputed" : NULL,
+                recomputed[work_recomputation(&work)],
                 o->fused ? "fused kernels" : NULL,
                 plan.stage_messages ? "messages staged" : NULL,
                 plan.stage_allreduce ? "all-reduces staged" : NULL,

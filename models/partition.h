@@ -26,6 +26,7 @@ struct stage partition_shard(const struct stage *stage, int shards, int shard);
 /* Rows of the token embedding that a shard has, padding included, and which of them comes first. */
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage);
 int partition_first_token(const struct gpt *gpt, const struct stage *stage);
+
 /* Interleaved (Narayanan et al. 2021): the model in stages x chunks equal parts, of which a rank has every
  * stages-th, so its `layers` do not follow each other: see partition_layer. Needs n_layer divisible by stages
  * x chunks; one chunk is partition_stage. */

@@ -373,7 +373,7 @@ static void recomputation_runs_a_block_again_but_for_its_last_product(void **sta
                         struct work work = fp32_work(3, 16);
                         int forwards = workload_forward(&gpt, &stage, &work, false, forward);
                         int backwards = workload_backward(&gpt, &stage, &work, plain), at = 0, from = 0;
-                        work.recompute = true;
+                        work.recompute = RECOMPUTE_FULL;
                         int count = workload_backward(&gpt, &stage, &work, again);
                         assert_int_equal(count, workload_backward(&gpt, &stage, &work, NULL));
                         assert_int_equal(count, backwards + 11 * stage.layers);
@@ -477,7 +477,7 @@ static void kernels_of_mixed_precision_are_the_same_in_half(void **state)
         for (int choice = 0; choice < 8; choice++) {
                 const bool backward = choice & 1, bf16 = choice & 4;
                 struct work work = fp32_work(2, 8);
-                work.recompute = true;
+                work.recompute = RECOMPUTE_FULL;
                 work.fused = choice & 2;
                 int count = listed(&gpt, &work, backward, single);
                 work.element_bytes = 2;
@@ -937,14 +937,14 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         assert_int_equal(layout.slot % MEMORY_ALIGNMENT, 0);
         assert_int_equal(layout.block, 10 * 64);
         assert_int_equal(layout.work_block, 0);
-        plan.work.recompute = true;
+        plan.work.recompute = RECOMPUTE_FULL;
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 1 + 3) * 64);
         assert_int_equal(layout.block, 64);
         assert_int_equal(layout.work_block, 9 * 64);
         /* in half the statistics (16 and 8 bytes) are as before */
         plan.work.element_bytes = 2;
-        plan.work.recompute = false;
+        plan.work.recompute = RECOMPUTE_NONE;
         gpt.n_embd = 16; /* one row: 32 bytes; qkv 96; fc, gelu 128 */
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 3) * 64);

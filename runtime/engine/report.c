@@ -159,8 +159,9 @@ static json_t *ranks_json(const struct report *r)
         for (int rank = 0; rank < r->ranks; rank++)
                 json_array_append_new(
                         list,
-                        json_pack("{s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "rank", rank, "stage",
-                                  plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "bytes",
+                        json_pack("{s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "rank", rank, "stage",
+                                  plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "shard",
+                                  plan_shard(&plan, rank), "bytes",
                                   categories_json(r->rank_bytes[rank].in[MEMORY_DEVICE]), "total_bytes",
                                   (json_int_t)memory_total(&r->rank_bytes[rank], MEMORY_DEVICE), "host_bytes",
                                   categories_json(r->rank_bytes[rank].in[MEMORY_HOST]), "live_peak_bytes",

@@ -11,7 +11,8 @@ struct collection {
         struct space_group *group;
         struct candidate *list;
         int count, capacity;
-        double nearest; /* least factor by which a plan that does not fit is too large */
+        double nearest;               /* least factor by which a plan that does not fit is too large */
+        struct rv_error_info refusal; /* why the last plan that was none is none */
 };
 
 static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
@@ -62,9 +63,9 @@ static bool stores_many(const struct options *options)
 }
 
 /* Whether simulate would take the plan. */
-static bool is_sound(const struct collection *c, struct options *options)
+static bool is_sound(struct collection *c, struct options *options)
 {
-        const bool sound = options_resolve_gpt(options, c->group->gpus, NULL) == 0;
+        const bool sound = options_resolve_gpt(options, c->group->gpus, &c->refusal) == 0;
         options->fused = c->group->fused; /* which the profile says */
         return sound;
 }
@@ -178,7 +179,9 @@ static void format_list(const struct space_list *list, char *text, size_t text_s
                          list->values[i]);
 }
 
-static int no_grid(const struct space *space, int gpus, struct rv_error_info *err)
+/* `refusal`: why the last plan was none, if there was one. */
+static int no_grid(const struct space *space, int gpus, const struct rv_error_info *refusal,
+                   struct rv_error_info *err)
 {
         char stages[64], sizes[64];
         format_list(&space->stages, stages, sizeof stages);
@@ -186,9 +189,10 @@ static int no_grid(const struct space *space, int gpus, struct rv_error_info *er
         return rv_fail(
                 err, RV_EPLAN,
                 "--gpus %d: no grid divides it: stages%s%s must divide %d and be at most the %d layers of "
-                "%s, and --batch-size %lld be divisible by replicas x --micro-batch-size (%s)",
+                "%s, and --batch-size %lld be divisible by replicas x --micro-batch-size (%s)%s%.300s",
                 gpus, space->stages.count ? " --pp " : "", stages, gpus, space->base.gpt.n_layer,
-                space->base.gpt.name, (long long)space->base.batch_size, sizes);
+                space->base.gpt.name, (long long)space->base.batch_size, sizes,
+                refusal->sentence[0] ? "; of the last one: " : "", refusal->sentence);
 }
 
 static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
@@ -207,7 +211,7 @@ static int explore_group(const struct space *space, const struct machine *machin
         if (rc < 0)
                 return rc;
         if (group->considered == 0)
-                return no_grid(space, group->gpus, err);
+                return no_grid(space, group->gpus, &c.refusal, err);
         if (c.count)
                 qsort(c.list, (size_t)c.count, sizeof *c.list, by_estimate);
         group->count = c.count < space->simulate ? c.count : space->simulate;

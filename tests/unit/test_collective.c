@@ -256,6 +256,47 @@ static enum collective_algorithm choice_of(enum collective_library library, int 
         return collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, bytes, HALF_NONE).algorithm;
 }
 
+/* Where links alone take time: what the literature says each algorithm sends. The simulation goes through the
+ * same phases as the closed form does, so it cannot tell whether they are too many bytes. */
+static void test_what_algorithms_send_is_what_textbooks_say(void **state)
+{
+        (void)state;
+        const double bytes = 960e6, near = bytes / 100e9, far = bytes / 10e9, slow = bytes / 5e9;
+        const struct {
+                enum collective_algorithm algorithm;
+                enum collective_kind kind;
+                int count, stride;
+                double link, seconds;
+        } cases[] = {
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 4, 1, 100e9, 2 * 3 / 4.0 * near},
+                {COLLECTIVE_RING, COLLECTIVE_REDUCE_SCATTER, 4, 1, 100e9, 3 / 4.0 * near},
+                {COLLECTIVE_RING, COLLECTIVE_ALL_GATHER, 4, 1, 100e9, 3 / 4.0 * near},
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 100e9, 2 * 15 / 16.0 * far / 4},
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 5e9, 2 * 15 / 16.0 * slow * 3 / 4},
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 2 * 7 / 8.0 * far},
+                {COLLECTIVE_FLAT_RING, COLLECTIVE_ALLREDUCE, 16, 1, 100e9, 2 * 15 / 16.0 * far},
+                {COLLECTIVE_HIERARCHICAL, COLLECTIVE_ALLREDUCE, 16, 1, 100e9,
+                 2 * 3 / 4.0 * near + 2 * 3 / 4.0 * far / 4},
+                {COLLECTIVE_HALVING, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 2 * 7 / 8.0 * far},
+                {COLLECTIVE_DOUBLING, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 3 * far},
+                {COLLECTIVE_BINOMIAL, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 2 * 3 * far},
+                {COLLECTIVE_TREE, COLLECTIVE_ALLREDUCE, 2, 4, 100e9, far},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct platform platform = paper();
+                const struct collective_group group = {0, cases[i].stride, cases[i].count, 1};
+                platform.gpu_link_seconds = platform.nic_seconds = 0;
+                platform.reduce_seconds_per_byte = platform.collective_latency_seconds = 0;
+                platform.gpu_link_bytes_per_second = cases[i].link;
+                platform.collectives.algorithm = (int)cases[i].algorithm;
+                const double found =
+                        collective_seconds(&platform, &group, cases[i].kind, (int64_t)bytes, HALF_NONE);
+                if (!(fabs(found / cases[i].seconds - 1) < 1e-6))
+                        fail_msg("%s, case %zu: %.9g s instead of %.9g",
+                                 collective_algorithm_name(cases[i].algorithm), i, found, cases[i].seconds);
+        }
+}
+
 static void test_open_mpi_chooses_by_its_table(void **state)
 {
         (void)state;
@@ -330,6 +371,7 @@ int main(void)
                 cmocka_unit_test(test_closed_forms_of_scattering_and_gathering_are_within_2_percent),
                 cmocka_unit_test(test_a_folded_group_takes_what_all_of_its_members_do),
                 cmocka_unit_test(test_groups_side_by_side_share_what_the_closed_form_says),
+                cmocka_unit_test(test_what_algorithms_send_is_what_textbooks_say),
                 cmocka_unit_test(test_open_mpi_chooses_by_its_table),
                 cmocka_unit_test(test_nccl_takes_trees_for_few_bytes_between_many_nodes_and_rings_for_many),
                 cmocka_unit_test(test_nccl_changes_its_protocol_with_the_size),

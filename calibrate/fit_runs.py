@@ -4,8 +4,8 @@
     calibrate/fit_runs.py SPEC --table RUNS.csv [--table ...] --out PROFILE [--only TEXT] [flags of ranvier validate]
 
 SPEC (calibrate/fits/*.json) has the profile's facts with their sources, its kernels in classes whose models name free
-parameters ("$launch"), each parameter's start, bounds and reason, and, by the names that `ranvier validate` gives them,
-the runs to fit on: no other row of the tables is used. Least squares of log(predicted / measured) with soft l1 weights, by
+parameters ("$launch"), each parameter's start, bounds and reason, perhaps the standard error of what it predicts, and, by
+the names that `ranvier validate` gives them, the runs to fit on: no other row of the tables is used. Least squares of log(predicted / measured) with soft l1 weights, by
 Gauss and Newton with finite differences; every evaluation is `ranvier validate` itself, so what is fitted is what predicts.
 A parameter with "sigma" is held to its start by a prior of that relative width, against 5 % for a run."""
 import argparse
@@ -38,11 +38,14 @@ def profile_of(spec, figures):
     sources = dict(spec["sources"])
     for name, parameter in spec["parameters"].items():
         sources[name] = f"fitted, {figures[name]:.4g}: {parameter['why']}"
-    kernels = {}
+    error, kernels = {}, {}
+    if "error" in spec:
+        error = {"error": spec["error"]["value"]}
+        sources["error"] = spec["error"]["why"]
     for one in spec["classes"].values():
         for kernel in one["kernels"]:
-            kernels[kernel] = {"model": filled(one["models"].get(kernel, one["model"]) if "models" in one else one["model"],
-                                               figures)}
+            model = one["models"].get(kernel, one["model"]) if "models" in one else one["model"]
+            kernels[kernel] = {"model": {**filled(model, figures), **error}}
     profile["sources"] = sources
     profile["fitted_on"] = spec["fitted_on"]
     profile["loads"] = [{**filled(spec["load"], figures), "kernels": kernels}]

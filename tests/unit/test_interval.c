@@ -1,5 +1,6 @@
 /* Errors of prices, carried through to the batch: closed forms, and nine runs in ten inside. */
 #include "sim/interval.h"
+#include "tests/unit/noise.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -9,30 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static void check_close(double found, double expected, double relative, const char *file, int line)
-{
-        if (fabs(found - expected) <= relative * fabs(expected))
-                return;
-        print_error("found %.17g, expected %.17g within %g\n", found, expected, relative);
-        _fail(file, line);
-}
-#define assert_close(found, expected, relative) check_close(found, expected, relative, __FILE__, __LINE__)
-
-/* Uniform in [-1, 1), the same on every run. */
-static double noise(uint64_t *state)
-{
-        *state = *state * 6364136223846793005u + 1442695040888963407u;
-        return (double)(*state >> 11) / 4503599627370496.0 - 1;
-}
-
-static double normal(uint64_t *state)
-{
-        double sum = 0;
-        for (int i = 0; i < 12; i++)
-                sum += noise(state) / 2;
-        return sum;
-}
 
 /* A machine without links' errors: kernels only, on one GPU. */
 struct bench {

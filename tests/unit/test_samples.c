@@ -1,5 +1,6 @@
 /* What rounds differ by becomes errors of points: what all kernels share, and what each has for itself. */
 #include "calibrate/samples.h"
+#include "tests/unit/noise.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,21 +11,6 @@
 #include <cmocka.h>
 
 enum { KERNELS = 12, VISITS = 8 };
-
-/* Uniform in [-1, 1), the same on every run. */
-static double noise(uint64_t *state)
-{
-        *state = *state * 6364136223846793005u + 1442695040888963407u;
-        return (double)(*state >> 11) / 4503599627370496.0 - 1;
-}
-
-static double normal(uint64_t *state)
-{
-        double sum = 0;
-        for (int i = 0; i < 12; i++)
-                sum += noise(state) / 2;
-        return sum;
-}
 
 /* Each of another kind: models of single points take no time to fit. */
 static struct kernel kernel_of(int i)

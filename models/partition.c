@@ -286,3 +286,26 @@ struct partition_units partition_units(const struct gpt *gpt)
         return (struct partition_units){
                 .embedding = (V + gpt->n_positions) * C, .block = 12 * C * C + 13 * C, .head = V * C + 2 * C};
 }
+
+struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,
+                                     int64_t offset)
+{
+        const struct partition_units units = partition_units(gpt);
+        const int64_t begin = stage->first ? units.embedding : 0; /* of blocks, and where they end */
+        const int64_t head = begin + stage->layers * units.block;
+        assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
+        struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
+        if (!span.head) {
+                span.top = (int)((end - begin) / units.block) - 1;
+                span.offset = end;
+        }
+        while (span.offset > offset && span.blocks <= span.top) {
+                span.blocks++;
+                span.offset -= units.block;
+        }
+        if (span.offset > offset || span.offset == 0) {
+                span.embedding = stage->first;
+                span.offset = 0;
+        }
+        return span;
+}

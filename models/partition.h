@@ -93,6 +93,20 @@ struct partition_units {
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
+/* What a part of a backward works on, of a stage of one shard and one chunk: the loss and head, then blocks
+ * from `top` down, then the embedding. When it is done, gradients from `offset` on are final: memory is in
+ * the order of layers, and a backward goes through them from the last to the first. A tied embedding on a
+ * stage that has the head too has its place at the beginning, and is final at the very end. */
+struct partition_span {
+        bool head, embedding;
+        int top, blocks;
+        int64_t offset;
+};
+/* The part that follows when gradients from `end` on are final (at first, all parameters of the stage: none
+ * are), up to whole layers until those from `offset` on are, 0 <= offset < end. */
+struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,
+                                     int64_t offset);
+
 /* Elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 

@@ -123,8 +123,22 @@ static void inject_overflow(struct driver_real *d, int token)
 
 static void check_overflow(struct driver_real *d, int token)
 {
-        optim_check_overflow(d->nn, optim_overflow_limit(d->plan.dp, work_format(&d->nn->plan.work)));
+        const struct op *op = &d->ops[token];
+        optim_check_overflow(d->nn, op->offset, op->count,
+                             optim_overflow_limit(d->plan.dp, work_format(&d->nn->plan.work)));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
+}
+
+/* A part of the last backward: whole layers, as far as asked for or farther. */
+static void issue_span(struct driver_real *d, const struct op *op)
+{
+        const int64_t end = op->offset + op->count;
+        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, end, op->offset);
+        struct op *known = &d->ops[op->serial];
+        nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, &span);
+        known->offset = span.offset;
+        known->count = end - span.offset;
+        known->more = span.offset > 0;
 }
 
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */
@@ -143,7 +157,10 @@ static void issue_compute(struct driver_real *d, const struct op *op)
         switch (op->kind) {
         case OP_FORWARD:
         case OP_BACKWARD:
-                d->ops[op->serial].more = issue_pass(d, op);
+                if (op->kind == OP_BACKWARD && op->count > 0)
+                        issue_span(d, op);
+                else
+                        d->ops[op->serial].more = issue_pass(d, op);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);
@@ -205,6 +222,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_OVERFLOW:
+                scalars[NN_OVERFLOW] = d->found_overflow;
                 net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_SCATTER:
@@ -264,7 +282,7 @@ static void real_issue(void *world, const struct op *op)
                 issue_tensor(d, op);
                 break;
         case OP_CHECK_OVERFLOW:
-                if (d->inject_overflow)
+                if (d->inject_overflow && op->offset + op->count == d->nn->parameters)
                         inject_overflow(d, token);
                 else
                         check_overflow(d, token);
@@ -306,6 +324,8 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         struct op done = d->ops[token];
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 core_set_piece(&d->plan, &done, piece);
+        if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
+                d->found_overflow = d->found_overflow || d->nn->scalars[NN_OVERFLOW] > 0;
         if (done.kind == OP_REDUCE_SCALARS)
                 set_gradient_scale(d);
         if (done.kind == OP_REDUCE_OVERFLOW)
@@ -318,7 +338,7 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
         double *scalars = d->nn->scalars;
         scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
-        d->overflow = false;
+        d->overflow = d->found_overflow = false;
         d->injecting = -1;
         engine_start(engine);
 }

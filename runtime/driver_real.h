@@ -21,8 +21,9 @@ struct driver_real {
         double epoch;         /* seconds; now() counts from here (the same moment on every rank) */
         bool inject_overflow; /* mixed: a gradient of this rank becomes infinite before they are checked */
 
-        bool overflow;  /* of the last batch: it was skipped on every rank */
-        struct op *ops; /* in flight, by serial: also the token of its event or request */
+        bool overflow;       /* of the last batch: it was skipped on every rank */
+        bool found_overflow; /* by this rank, in its own gradients */
+        struct op *ops;      /* in flight, by serial: also the token of its event or request */
         int capacity;
         int injecting; /* token of the copy of an infinity, or -1 */
 };

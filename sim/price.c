@@ -163,6 +163,7 @@ static int price_optimizer(const struct pricing *pricing, const struct stage *st
         const enum half half = options_format(o);
         struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
         int rc = 0;
+        price->checked = parameters;
         norm.m = norm.m < parameters ? norm.m : parameters;
         if (plan.zero == 1)
                 return price_shares(pricing, stage, &plan, price);
@@ -305,7 +306,10 @@ static int price_stage(const struct pricing *pricing, int index)
                 const struct stage chunk = partition_chunk(&stage, i);
                 rc = price_passes(pricing, &chunk, &pricing->list->stages[chunk.index]);
         }
-        if (rc == 0 && options_plan(o, false).zero == 3)
+        const struct plan plan = options_plan(o, false);
+        pricing->list->stages[index].stage = stage;
+        pricing->list->stages[index].start = pricing->basis->load->op_overhead_seconds;
+        if (rc == 0 && (plan.zero == 3 || plan.overlap_allreduce))
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
@@ -316,6 +320,7 @@ int price_stages(struct price_list *list, const struct options *options, const s
         struct pricing pricing = {list, options, basis, err};
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
+                                    .gpt = options->gpt,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         if (!list->stages)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);
@@ -334,6 +339,28 @@ void price_free(struct price_list *list)
         *list = (struct price_list){0};
 }
 
+struct partition_span price_span(const struct price_list *list, int stage, const struct op *op)
+{
+        return partition_span(&list->gpt, &list->stages[stage].stage, op->offset + op->count, op->offset);
+}
+
+static double span_seconds(const struct price_list *list, int stage, const struct op *op)
+{
+        const struct stage_price *price = &list->stages[stage];
+        const struct partition_span span = price_span(list, stage, op);
+        return price->start + span.head * price->units[PRICE_HEAD].backward +
+               span.blocks * price->units[PRICE_BLOCK].backward +
+               span.embedding * price->units[PRICE_EMBEDDING].backward;
+}
+
+/* A look at some of a stage's gradients takes as much of a look at all: it reads memory. */
+static double check_seconds(const struct stage_price *price, int64_t count)
+{
+        if (count == price->checked)
+                return price->check;
+        return price->start + (price->check - price->start) * (double)count / (double)price->checked;
+}
+
 double price_operation(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[op->chunk * list->pp + stage];
@@ -341,11 +368,13 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_FORWARD:
                 return price->forward;
         case OP_BACKWARD:
+                if (op->count > 0)
+                        return span_seconds(list, stage, op);
                 return op->parts == OP_WEIGHT_GRADIENT ? price->weights : price->backward;
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:
-                return price->check;
+                return check_seconds(price, op->count);
         case OP_CLEAR: /* after all updates: nothing overflows here */
                 return price->clear;
         default:

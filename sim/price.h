@@ -25,6 +25,7 @@ enum { PRICE_UPDATES = 16 };
 enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 struct stage_price {
         double forward, backward, norm, check, clear; /* check: for overflow */
+        int64_t checked;                              /* parameters that `check` is of */
         double weights; /* the second part of a backward in two, of which `backward` is the first; else 0 */
         struct update_price {
                 int64_t parameters;
@@ -33,7 +34,9 @@ struct stage_price {
         int update_count;
         struct {
                 double forward, backward;
-        } units[PRICE_UNITS]; /* zero 3: of one of each, without the cost of starting an operation */
+        } units[PRICE_UNITS]; /* zero 3, and backwards in spans: of one of each, without the cost of */
+        double start;         /* starting an operation */
+        struct stage stage;
         struct {
                 struct price_collective forward[PRICE_COLLECTIVES], backward[PRICE_COLLECTIVES];
                 int forwards, backwards; /* how many of them */
@@ -42,6 +45,7 @@ struct stage_price {
 
 struct price_list {
         int pp;
+        struct gpt gpt;
         /* [chunks x pp], the model's stages; norms, checks and updates stand in a rank's first chunk. */
         struct stage_price *stages;
         struct price *prices; /* one for each different kernel */
@@ -66,6 +70,9 @@ struct price_basis {
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err);
 void price_free(struct price_list *list);
+
+/* A part of a last backward beside which gradients are summed (runtime/sched/overlap.c): what it works on. */
+struct partition_span price_span(const struct price_list *list, int stage, const struct op *op);
 
 /* Seconds of a compute operation on the rank at position `stage` of its pipeline. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);

@@ -245,6 +245,22 @@ int priced_check_lines(const struct platform *platform, const struct options *op
         return 0;
 }
 
+/* Says of a part of a forward or backward whether another follows, and how far it brings gradients. */
+static void compute(const struct price_list *prices, struct sim_lane *lane)
+{
+        struct op *op = &lane->now.op;
+        const int stage = lane->rank->stage;
+        const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
+        sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
+        op->more = lane->rank->world->plan.tp > 1 && pass;
+        if (op->kind == OP_BACKWARD && op->count > 0) {
+                const int64_t end = op->offset + op->count;
+                op->offset = price_span(prices, stage, op).offset;
+                op->count = end - op->offset;
+                op->more = op->offset > 0;
+        }
+}
+
 static bool begin(void *context, struct sim_lane *lane)
 {
         struct priced *priced = context;
@@ -282,10 +298,7 @@ static bool begin(void *context, struct sim_lane *lane)
                 return begin_tensor(priced, lane);
         default:
                 assert(lane->lane == LANE_COMPUTE);
-                lane->now.op.more =
-                        lane->rank->world->plan.tp > 1 && (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
-                sim_lane_ends(lane,
-                              now + price_operation(prices_of(priced, lane->rank), lane->rank->stage, op));
+                compute(prices_of(priced, lane->rank), lane);
                 return true;
         }
 }

@@ -280,11 +280,23 @@ static bool collect(struct replay *replay, struct sim_lane *lane)
         return true;
 }
 
+/* How far a part of a last backward brings gradients follows from the model's layers. */
+static void find_span(const struct replay *replay, const struct sim_lane *lane, struct op *op)
+{
+        const struct stage stage = options_stage(replay->options, lane->rank->stage);
+        const int64_t end = op->offset + op->count;
+        op->offset = partition_span(&replay->options->gpt, &stage, end, op->offset).offset;
+        op->count = end - op->offset;
+        op->more = op->offset > 0;
+}
+
 static bool begin(void *context, struct sim_lane *lane)
 {
         struct replay *replay = context;
         struct sim_op *op = &lane->now;
         op->op.more = more(replay, lane->rank->rank, &op->op);
+        if (op->op.kind == OP_BACKWARD && op->op.count > 0)
+                find_span(replay, lane, &op->op);
         if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT)
                 return receive(replay, lane);
         if (sim_lane_collects(lane->lane))
@@ -294,8 +306,9 @@ static bool begin(void *context, struct sim_lane *lane)
         return true;
 }
 
-struct sim_physics replay_physics(struct replay *replay)
+struct sim_physics replay_physics(struct replay *replay, const struct options *options)
 {
+        replay->options = options;
         return (struct sim_physics){.issued = issued, .begin = begin, .overlaps = true, .context = replay};
 }
 

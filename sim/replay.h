@@ -24,10 +24,11 @@ struct replay_rank {
 struct replay {
         struct trace recorded; /* the records of one batch, sorted as by_identity in replay.c */
         int batch, ranks;
-        double origin;               /* recorded seconds when the first rank began */
-        struct replay_rank *rank;    /* [ranks] */
-        struct trace_record missing; /* the first operation that the trace lacks ... */
-        bool any_missing;            /* ... if there is one */
+        const struct options *options; /* of the plan */
+        double origin;                 /* recorded seconds when the first rank began */
+        struct replay_rank *rank;      /* [ranks] */
+        struct trace_record missing;   /* the first operation that the trace lacks ... */
+        bool any_missing;              /* ... if there is one */
 };
 
 /* Reads batch `batch` (-1: the last one) of a trace of a run on `ranks` ranks. */
@@ -39,8 +40,8 @@ void replay_close(struct replay *replay);
 int replay_settle(const struct replay *replay, const char *path, struct options *options,
                   struct rv_error_info *err);
 
-/* `replay` must live as long as the physics. */
-struct sim_physics replay_physics(struct replay *replay);
+/* `replay` and the plan's `options` must live as long as the physics. */
+struct sim_physics replay_physics(struct replay *replay, const struct options *options);
 
 /* When rank `rank` began the batch, in seconds after the first rank did. */
 double replay_start(const struct replay *replay, int rank);

@@ -301,7 +301,7 @@ static int write_platform(const struct simulation *s, struct rv_error_info *err)
 
 static int run_replay(struct simulation *s, struct rv_error_info *err)
 {
-        struct sim_physics physics = replay_physics(&s->replay);
+        struct sim_physics physics = replay_physics(&s->replay, &s->settings->plan);
         double *starts = calloc((size_t)s->settings->gpus, sizeof *starts);
         if (!starts)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", s->settings->gpus);

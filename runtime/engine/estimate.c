@@ -316,6 +316,20 @@ static double estimate_pipeline(struct estimation *e)
         return end;
 }
 
+/* Overlapped: when the nth chunk in order, from the end of memory, has been summed, if a backward makes
+ * parameters final at an even pace (later than it is where the embedding, which takes no time, has many, and
+ * earlier than in whole layers). The first sum is the short one. Chunks become final as evenly as they are
+ * summed, so the lane is busy from the first of them on, or waits for the nth. */
+static double overlapped_end(const struct estimation *e, const struct stage_estimate *s, int64_t nth)
+{
+        const int64_t size = core_chunk_parameters(&e->plan);
+        const double share = s->first_backward * (double)size / (double)s->parameters;
+        const double first = s->pipeline_end - share * (double)(s->chunks - 1);
+        const double own = nth == s->chunks - 1 ? s->chunks_begin : first + share * (double)nth;
+        const double last = nth == 0 ? s->short_chunk : s->chunk;
+        return later(first + s->short_chunk + (double)nth * s->chunk, own + last);
+}
+
 /* All-reduces of each stage's gradients, one after another, then of the embedding that first and last share.
  */
 static void add_allreduces(struct estimation *e)
@@ -342,6 +356,8 @@ static void add_allreduces(struct estimation *e)
                 s->chunk = s->chunks > 1 ? price_sum(e, size, plan->dp, false) : 0;
                 s->short_chunk = price_sum(e, last, plan->dp, false);
                 s->chunks_end += (s->chunks - 1) * s->chunk + price_sum(e, last, plan->dp, true);
+                if (plan->overlap_allreduce && s->chunks > 1)
+                        s->chunks_end = overlapped_end(e, s, s->chunks - 1);
                 s->gradients_end = s->chunks_end;
         }
         if (plan->tied) {
@@ -382,8 +398,10 @@ static double scalars_known(struct estimation *e, double no_overflow)
 /* The updates of a stage, in memory and in the core's order. */
 struct update_order {
         const struct stage_estimate *stage;
-        int64_t size, updates, first;       /* parameters of each but the one with what is left; the nth in */
-        int64_t chunk_size, first_chunk;    /* order is the nth after `first`, around the end; chunks alike */
+        const struct estimation *e;
+        int index;
+        int64_t size, updates, first; /* parameters of each but the one with what is left; which is first */
+        int64_t chunk_size, first_chunk;    /* chunks are in order, from the first and around the end */
         int64_t shared_begin, shared_count; /* the shared embedding */
 };
 
@@ -393,8 +411,10 @@ static struct update_order order_updates(const struct estimation *e, int index)
         const struct plan *plan = &e->plan;
         const bool shares = plan->tied && (index == 0 || index == plan->pp - 1);
         struct update_order order = {.stage = s,
+                                     .e = e,
+                                     .index = index,
                                      .size = core_update_parameters(plan, s->parameters),
-                                     .first = core_first_update(plan, index == 0, s->parameters),
+                                     .first = core_nth_update(plan, index, s->parameters, 0),
                                      .chunk_size = plan->bucket_parameters * plan->allreduce_buckets,
                                      .shared_count = shares ? plan->embedding_parameters : 0};
         order.updates = (s->parameters + order.size - 1) / order.size;
@@ -409,6 +429,8 @@ static double chunk_ready(const struct update_order *order, int64_t parameter)
         const struct stage_estimate *s = order->stage;
         if (s->chunks < 2)
                 return s->chunks_end;
+        if (order->e->plan.overlap_allreduce)
+                return overlapped_end(order->e, s, s->chunks - 1 - parameter / order->chunk_size);
         int64_t nth = (parameter / order->chunk_size - order->first_chunk + s->chunks) % s->chunks;
         bool short_one = nth >= s->chunks - 1 - order->first_chunk;
         if (nth == s->chunks - 1)
@@ -419,9 +441,11 @@ static double chunk_ready(const struct update_order *order, int64_t parameter)
 /* When the gradients of the nth update in order are final: of a shared embedding after its exchange. */
 static double gradients_ready(const struct update_order *order, int64_t nth)
 {
-        int64_t begin = (nth + order->first) % order->updates * order->size, end = begin + order->size;
-        if (end > order->stage->parameters)
-                end = order->stage->parameters;
+        const struct stage_estimate *s = order->stage;
+        int64_t begin = core_nth_update(&order->e->plan, order->index, s->parameters, (int)nth) * order->size;
+        int64_t end = begin + order->size;
+        if (end > s->parameters)
+                end = s->parameters;
         if (begin < order->shared_begin + order->shared_count && end > order->shared_begin)
                 return order->stage->gradients_end;
         return later(chunk_ready(order, begin), chunk_ready(order, end - 1));
@@ -469,7 +493,8 @@ static double updates_end(const struct estimation *e, int index, double permitte
                 return shared_updates_end(e, s, permitted);
         const struct update_order order = order_updates(e, index);
         const int64_t step = (order.updates + MOST_STEPS - 1) / MOST_STEPS;
-        const int64_t short_one = order.updates - 1 - order.first; /* in order, the one with what is left */
+        const int64_t behind = order.updates - 1 - order.first; /* the one with what is left, in order */
+        const int64_t short_one = plan->overlap_allreduce && behind ? order.updates - behind : behind;
         const struct update_prices each = price_update(e, order.size),
                                    left = price_update(e, s->parameters - (order.updates - 1) * order.size);
         double computed = s->norm_end, fetched = s->pipeline_end;

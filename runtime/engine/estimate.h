@@ -50,7 +50,8 @@ struct estimate {
  *
  * What follows the pipeline is worked out update by update in the core's order: look for overflow,
  * sums of what sequence parallel shards have alike, all-reduces one after another, norm, updates, and fetches
- * and write backs beside them as buffers allow. The phases end as struct phases says.
+ * and write backs beside them as buffers allow. The phases end as struct phases says. All-reduces that are
+ * overlapped with the last backward begin as if it made parameters final at an even pace.
  *
  * More than 4096 updates of a stage are worked out in 4096 steps of several each, which makes what follows
  * the pipeline at most 0.2 % longer; so an estimate takes O(layers + stages), whatever the buckets. */

@@ -163,14 +163,17 @@ static const struct argp_option plan_options[] = {
         {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
         {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
-        /* Known, and refused by name until they are built. */
         {"zero", KEY_ZERO, "STAGE", 0,
          "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
          "part of the parameters; gradients are reduce-scattered, weights all-gathered); 3: weights and "
          "gradients too, which are gathered and reduced layer by layer (in a prediction only; for --pp 1 and "
          "--tp 1)",
          1},
-        {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, OPTION_HIDDEN, 0, 1},
+        {"overlap-allreduce", KEY_OVERLAP_ALLREDUCE, 0, 0,
+         "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
+         "--bucket-params) as soon as its layers are through; for schedules axonn, gpipe and 1f1b, --zero 0 "
+         "and --tp 1",
+         1},
         {0},
 };
 
@@ -386,18 +389,24 @@ static int parse_zero(struct options *o, const char *text)
         return rc;
 }
 
-/* What later versions bring. A row goes when its part is built. */
-static int check_built(const struct options *o, struct rv_error_info *err)
+static int check_overlap(const struct options *o, struct rv_error_info *err)
 {
-        const struct {
-                bool asked;
-                const char *option;
-        } later[] = {
-                {o->overlap_allreduce, "--overlap-allreduce"},
-        };
-        for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-                if (later[i].asked)
-                        return rv_fail(err, RV_ENOTBUILT, "%s is not built yet", later[i].option);
+        const struct policy *policy = policy_get(o->policy);
+        if (!o->overlap_allreduce)
+                return 0;
+        if (o->zero)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--overlap-allreduce is for --zero 0: with --zero %d gradients are reduce-scattered "
+                        "when the pipeline has ended",
+                        o->zero);
+        if (o->tp > 1)
+                return rv_fail(err, RV_ENOTBUILT, "--overlap-allreduce with --tp above 1 is not built yet");
+        if (o->policy == POLICY_INTERLEAVED || policy->deferred)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--overlap-allreduce with --schedule %s is not built yet; there are axonn, "
+                               "gpipe and 1f1b",
+                               policy->name);
         return 0;
 }
 
@@ -728,13 +737,7 @@ int options_check_given(const struct options *o, struct rv_error_info *err)
                                "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
                                "device are the "
                                "master parameters");
-        if (o->zero && o->overlap_allreduce)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--overlap-allreduce is for --zero 0: with --zero %d gradients are reduce-scattered "
-                        "when the pipeline has ended",
-                        o->zero);
-        int rc = check_built(o, err);
+        int rc = check_overlap(o, err);
         return rc ? rc : check_shards(o, err);
 }
 
@@ -836,7 +839,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .virtual_stages = o->virtual_stages,
                 .sequence_parallel = o->sequence_parallel,
                 .blocking = o->blocking,
-                .overlap_allreduce = o->overlap_allreduce,
+                .overlap_allreduce = o->overlap_allreduce && o->dp > 1,
                 .zero = o->dp > 1 ? o->zero : 0, /* one replica shares with nobody */
                 .micro_batches = micro_batches(o),
                 .policy = o->policy,

@@ -272,37 +272,57 @@ static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
         nn->deferred_tops[deferred] = received;
 }
 
-bool nn_backward_part(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient,
-                      int deferred, enum kernel_part parts)
+/* A micro-batch's place in each kind of buffer; and which parts of its backward it is about. */
+struct pass {
+        int micro_batch, input, slot, gradient, deferred;
+        enum kernel_part parts;
+};
+
+static bool pass_back(struct nn_stage *nn, const struct pass *pass, const struct partition_span *span)
 {
         const struct nn_shape s = slot_shape(nn);
-        const struct stage part = partition_chunk(&nn->stage, chunk);
-        const int begin = chunk * part.layers;
-        assert((deferred < 0) == (parts == PART_BOTH));
-        assert(deferred < 0 || (nn->stage.shards == 1 && nn->stage.chunks == 1));
-        if (parts == PART_INPUT && !part.last)
-                keep_gradient(nn, gradient, deferred);
-        struct flow flow = flow_of(nn, begin + part.layers - 1, gradient, deferred);
+        struct flow flow = flow_of(nn, span->top > 0 ? span->top : 0, pass->gradient, pass->deferred);
         shards_begin(nn);
         group_begin(nn->device);
-        if (part.last)
-                loss_backward(nn, slot, &s, flow.output, parts);
-        for (int block = begin + part.layers - 1; block >= begin; block--) {
-                flow = flow_of(nn, block, gradient, deferred);
+        if (span->head)
+                loss_backward(nn, pass->slot, &s, flow.output, pass->parts);
+        for (int block = span->top; block > span->top - span->blocks; block--) {
+                flow = flow_of(nn, block, pass->gradient, pass->deferred);
                 if (shards_skip(nn, backward_together(nn)))
                         continue;
-                struct block k = block_of(nn, slot, block, input);
-                k.parts = parts;
+                struct block k = block_of(nn, pass->slot, block, pass->input);
+                k.parts = pass->parts;
                 k.g = flow;
                 if (work_recomputes_blocks(&nn->plan.work))
                         recompute_block(nn, block, &k, &s);
                 mlp_backward(nn, &k, &s);
                 attention_backward(nn, &k, &s);
         }
-        if (part.first && parts & PART_WEIGHT)
-                embedding_backward(nn, micro_batch, &s, flow.input);
+        if (span->embedding && pass->parts & PART_WEIGHT)
+                embedding_backward(nn, pass->micro_batch, &s, flow.input);
         group_end(nn->device);
         return shards_end(nn);
+}
+
+bool nn_backward_part(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient,
+                      int deferred, enum kernel_part parts)
+{
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const struct partition_span all = {part.last, part.first, (chunk + 1) * part.layers - 1, part.layers,
+                                           0};
+        assert((deferred < 0) == (parts == PART_BOTH));
+        assert(deferred < 0 || (nn->stage.shards == 1 && nn->stage.chunks == 1));
+        if (parts == PART_INPUT && !part.last)
+                keep_gradient(nn, gradient, deferred);
+        return pass_back(nn, &(struct pass){micro_batch, input, slot, gradient, deferred, parts}, &all);
+}
+
+void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient,
+                      const struct partition_span *span)
+{
+        assert(nn->stage.shards == 1 && nn->stage.chunks == 1);
+        nn->segment = 0;
+        pass_back(nn, &(struct pass){micro_batch, input, slot, gradient, -1, PART_BOTH}, span);
 }
 
 bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)

@@ -139,6 +139,11 @@ bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int s
 bool nn_backward_part(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient,
                       int deferred, enum kernel_part parts);
 
+/* A span of nn_backward's layers (partition_span), of one shard and one chunk. The spans of a backward follow
+ * each other; the micro-batch's `gradient` is between them what the last one left. */
+void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient,
+                      const struct partition_span *span);
+
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
 void *nn_logits(struct nn_stage *,
                 int slot); /* (B T, V): last stage, after a loss_only forward: raw logits */

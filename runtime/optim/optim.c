@@ -30,9 +30,10 @@ void optim_norm(struct nn_stage *nn)
                 kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
 }
 
-void optim_check_overflow(struct nn_stage *nn, double limit)
+void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
 {
-        kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn->gradients, nn->parameters, limit);
+        kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn_at(nn, nn->gradients, offset), count,
+                         limit);
 }
 
 void optim_clear(struct nn_stage *nn)

@@ -19,7 +19,7 @@ struct optim {
 double optim_lr(const struct optim *, int64_t step);
 
 /* Mixed: enqueues the look for gradients beyond `limit` or not a number, into scalars[NN_OVERFLOW]. */
-void optim_check_overflow(struct nn_stage *, double limit);
+void optim_check_overflow(struct nn_stage *, int64_t offset, int64_t count, double limit);
 
 /* After an overflow, and with zero after all updates: enqueues gradients = 0. */
 void optim_clear(struct nn_stage *);

@@ -22,6 +22,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
         assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1)); /* and is simulated only */
+        assert(!plan->overlap_allreduce || (plan->zero == 0 && plan->tp == 1 && plan->virtual_stages == 1 &&
+                                            !policy_get(plan->policy)->deferred));
         assert(part->replica >= 0 && part->replica < plan->dp);
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
@@ -183,6 +185,7 @@ static struct op begin_backward(struct core *core, int piece)
         core->backwards_started++;
         if (weights_parted(core))
                 weights_begin_input(core, &op);
+        overlap_begin(core, &op);
         return op;
 }
 
@@ -428,7 +431,7 @@ void core_complete(struct core *core, const struct op *done)
         assert(core->in_flight > 0);
         core->in_flight--;
         received(core, done);
-        if (tensor_continue(core, op) || staging_continue(core, op))
+        if (overlap_continue(core, op) || tensor_continue(core, op) || staging_continue(core, op))
                 return;
         blocking_end(core, op);
         switch (op->kind) {

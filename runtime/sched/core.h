@@ -48,6 +48,18 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
  * alike. */
 int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters);
 
+/* With plan.overlap_allreduce: the order is another one, from behind to the front, because a backward makes
+ * gradients final so; a shared embedding is the last again, at whichever end of memory it lies. Which of a
+ * stage's updates is the nth. */
+int core_nth_update(const struct plan *plan, int stage, int64_t parameters, int nth);
+
+/* What is all-reduced at once; the last chunk of a stage may have less. */
+int64_t core_chunk_parameters(const struct plan *plan);
+
+/* With plan.overlap_allreduce: gradients from `end` on are final. Where those begin that are to be final
+ * next: the begin of a chunk, below `end`. */
+int64_t core_next_final(const struct plan *plan, int64_t end);
+
 /* What a core knows of its rank's part of the model. */
 struct core_stage {
         int stage;          /* of plan.pp */

@@ -13,6 +13,9 @@
  * all agree while the sums are under way. If there was one, the sums still run, because every rank takes part
  * in them, and then the gradients are cleared instead of used.
  *
+ * Overlapped with the last backward, which makes gradients final from the end of memory to its beginning,
+ * chunks are summed, and updates made, in that order; see overlap.c.
+ *
  * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its shares (shares.h);
  * with clipping the norm is that of the shares, summed over all ranks. The shared embedding is exchanged in
  * the shares that a replica has of it. A chunk's weights are all-gathered when its share has been updated,
@@ -34,7 +37,7 @@ static int parts(int64_t whole, int64_t part)
         return (int)((whole + part - 1) / part);
 }
 
-static int64_t chunk_parameters(const struct plan *plan)
+int64_t core_chunk_parameters(const struct plan *plan)
 {
         return plan->bucket_parameters * plan->allreduce_buckets;
 }
@@ -47,7 +50,7 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
         const int64_t most = plan_update_parameters(&bounded);
         if (plan->zero != 1)
                 return most;
-        const int64_t share = plan_share(plan, least(chunk_parameters(plan), parameters));
+        const int64_t share = plan_share(plan, least(core_chunk_parameters(plan), parameters));
         return parts(share, parts(share, most));
 }
 
@@ -60,7 +63,7 @@ static struct shares shares(const struct core *core)
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
 {
         if (plan->zero != 1)
-                return parts(part->parameters, chunk_parameters(plan));
+                return parts(part->parameters, core_chunk_parameters(plan));
         const struct shares s = shares_of(plan, part);
         return shares_chunks(&s);
 }
@@ -78,10 +81,27 @@ int core_first_update(const struct plan *plan, bool first_stage, int64_t paramet
         return parts(plan->embedding_parameters, size) % parts(parameters, size);
 }
 
-/* See core_first_update. */
-static int in_order(int nth, int first, int count)
+static int wrapped(int index, int count)
 {
-        return (nth + first) % count;
+        return (index % count + count) % count;
+}
+
+/* From behind: the first of them is the last that has nothing of a shared embedding at the end of memory. */
+static int nth_from_behind(const struct plan *plan, int stage, int64_t parameters, int nth)
+{
+        const int64_t size = core_update_parameters(plan, parameters);
+        const bool copy = plan->tied && plan->pp > 1 && stage == plan->pp - 1;
+        const int updates = parts(parameters, size);
+        const int first = copy ? (int)((parameters - plan->embedding_parameters) / size) : updates;
+        return wrapped(first - 1 - nth, updates);
+}
+
+int core_nth_update(const struct plan *plan, int stage, int64_t parameters, int nth)
+{
+        if (overlap_planned(plan))
+                return nth_from_behind(plan, stage, parameters, nth);
+        const int updates = parts(parameters, core_update_parameters(plan, parameters));
+        return wrapped(core_first_update(plan, stage == 0, parameters) + nth, updates);
 }
 
 static void set_order(struct core *core)
@@ -89,8 +109,8 @@ static void set_order(struct core *core)
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
         int64_t size = core_update_parameters(plan, core->parameters);
-        o->first_update = core_first_update(plan, core->first, core->parameters);
-        o->first_chunk = (int)(o->first_update * size / chunk_parameters(plan));
+        o->first_chunk = (int)(core_first_update(plan, core->first, core->parameters) * size /
+                               core_chunk_parameters(plan));
 }
 
 static void start_whole(struct core *core)
@@ -119,6 +139,7 @@ void optimizer_start(struct core *core)
         const struct plan *plan = &core->plan;
         memset(o, 0, sizeof *o);
         bool train = !plan->forward_only;
+        o->final = core->parameters;
         if (train && plan->zero == 1)
                 start_shares(core);
         else if (train)
@@ -178,9 +199,11 @@ static struct op chunk_allreduce(const struct core *core, int nth)
 {
         if (core->plan.zero == 1)
                 return chunk_of_shares(core, OP_REDUCE_SCATTER, nth);
-        const int chunk = in_order(nth, core->optimizer.first_chunk, core->optimizer.chunks);
+        const struct optimizer_state *o = &core->optimizer;
+        const int chunk =
+                overlap_planned(&core->plan) ? o->chunks - 1 - nth : wrapped(nth + o->first_chunk, o->chunks);
         struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_DATA);
-        int64_t size = chunk_parameters(&core->plan);
+        int64_t size = core_chunk_parameters(&core->plan);
         op.bucket = chunk;
         op.offset = chunk * size;
         op.count = least(size, core->parameters - op.offset);
@@ -198,7 +221,6 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
 /* The nth update in order, or the copy before or after it. */
 static struct op nth_update(const struct core *core, int nth, enum op_kind kind, enum op_lane lane)
 {
-        const struct optimizer_state *o = &core->optimizer;
         int64_t size = core_update_parameters(&core->plan, core->parameters);
         struct op op = core_new_op(kind, lane);
         if (core->plan.zero == 1) {
@@ -210,7 +232,7 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind,
                 op.count = share.count;
                 op.place = share.place;
         } else {
-                op.bucket = in_order(nth, o->first_update, o->updates);
+                op.bucket = core_nth_update(&core->plan, core->stage, core->parameters, nth);
                 op.offset = op.place = op.bucket * size;
                 op.count = least(size, core->parameters - op.offset);
         }
@@ -310,7 +332,7 @@ static bool may_update(struct core *core, const struct op *update)
         struct op exchange = embedding_exchange(core, 0);
         if (o->exchanges_done < o->exchanges && overlap(update, &exchange))
                 return false;
-        int64_t size = chunk_parameters(&core->plan), last = update->offset + update->count - 1;
+        int64_t size = core_chunk_parameters(&core->plan), last = update->offset + update->count - 1;
         for (int64_t chunk = update->offset / size; o->chunks > 0 && chunk <= last / size; chunk++)
                 if (!core_tables(core).chunk_done[chunk])
                         return false;
@@ -347,6 +369,7 @@ static bool next_compute(struct core *core, struct op *op)
                 return false;
         } else if (!o->check_issued) {
                 *op = whole_stage(core, OP_CHECK_OVERFLOW);
+                op->count = o->final; /* what follows was looked through between parts of a backward */
                 o->check_issued = true;
         } else if (final && !o->clear_issued && (o->overflow || shares_updated(core))) {
                 *op = whole_stage(core, OP_CLEAR);
@@ -379,8 +402,23 @@ static bool next_copy(struct core *core, struct op *op)
         return false;
 }
 
+/* While the last backward goes on. */
+static bool next_early_sum(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        if (o->chunks_issued == o->chunks)
+                return false;
+        *op = chunk_allreduce(core, o->chunks_issued);
+        if (op->offset < o->final)
+                return false;
+        o->chunks_issued++;
+        return true;
+}
+
 bool optimizer_next(struct core *core, struct op *op)
 {
+        if (overlap_planned(&core->plan) && !core_pipeline_done(core))
+                return next_early_sum(core, op);
         if (!core_pipeline_done(core) || blocking_holds(core))
                 return false;
         return next_scalars(core, op) || next_collective(core, op) || next_copy(core, op) ||

@@ -8,8 +8,9 @@
 /* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
  */
 struct optimizer_state {
-        int updates, chunks;           /* a chunk is up to allreduce_buckets buckets, one all-reduce */
-        int first_update, first_chunk; /* where the order begins: see in_order() */
+        int updates, chunks; /* a chunk is up to allreduce_buckets buckets, one all-reduce */
+        int first_chunk;     /* where the order begins, around the end */
+        int64_t final;       /* overlapped: gradients from here on may be summed beside the last backward */
         bool check_issued, check_done;
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;
@@ -218,6 +219,13 @@ bool blocking_in_pair(const struct core *core);
 /* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
  * next, and `piece` whose turn it is to be worked on with what is received, if the policy says so. */
 bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int piece);
+
+/* A last backward beside which gradients are summed: see overlap.c. Whether this plan has them. */
+bool overlap_planned(const struct plan *plan);
+/* `backward` is about to be issued: if it is the last one, it is to make a first range final. */
+void overlap_begin(const struct core *core, struct op *backward);
+/* As tensor_continue. */
+bool overlap_continue(struct core *core, struct op *op);
 
 /* Forwards and backwards of shards: see tensor.c. As staging_continue; staging_next hands out the next part.
  */

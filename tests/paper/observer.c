@@ -26,6 +26,7 @@ enum mirror { MIRROR_FREE, MIRROR_OUT, MIRROR_THERE, MIRROR_SUMMING, MIRROR_SUMM
 /* How often something happened to a parameter on a rank. */
 struct touched {
         int reduced, exchanged, fetched, updated, written;
+        int looked;          /* at for overflow */
         int fresh, gathered; /* zero: updated and complete; weights gathered */
         bool exchanging;     /* the exchange of the embedding was issued */
         bool own;            /* zero: of this replica's shares, as a reduce-scatter said */
@@ -51,6 +52,7 @@ struct seen {
         int checks, overflows_known, norms, scalars, clears; /* completed */
         int fetches, updates, write_backs;                   /* issued */
         bool overflow, embedding_update;
+        int64_t final;                          /* gradients from here on, while the last backward goes on */
         int buffer[PLAN_UPDATE_BUFFERS];        /* the update that it is for, or -1 */
         bool buffer_there[PLAN_UPDATE_BUFFERS]; /* fetched */
         bool buffer_ready[PLAN_UPDATE_BUFFERS]; /* updated */
@@ -98,6 +100,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 struct seen *s = &o->seen[rank];
                 const struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
                 s->limits = limits;
+                s->final = parameters;
                 s->passed = allocate(plan_pieces(plan), sizeof *s->passed);
                 s->touched = allocate(parameters, sizeof *s->touched);
                 s->taken = allocate(parameters, sizeof *s->taken);
@@ -388,11 +391,58 @@ static void issue_weights(struct observer *o, int rank, const struct op *op)
                "weights' gradients have what backward left for them");
 }
 
+static bool overlaps(const struct observer *o)
+{
+        return o->plan.overlap_allreduce && o->plan.dp > 1;
+}
+
+/* All other micro-batches have gone backward. */
+static bool goes_last(const struct observer *o, int rank)
+{
+        int left = 0;
+        for (int m = 0; m < plan_pieces(&o->plan); m++)
+                left += o->seen[rank].passed[m].backwarded == 0;
+        return left == 1;
+}
+
+static void issue_range(struct observer *o, int rank, const struct op *op)
+{
+        const struct seen *s = &o->seen[rank];
+        const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
+        expect(o, (op->count > 0) == (overlaps(o) && goes_last(o, rank)), "the last backward goes in ranges");
+        expect(o, op->count == 0 || (op->offset + op->count == s->final && op->offset % chunk == 0),
+               "each range begins with a chunk and ends where the last one began");
+}
+
+/* What goes on has all that it began with. */
+static void issue_next_range(struct observer *o, int rank, const struct op *op)
+{
+        const struct seen *s = &o->seen[rank];
+        int m = piece_of(o, op);
+        expect(o, op->count > 0 && s->passed[m].backwarded == 0, "a backward goes on before it has ended");
+        expect(o, holds(&s->slots[op->slot], m) && s->gradients[op->gradient].left > 0,
+               "and keeps its buffers");
+        if (o->plan.mixed)
+                for (int64_t p = s->final; p < o->parameters; p++)
+                        expect(o, s->touched[p].looked == 1, "a range is looked at before the next one");
+}
+
+static void issue_look(struct observer *o, int rank, const struct op *op)
+{
+        expect(o, o->plan.mixed && op->offset == o->seen[rank].final && op->lane == LANE_COMPUTE,
+               "what has become final is looked at");
+}
+
 static void issue_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const bool parted = policy_get(o->plan.policy)->deferred;
         int m = piece_of(o, op);
+        issue_range(o, rank, op);
+        if (op->segment > 0) {
+                issue_next_range(o, rank, op);
+                return;
+        }
         expect(o, (op->parts == (OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT)) == !parted,
                "a backward is parted where the policy says so");
         if (op->parts == OP_WEIGHT_GRADIENT) {
@@ -445,6 +495,9 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
         case OP_BACKWARD:
                 issue_backward(o, rank, op);
                 break;
+        case OP_CHECK_OVERFLOW:
+                issue_look(o, rank, op);
+                break;
         case OP_SEND_GRADIENT:
                 expect(o, !first && holds(&s->gradients[op->gradient], m) && s->passed[m].backwarded == 1,
                        "a gradient is sent after its backward");
@@ -470,10 +523,20 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
         }
 }
 
+static void complete_look(struct observer *o, int rank, const struct op *op)
+{
+        for (int64_t p = op->offset; p < op->offset + op->count; p++)
+                o->seen[rank].touched[p].looked++;
+}
+
 static void complete_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         int m = piece_of(o, op);
+        if (op->more) {
+                s->final = op->offset;
+                return;
+        }
         if (op->parts & OP_WEIGHT_GRADIENT) {
                 s->passed[m].weighed++;
                 s->under_way--;
@@ -521,6 +584,9 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
                 break;
         case OP_BACKWARD:
                 complete_backward(o, rank, op);
+                break;
+        case OP_CHECK_OVERFLOW:
+                complete_look(o, rank, op);
                 break;
         case OP_SEND_GRADIENT:
                 s->passed[m].gradient_sent++;
@@ -594,9 +660,12 @@ static bool no_overflow(const struct observer *o, int rank)
 static void check_sum(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        expect(o, !o->plan.mixed || s->checks == 1, "local gradients are looked at before sums change them");
+        const bool over = computed(o, rank);
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 expect(o, p < o->parameters, "sums are of parameters");
+                expect(o, over || p >= s->final, "gradients are summed when they are final");
+                expect(o, !o->plan.mixed || s->touched[p].looked == 1,
+                       "local gradients are looked at before sums change them");
                 expect(o,
                        op->group == GROUP_DATA ||
                                (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
@@ -769,10 +838,12 @@ static void issue_stage_of_sum(struct observer *o, int rank, const struct op *op
 static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        expect(o, o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
+        const bool early = overlaps(o) && op->of == OP_ALLREDUCE && op->group == GROUP_DATA;
+        expect(o, early || o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
         switch (op->kind) {
         case OP_CHECK_OVERFLOW:
-                expect(o, o->plan.mixed && op->count == o->parameters, "all gradients are looked at");
+                expect(o, o->plan.mixed && op->offset == 0 && op->count == s->final,
+                       "all gradients are looked at");
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:
@@ -819,6 +890,8 @@ static void complete_optimizer(struct observer *o, int rank, const struct op *op
                 t->fetched += op->kind == OP_FETCH;
                 t->written += op->kind == OP_WRITE_BACK;
         }
+        if (op->kind == OP_CHECK_OVERFLOW)
+                complete_look(o, rank, op);
         s->checks += op->kind == OP_CHECK_OVERFLOW;
         s->norms += op->kind == OP_NORM;
         s->scalars += op->kind == OP_REDUCE_SCALARS;
@@ -939,6 +1012,7 @@ static void end_parameters(struct observer *o, int rank)
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
                 const bool own = !plan->zero || t->own;
+                expect(o, t->looked == (train && plan->mixed), "every gradient is looked at once");
                 expect(o,
                        t->reduced == (train && plan->dp > 1) && t->exchanged == (own && shared(o, rank, p)),
                        "every gradient is summed, in a step with overflow too");

@@ -255,10 +255,16 @@ static void issue(void *world, const struct op *op)
                 meet(paper, rank, op);
                 break;
         default: {
+                struct op done = *op;
+                if (op->kind == OP_BACKWARD && op->count > 0) { /* whole layers, as far as is asked for */
+                        done.offset = op->offset / PAPER_LAYER * PAPER_LAYER;
+                        done.count = op->offset + op->count - done.offset;
+                        done.more = done.offset > 0;
+                }
                 double *lane_free = &member->lane_free[op->lane];
                 *lane_free = (*lane_free > paper->now ? *lane_free : paper->now) +
-                             paper->seconds(paper->context, rank, op);
-                schedule(paper, *lane_free, rank, op);
+                             paper->seconds(paper->context, rank, &done);
+                schedule(paper, *lane_free, rank, &done);
         }
         }
 }

@@ -15,6 +15,9 @@ struct paper;
 /* Of one micro-batch's activations in a chunk; and what the model's first and last chunk store more. */
 enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
 
+/* Parameters that a last backward makes final together. */
+enum { PAPER_LAYER = 7 };
+
 /* pp x dp ranks of one plan; `parameters` of every stage. `eager`: a send completes without waiting for its
  * receive, and the all-reduces of a rank run at the same time (as MPI's may) instead of one after another. */
 struct paper *paper_new(const struct plan *plan, int64_t parameters, bool eager, paper_seconds_fn *seconds,

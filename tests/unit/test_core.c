@@ -89,6 +89,8 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
         plan.zero = plan.dp > 1 && random_int(random, 0, 1);
+        plan.overlap_allreduce = !plan.zero && plan.virtual_stages == 1 &&
+                                 !policy_get(plan.policy)->deferred && random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
         return plan;
 }
@@ -121,7 +123,7 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s%s%s",
+                 "seed %llu: %s, pp %d x %d, dp %d, %d micro-batches, limit %d%s%s%s%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
                  w.plan.dp, w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
                  w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
@@ -130,7 +132,8 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
                  w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "",
-                 w.plan.zero ? ", zero" : "", w.plan.order == ORDER_REPLICAS ? ", replicas first" : "");
+                 w.plan.zero ? ", zero" : "", w.plan.order == ORDER_REPLICAS ? ", replicas first" : "",
+                 w.plan.overlap_allreduce ? ", overlapped all-reduces" : "");
         return w.decisions;
 }
 
@@ -140,7 +143,7 @@ static void every_property_holds_over_random_plans_and_durations(void **state)
         print_message("# %d plans from seed %d\n", PLANS, SEED);
         for (int i = 0; i < PLANS; i++) {
                 const char *broken;
-                char text[256];
+                char text[320];
                 run_random((uint64_t)SEED + (uint64_t)i, &broken, text, sizeof text);
                 if (broken)
                         fail_msg("not true that %s (%s)", broken, text);
@@ -154,7 +157,7 @@ static void the_same_input_gives_the_same_decisions(void **state)
         int differ = 0;
         for (int i = 0; i < 500; i++) {
                 const char *broken;
-                char text[256];
+                char text[320];
                 uint64_t seed = (uint64_t)SEED * 3 + (uint64_t)i;
                 uint64_t one = run_random(seed, &broken, text, sizeof text);
                 uint64_t two = run_random(seed, &broken, text, sizeof text);
@@ -329,6 +332,35 @@ static void a_staged_message_takes_its_two_copies_more(void **state)
                         plan.stage_messages = true;
                         assert_seconds(fixed_run(&plan, 1, f), 3.0 * pp + 2 * (0.25 + 0.5 + 0.125) * (pp - 1),
                                        policy_get((enum policy_id)id)->name, pp, 1);
+                }
+}
+
+/* One stage's gradients become final in n ranges, over a backward of n; a sum each. Shorter sums than ranges
+ * leave the last one behind the backward, longer ones all but the part of the first backward before them. */
+static double overlapped_seconds(void *context, int rank, const struct op *op)
+{
+        const struct fixed *f = context;
+        if (op->kind == OP_BACKWARD && op->count > 0)
+                return (double)op->count / PAPER_LAYER * f->backward;
+        return fixed_seconds(context, rank, op);
+}
+
+static void sums_beside_the_last_backward_leave_one_of_them_behind_it(void **state)
+{
+        (void)state;
+        for (int n = 1; n <= 20; n++)
+                for (int each = 0; each < 2; each++) {
+                        struct plan plan = simple_plan(POLICY_AXONN, 1, 3);
+                        struct fixed f = {.forward = 1, .backward = 2, .allreduce = each ? 3 : 0.5};
+                        plan.dp = 2;
+                        plan.overlap_allreduce = true;
+                        plan.bucket_parameters = PAPER_LAYER;
+                        struct paper *paper =
+                                paper_new(&plan, n * PAPER_LAYER, false, overlapped_seconds, NULL, NULL, &f);
+                        const double found = paper_run(paper), before = 3.0 * 1 + 2.0 * 2;
+                        assert_seconds(found, before + (each ? 2 + 3.0 * n : 2.0 * n + 0.5), "overlapped", 1,
+                                       n);
+                        paper_delete(paper);
                 }
 }
 
@@ -528,6 +560,7 @@ int main(void)
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
                 cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),
+                cmocka_unit_test(sums_beside_the_last_backward_leave_one_of_them_behind_it),
                 cmocka_unit_test(n_staged_allreduces_take_n_plus_2_of_the_longest_part),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),
                 cmocka_unit_test(offloaded_activations_that_copy_at_once_cost_nothing),

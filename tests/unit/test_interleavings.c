@@ -305,6 +305,8 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
         /* Of several shards a forward or backward has two parts, and what is done together between them. */
         op.more = s->plan.tp > 1 && (op.kind == OP_TENSOR ||
                                      ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
+        if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer */
+                op.more = op.offset > 0;
         core_complete(core_of(rank), &op);
         drain(s, w, r);
 }
@@ -662,6 +664,35 @@ static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Sums beside the last backward: two replicas of one stage, and of two, whose last backwards end in any order
+ * among sums, looks for overflow, copies and messages. */
+static void no_interleaving_of_overlapped_sums_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 48; variant++) {
+                struct plan plan = small_plan();
+                plan.policy = (enum policy_id)(variant / 16);
+                plan.overlap_allreduce = true;
+                plan.pp = variant & 1 ? 2 : 1;
+                plan.dp = 2;
+                plan.micro_batches = plan.pp == 1 ? 2 : 1;
+                plan.mixed = variant & 2;
+                plan.clip = variant & 4;
+                plan.stage_allreduce = variant & 8;
+                plan.tied = true;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = plan.pp == 1 ? 3 : 2,
+                                                     .ranks = 2 * plan.pp,
+                                                     .alone = -1,
+                                                     .loose = true,
+                                                     .all_orders = plan.pp == 1,
+                                                     .overflow = plan.mixed && variant & 8});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Zero: two replicas of one stage in every order, and of two stages that share an embedding. */
 static void no_interleaving_of_shared_updates_deadlocks(void **state)
 {
@@ -704,6 +735,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
+                cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

@@ -389,7 +389,7 @@ static bool overflows(struct nn_stage *nn, int64_t element, float value, double 
         uint16_t *gradients = nn->gradients;
         gradients[element] = formats[work_format(&nn->plan.work)].from(value);
         nn->scalars[NN_OVERFLOW] = NAN;
-        optim_check_overflow(nn, limit);
+        optim_check_overflow(nn, 0, nn->parameters, limit);
         nn->device->ops->synchronize(nn->device);
         gradients[element] = 0;
         const double found = nn->scalars[NN_OVERFLOW];

@@ -106,6 +106,10 @@ static const struct {
          "--overlap-allreduce is for --zero 0: with --zero 1 gradients are reduce-scattered when the "
          "pipeline has "
          "ended"},
+        {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
+         "--overlap-allreduce with --tp above 1 is not built yet"},
+        {GOOD "--schedule zero-bubble --dp 2 --overlap-allreduce", 2, RV_ENOTBUILT,
+         "--overlap-allreduce with --schedule zero-bubble is not built yet; there are axonn, gpipe and 1f1b"},
         {GOOD "--p2p blocking", 1, RV_EPLAN,
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
          "message "

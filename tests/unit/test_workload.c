@@ -112,7 +112,7 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
         struct kernel listed[3 + 3 * WORKLOAD_UPDATE_KERNELS];
         int count = 0, updates = 0;
         if (half) {
-                optim_check_overflow(nn, 1);
+                optim_check_overflow(nn, 0, nn->parameters, 1);
                 optim_clear(nn);
                 listed[count++] = workload_overflow(nn->parameters, half);
                 listed[count++] = workload_clear(nn->parameters, half);

@@ -1,0 +1,63 @@
+/* Gradients that are summed over the replicas while the last backward of a stage goes on. That backward is a
+ * chain of parts: each makes the gradients of a range of parameters final, from the end of memory, where the
+ * last layers are, to its beginning. The core says how far a part is to go, to where the next chunk of an
+ * all-reduce begins; the world, which knows where layers begin, goes at least as far and says how far it
+ * came. So layers are not known here, nor chunks there; and a world that cannot part a backward does it at
+ * once.
+ *
+ * What is final may be summed as soon as it has been looked through for overflow, because sums are made in
+ * place: in mixed precision a look at the new range follows each part but the last, on the compute lane. At
+ * what is left the optimizer looks when the backward is over, as it looks at everything otherwise. Ranks
+ * agree on the overflow after that, as ever.
+ *
+ * The compute lane is taken from the first part to the last, so the rest of the core sees one backward. All
+ * members of a group sum their chunks in one order, from behind, however far each of them is. */
+#include "runtime/sched/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool overlap_planned(const struct plan *plan)
+{
+        return plan->overlap_allreduce && plan->dp > 1 && !plan->forward_only;
+}
+
+int64_t core_next_final(const struct plan *plan, int64_t end)
+{
+        const int64_t size = core_chunk_parameters(plan);
+        return (end - 1) / size * size;
+}
+
+static void set_range(const struct core *core, struct op *backward, int64_t end)
+{
+        backward->offset = core_next_final(&core->plan, end);
+        backward->count = end - backward->offset;
+}
+
+void overlap_begin(const struct core *core, struct op *backward)
+{
+        if (overlap_planned(&core->plan) && core->backwards_started == core->plan.micro_batches)
+                set_range(core, backward, core->parameters);
+}
+
+bool overlap_continue(struct core *core, struct op *op)
+{
+        const bool look = op->kind == OP_CHECK_OVERFLOW;
+        if (op->of != OP_BACKWARD || op->count == 0 || (!look && !op->more))
+                return false;
+        assert(!core->continues); /* core_next comes between two completions */
+        assert(op->offset > 0 && op->offset + op->count == core->optimizer.final);
+        struct op *next = &core->next;
+        memcpy(next, op, sizeof *op);
+        next->more = false;
+        core->continues = true;
+        if (core->plan.mixed && !look) {
+                next->kind = OP_CHECK_OVERFLOW;
+                return true;
+        }
+        core->optimizer.final = op->offset;
+        next->kind = OP_BACKWARD;
+        next->segment++;
+        set_range(core, next, op->offset);
+        return true;
+}

@@ -23,7 +23,6 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (2, 1, "gpipe", 12, ["--precision", "mixed", "--offload-activations"]),
          (2, 1, "axonn", 12, OFFLOAD + ["--recompute", "full"]),
          (2, 2, "1f1b", 12, OFFLOAD + ["--overlap-allreduce", "--clip", "0"]),
-         (1, 2, "axonn", 12, STAGED + ["--overlap-allreduce", "--bucket-params", 9000]),
          (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "1"]), (2, 2, "1f1b", 12, OFFLOAD + ["--zero", "1", "--clip", "0"]),
          (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "1", "--allreduce", "staged"]), (3, 1, "axonn", 18, STAGED),
          (3, 1, "1f1b", 12, ["--precision", "mixed", "--p2p", "blocking"]), (2, 1, "gpipe", 12, STAGED + ["--p2p", "blocking"]),

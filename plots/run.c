@@ -51,6 +51,13 @@ static int read_plan(struct run *run, struct rv_error_info *err)
         run->schedule = need_text(run, plan, "schedule", err);
         if (!run->schedule)
                 return RV_EINPUT;
+        const char *p2p = json_string_value(json_object_get(plan, "p2p"));
+        const int zero = (int)json_integer_value(json_object_get(plan, "zero")); /* 0 in older reports */
+        const bool blocking = p2p && strcmp(p2p, "blocking") == 0;
+        int length =
+                snprintf(run->how, sizeof run->how, "%.32s%s", run->schedule, blocking ? ", blocking" : "");
+        if (zero > 0)
+                snprintf(run->how + length, sizeof run->how - (size_t)length, ", ZeRO-%d", zero);
         return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
 }
 

@@ -12,6 +12,7 @@ struct run {
         int pp, dp, tp, micro_batch_size, seq_len;
         int64_t batch_size;
         const char *schedule;
+        char how[64];            /* what figures call it: "1f1b, blocking, ZeRO-1" */
         bool offload;            /* false in reports that do not say */
         double median, p10, p90; /* seconds a batch */
         double low, high; /* predicted: nine batches in ten lie between; 0: the report has no interval */

@@ -22,7 +22,7 @@ static int by_gpus(const void *a, const void *b)
 static bool same_series(const struct run *a, const struct run *b)
 {
         return strcmp(a->gpt.name, b->gpt.name) == 0 && a->simulated == b->simulated &&
-               strcmp(a->schedule, b->schedule) == 0;
+               strcmp(a->how, b->how) == 0;
 }
 
 static void write_point(struct figure *figure, const struct run *run, double unit, double perfect)
@@ -73,7 +73,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                         continue;
                 char variable[32], value[128];
                 snprintf(variable, sizeof variable, "series_%d", ++series);
-                snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].schedule,
+                snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].how,
                          runs[i].simulated ? "simulated" : "measured");
                 figure_text(figure, variable, value);
                 write_series(figure, runs, count, &runs[i], unit, sorted);

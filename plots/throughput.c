@@ -71,7 +71,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                 peak_known |= !isnan(runs[i].percent_of_peak);
                 if (seen)
                         continue;
-                char variable[32], value[128];
+                char variable[32], value[224];
                 snprintf(variable, sizeof variable, "series_%d", ++series);
                 snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].how,
                          runs[i].simulated ? "simulated" : "measured");

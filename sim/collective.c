@@ -145,18 +145,10 @@ static void receive_from(const struct run *run, int from, bool starts)
         sleep_seconds(run->phase->arithmetic_seconds);
 }
 
-static int power_below(int n)
-{
-        int power = 1;
-        while (2 * power <= n)
-                power *= 2;
-        return power;
-}
-
 static void pairs(const struct run *run)
 {
         const int me = run->group->index;
-        if (me >= power_below(run->group->size)) /* another stands for it */
+        if (me >= collective_power(run->group->size)) /* another stands for it */
                 return;
         const int partner = me ^ run->phase->distance;
         const struct link_ends pair = ends(run, "pair", partner, partner, phase_bytes(run));

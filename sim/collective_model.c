@@ -22,7 +22,7 @@ static int64_t divide_up(int64_t a, int64_t b)
         return (a + b - 1) / b;
 }
 
-static int largest_power_of_two(int n)
+int collective_power(int n)
 {
         int power = 1;
         while (2 * power <= n)
@@ -231,7 +231,7 @@ static void add_exchange(struct building *b, enum collective_pattern pattern, in
 
 static void add_join(struct building *b, enum collective_pattern pattern, int64_t bytes)
 {
-        const int power = largest_power_of_two(b->shape->size);
+        const int power = collective_power(b->shape->size);
         if (power < b->shape->size)
                 add_exchange(b, pattern, power, bytes, pattern == PATTERN_JOIN);
 }
@@ -247,7 +247,7 @@ static void add_doubling(struct building *b, int64_t bytes)
 /* The halves of halves: near members exchange the large ones. */
 static void add_halving(struct building *b, enum collective_kind kind, int64_t bytes)
 {
-        const int power = largest_power_of_two(b->shape->size);
+        const int power = collective_power(b->shape->size);
         if (kind != COLLECTIVE_ALL_GATHER) {
                 add_join(b, PATTERN_JOIN, bytes);
                 for (int distance = 1; distance < power; distance *= 2)
@@ -395,7 +395,7 @@ int collective_tree_depth(int tree, int index, int count)
 int collective_tree_children(int tree, int index, int count, int children[2])
 {
         const int at = renumber(tree, index, count, 0);
-        int found = 0, half = at ? (at & -at) / 2 : largest_power_of_two(count > 1 ? count - 1 : 1);
+        int found = 0, half = at ? (at & -at) / 2 : collective_power(count > 1 ? count - 1 : 1);
         if (at > 0 && half > 0)
                 children[found++] = renumber(tree, at - half, count, 1);
         while (half > 0 && at + half >= count)

@@ -106,6 +106,9 @@ int collective_phases(const struct collective_shape *shape, const struct collect
                       enum collective_kind kind, int64_t bytes,
                       struct collective_phase phases[COLLECTIVE_PHASES]);
 
+/* The largest power of two that is at most `n`, which is at least 1. */
+int collective_power(int n);
+
 /* Parent of member `index` of `count` in one of the two trees, -1 for the root; and how deep it lies. */
 int collective_tree_parent(int tree, int index, int count);
 int collective_tree_depth(int tree, int index, int count);

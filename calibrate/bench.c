@@ -281,9 +281,9 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
 }
 
 /* A shard's kernels, one segment after the other: what shards do together is left out. */
-static void run_forward(struct nn_stage *nn, double scale)
+static void run_forward(struct nn_stage *nn)
 {
-        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, scale, false);)
+        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, false);)
                 nn->segment++;
 }
 
@@ -299,12 +299,13 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         double scale = 1.0 / (work->micro_batch_size * (double)work->seq_len);
         if (half_of(bench))
                 scale *= bench->scaler.scale;
+        bench->stage->loss_scale = scale;
         bench->log_count = bench->start_count = 0;
         memset(bench->met, 0, sizeof bench->met);
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
         begin_operation(bench);
-        run_forward(bench->stage, scale);
+        run_forward(bench->stage);
         end_operation(bench, net);
         begin_operation(bench);
         run_backward(bench->stage);
@@ -323,7 +324,7 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
 double bench_plain_pass(struct bench *bench, struct net *net)
 {
         const double start = device_seconds();
-        run_forward(bench->stage, 1);
+        run_forward(bench->stage);
         end_operation(bench, net);
         run_backward(bench->stage);
         end_operation(bench, net);
@@ -469,7 +470,7 @@ void bench_feed(struct bench *bench)
         while (bench->device->ops->poll(bench->device) == TOKEN_FED)
                 bench->fed--;
         for (; bench->fed < WAITING_BEHIND; bench->fed++) {
-                nn_forward(bench->stage, 0, 0, -1, 0, 1, false);
+                nn_forward(bench->stage, 0, 0, -1, 0, false);
                 bench->device->ops->record(bench->device, DEVICE_COMPUTE, TOKEN_FED);
         }
 }

@@ -67,6 +67,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const bool scattered = work->sequence_parallel && shards > 1;
         int64_t R = scattered ? N / shards : N; /* rows that a shard has of what is not split */
         int64_t wide_e = e > 4 ? e : 4;         /* of what is never stored in half precision */
+        int64_t loss_rows = workload_loss_rows(gpt, stage, work);
+        int64_t logits = memory_aligned((loss_rows ? loss_rows : N) * partition_vocabulary(gpt, stage) * e);
         int64_t parameters = partition_parameters(gpt, stage);
         int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
         int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
@@ -91,7 +93,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .embedded = stage->first ? row : 0,
                 .final_ln = stage->last ? row : 0,
                 .final_stats = stage->last ? memory_aligned(2 * R * wide_e) : 0,
-                .logits = stage->last ? memory_aligned(N * partition_vocabulary(gpt, stage) * e) : 0,
+                .logits = stage->last && !loss_rows ? logits : 0,
+                .work_logits = stage->last && loss_rows ? logits : 0,
                 .message = row,
                 .work_c = all,
                 .work_4c = wide,
@@ -199,7 +202,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
         device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
-                                   layout.work_block + layout.work_gather + layout.work_losses + layout.zeros;
+                                   layout.work_block + layout.work_gather + layout.work_losses +
+                                   layout.work_logits + layout.zeros;
         bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;

@@ -71,7 +71,8 @@ struct memory_layout {
                 block_gelu, block_residual2,
                 block_stats;                   /* of one block in one slot; stats: mean, rstd of both */
         int64_t embedded;                      /* first stage: x after the embedding, a slot */
-        int64_t final_ln, final_stats, logits; /* last stage, a slot */
+        int64_t final_ln, final_stats, logits; /* last stage, a slot; no logits where they come in chunks, */
+        int64_t work_logits;                   /* but one chunk's once a stage (workload_loss_rows); 0 else */
         int64_t block;   /* what a slot holds of one block: all of the above, or but attention (selective), or
                             residual2 alone (full, layer) */
         int64_t slot;    /* one slot in total: of several chunks, one that can hold any of them */

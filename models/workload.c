@@ -310,12 +310,26 @@ static void add_layernorm_backward(struct list *list, int64_t N, int64_t C)
                 add_forward(list, KERNEL_BIAS_RESIDUAL, 1, N, C);
 }
 
+int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+{
+        if (!work->fused || stage->shards > 1)
+                return 0;
+        const int64_t N = (int64_t)work->micro_batch_size * work->seq_len;
+        const int64_t most = work->logits_bytes ? work->logits_bytes : WORKLOAD_LOGITS_BYTES;
+        const int64_t row = (int64_t)partition_vocabulary(gpt, stage) * work->element_bytes;
+        const int64_t groups = (N + WORKLOAD_LOSS_ROWS - 1) / WORKLOAD_LOSS_ROWS;
+        const int64_t fitting = most / (row * WORKLOAD_LOSS_ROWS), each = fitting ? fitting : 1;
+        const int64_t chunks = (groups + each - 1) / each, balanced = (groups + chunks - 1) / chunks;
+        return balanced * WORKLOAD_LOSS_ROWS < N ? balanced * WORKLOAD_LOSS_ROWS : N;
+}
+
 /* The sizes that a block's kernels depend on. Of a shard: R, the rows that it keeps of what is not split; S
  * and F, what it has of the C and 4 C columns inside attention and MLP; V, of the vocabulary. */
 struct shape {
         int64_t N, R, T, C, S, F, V;
-        int64_t batch; /* attention: B x heads */
-        int64_t hs;    /* width of a head */
+        int64_t batch;     /* attention: B x heads */
+        int64_t hs;        /* width of a head */
+        int64_t loss_rows; /* workload_loss_rows */
         int shards;
         bool scattered; /* R rows of what is not split, else all N */
         bool fused;     /* with products, what follows them */
@@ -336,6 +350,7 @@ static struct shape shape_of(const struct gpt *gpt, const struct stage *stage, c
                 .V = partition_vocabulary(gpt, stage),
                 .batch = (int64_t)work->micro_batch_size * gpt->n_head / shards,
                 .hs = gpt->n_embd / gpt->n_head,
+                .loss_rows = workload_loss_rows(gpt, stage, work),
                 .shards = shards,
                 .scattered = work->sequence_parallel && shards > 1,
                 .fused = work->fused,
@@ -418,16 +433,36 @@ static void block_forward(struct list *list, const struct shape *s, bool output)
                 output_forward(list, s, s->F);
 }
 
+/* Logits of `rows` rows, and their loss. */
+static void rows_loss(struct list *list, const struct shape *s, int64_t rows, bool loss_only)
+{
+        add_matmul(list, TRANSPOSE_B, 0, 1, rows, s->V, s->C);
+        add_forward(list, loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, 1, rows, s->V);
+}
+
+/* The loss of a chunk of rows after another, and unless loss_only the gradients of the final LayerNorm's
+ * output and of the head's weights, both in one part. */
+static void chunks_loss(struct list *list, const struct shape *s, bool loss_only)
+{
+        const int parts = list->parts;
+        list->parts = PART_BOTH;
+        for (int64_t first = 0; first < s->N; first += s->loss_rows) {
+                const int64_t left = s->N - first, rows = left < s->loss_rows ? left : s->loss_rows;
+                rows_loss(list, s, rows, loss_only);
+                if (loss_only)
+                        continue;
+                add_matmul(list, PLAIN, PART_INPUT, 1, rows, s->C, s->V);
+                add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->V, s->C, rows);
+        }
+        list->parts = parts;
+}
+
 /* Over a shard's part of the vocabulary in two halves: what it has of each row's softmax and target, and,
  * when all shards' numbers are there, the loss. */
-static void loss_forward(struct list *list, const struct shape *s, bool loss_only)
+static void part_loss(struct list *list, const struct shape *s, bool loss_only)
 {
-        const enum kernel_kind whole = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY;
-        if (s->shards == 1) {
-                add_forward(list, whole, 1, s->N, s->V);
-                return;
-        }
         const enum half half = list->half;
+        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->V, s->C);
         add_forward(list, KERNEL_CROSS_ENTROPY_LOSS, 1, s->N, s->V);
         list->half = HALF_NONE; /* the numbers are never half */
         add(list,
@@ -437,6 +472,19 @@ static void loss_forward(struct list *list, const struct shape *s, bool loss_onl
         list->half = half;
         if (!loss_only)
                 add_forward(list, KERNEL_CROSS_ENTROPY, 1, s->N, s->V);
+}
+
+/* In chunks a training pass leaves it to backward. */
+static void loss_forward(struct list *list, const struct shape *s, bool loss_only)
+{
+        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
+        add_gather(list, s, 0);
+        if (s->shards > 1)
+                part_loss(list, s, loss_only);
+        else if (!s->loss_rows)
+                rows_loss(list, s, s->N, loss_only);
+        else if (loss_only)
+                chunks_loss(list, s, true);
 }
 
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
@@ -450,12 +498,8 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
         }
         for (int block = 0; block < stage->layers; block++)
                 block_forward(&list, &s, true);
-        if (stage->last) {
-                add_forward(&list, KERNEL_LAYERNORM, 1, s.R, s.C);
-                add_gather(&list, &s, 0);
-                add_matmul(&list, TRANSPOSE_B, 0, 1, s.N, s.V, s.C);
+        if (stage->last)
                 loss_forward(&list, &s, loss_only);
-        }
         return list.count;
 }
 
@@ -473,6 +517,17 @@ static void input_backward(struct list *list, const struct shape *s, int64_t n, 
                 add_layernorm_backward(list, s->R, s->C);
         else
                 add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s->R, s->C);
+}
+
+static void loss_backward(struct list *list, const struct shape *s)
+{
+        if (!s->loss_rows) {
+                input_backward(list, s, s->V, false, false);
+                return;
+        }
+        if (list->parts & PART_INPUT)
+                chunks_loss(list, s, false);
+        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s->N, s->C);
 }
 
 static void mlp_backward(struct list *list, const struct shape *s)
@@ -536,7 +591,7 @@ int workload_backward_part(const struct gpt *gpt, const struct stage *stage, con
         struct list list = {.out = out, .half = work_format(work), .parts = parts};
         struct shape s = shape_of(gpt, stage, work);
         if (stage->last)
-                input_backward(&list, &s, s.V, false, false);
+                loss_backward(&list, &s);
         for (int block = 0; block < stage->layers; block++) {
                 if (work_recomputes_blocks(work))
                         block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER && parts & PART_INPUT);

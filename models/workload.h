@@ -94,6 +94,8 @@ struct work {
                        products */
         int tp;     /* shards that each layer's matrices are split into; at least 1 */
         bool sequence_parallel; /* what is not split by tp is split along the sequence */
+        int64_t logits_bytes;   /* that logits made at once take at most; 0: WORKLOAD_LOGITS_BYTES. See
+                                   workload_loss_rows */
 };
 /* What is recomputed in effect. Fused attention stores no scores, and its backward computes them anyway:
  * there selective is none. */
@@ -120,6 +122,14 @@ static inline enum half work_format(const struct work *work)
         return work->element_bytes != 2 ? HALF_NONE : work->bf16 ? HALF_BF16 : HALF_FP16;
 }
 
+/* Rows whose logits are made at once, at least WORKLOAD_LOSS_ROWS of them. With fused kernels the last
+ * stage's forward ends with the final LayerNorm: logits, loss and their gradients come at the beginning of
+ * backward, from a chunk of so many rows (the last one may have fewer) after another, so nothing keeps the
+ * logits of all rows. 0: all at once, at the end of forward, as without fused kernels and where several
+ * shards have parts of the vocabulary. */
+enum { WORKLOAD_LOGITS_BYTES = 128 << 20, WORKLOAD_LOSS_ROWS = 16 /* a chunk has a multiple of these */ };
+int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, const struct work *work);
+
 /* The kernels of one micro-batch on a stage. Each returns how many, and writes them to `out` unless it is
  * NULL. `loss_only`: a validation pass, which ends in KERNEL_CROSS_ENTROPY_LOSS. A block that is recomputed
  * stops before its last product, whose result nobody reads again; layer runs it all the same.
@@ -139,7 +149,8 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
                       struct kernel *out);
 
 /* A backward in two parts: the gradient of the input, and later that of the weights. PART_BOTH: in one. A
- * recomputed block runs its forward again in each. */
+ * recomputed block runs its forward again in each; where the loss is made in chunks, all of that is in the
+ * first, as a chunk's logits are gone when the next one's are made. */
 int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                            enum kernel_part parts, struct kernel *out);
 /* Kernels of the longest of these lists. */

@@ -147,7 +147,7 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
         d->nn->segment = op->segment;
         if (op->kind == OP_FORWARD)
                 return nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot,
-                                  d->mean * d->loss_scale, d->plan.forward_only);
+                                  d->plan.forward_only);
         return nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
                                 op->deferred, (enum kernel_part)op->parts);
 }
@@ -340,6 +340,7 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
         d->overflow = d->found_overflow = false;
         d->injecting = -1;
+        d->nn->loss_scale = d->mean * d->loss_scale;
         engine_start(engine);
 }
 

@@ -154,7 +154,7 @@ static void sampler_logits(struct sampler *sampler, real *logits)
         memcpy(sampler->nn->host_tokens, sampler->window, (size_t)sampler->T * sizeof *sampler->window);
         nn_load(sampler->nn);
         device->ops->synchronize(device);
-        nn_forward(sampler->nn, 0, 0, -1, 0, 1.0, true);
+        nn_forward(sampler->nn, 0, 0, -1, 0, true);
         device->ops->synchronize(device);
         device->ops->copy(device, DEVICE_DEVICE_TO_HOST, logits,
                           nn_at(sampler->nn, nn_logits(sampler->nn, 0), (sampler->filled - 1) * BYTES),

@@ -152,7 +152,8 @@ static const struct argp_option plan_options[] = {
         {"fusion", KEY_FUSION, "WHEN", 0,
          "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
          "products "
-         "with biases, GELU and residuals in them. on, off, or auto, the default: on with --device cuda, and "
+         "with biases, GELU and residuals in them, a loss that is made in chunks of rows and stores no "
+         "logits. on, off, or auto, the default: on with --device cuda, and "
          "where a profile has them",
          1},
         {"order", KEY_ORDER, "WHICH", 0,

@@ -9,6 +9,12 @@
 
 #include <assert.h>
 
+/* A micro-batch's place in each kind of buffer; and which parts of its backward it is about. */
+struct pass {
+        int micro_batch, input, slot, gradient, deferred;
+        enum kernel_part parts;
+};
+
 /* Gradients on their way through a block: of its output, of fc, of residual1, of qkv, and of its input. */
 struct flow {
         void *output, *fc, *residual, *qkv, *input;
@@ -189,21 +195,41 @@ static void attention_backward(const struct nn_stage *nn, const struct block *k,
         layernorm_backward(nn, k, BLOCK_LN1_W, k->g.input, k->g.residual, dln, k->x, k->b.stats1, s);
 }
 
-/* From the gradient of the logits, which the forward pass left in their place; writes g. */
-static void loss_backward(const struct nn_stage *nn, int slot, const struct nn_shape *s, void *g,
-                          enum kernel_part parts)
+/* The gradients of the final LayerNorm's output, which is returned, and of the head: from that of the logits,
+ * which the forward pass left in their place; or a chunk of rows after another, loss and all, in the first
+ * part alone. */
+static const void *head_backward(const struct nn_stage *nn, const struct pass *pass, const struct nn_shape *s,
+                                 const struct final_slot *f)
 {
-        const struct final_slot f = slot_final(nn, slot);
-        const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
-        const void *rows = shards_gather(nn, f.ln);
-        project_backward(nn, parts, nn->work_c, slot_tensor(nn, nn->gradients, head), f.logits, rows,
-                         slot_tensor(nn, nn->weights, head), s->N, s->V, s->C);
-        const void *dln = shards_sum(nn, nn->work_c, nn->work_gather);
-        if (parts & PART_INPUT)
+        const int head = partition_head(&nn->gpt, &nn->stage);
+        const void *w = slot_tensor(nn, nn->weights, head);
+        void *dw = slot_tensor(nn, nn->gradients, head);
+        if (!nn->work_logits) {
+                const void *rows = shards_gather(nn, f->ln);
+                project_backward(nn, pass->parts, nn->work_c, dw, f->logits, rows, w, s->N, s->V, s->C);
+                return shards_sum(nn, nn->work_c, nn->work_gather);
+        }
+        for (int64_t first = 0; pass->parts & PART_INPUT && first < s->N; first += s->L) {
+                const int64_t rows = slot_chunk_rows(s, first), at = first * s->C;
+                rows_loss(nn, pass->micro_batch, f, s, first, rows, false);
+                project_backward(nn, PART_BOTH, nn_at(nn, nn->work_c, at), dw, f->logits,
+                                 nn_at(nn, f->ln, at), w, rows, s->V, s->C);
+        }
+        return nn->work_c;
+}
+
+/* Writes g. */
+static void loss_backward(const struct nn_stage *nn, const struct pass *pass, const struct nn_shape *s,
+                          void *g)
+{
+        const struct final_slot f = slot_final(nn, pass->slot);
+        const int lnf = partition_lnf_weight(&nn->stage);
+        const void *dln = head_backward(nn, pass, s, &f);
+        if (pass->parts & PART_INPUT)
                 kernels_layernorm_backward(nn->device, g, slot_tensor(nn, nn->gradients, lnf),
                                            slot_tensor(nn, nn->gradients, lnf + 1), dln,
-                                           slot_block(nn, slot, nn->stage.layers - 1).residual2, f.stats,
-                                           slot_tensor(nn, nn->weights, lnf), s->R, s->C, false);
+                                           slot_block(nn, pass->slot, nn->stage.layers - 1).residual2,
+                                           f.stats, slot_tensor(nn, nn->weights, lnf), s->R, s->C, false);
 }
 
 /* A layer's output, which nobody reads again, goes to a workspace: the stored one may still be on its way to
@@ -272,12 +298,6 @@ static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
         nn->deferred_tops[deferred] = received;
 }
 
-/* A micro-batch's place in each kind of buffer; and which parts of its backward it is about. */
-struct pass {
-        int micro_batch, input, slot, gradient, deferred;
-        enum kernel_part parts;
-};
-
 static bool pass_back(struct nn_stage *nn, const struct pass *pass, const struct partition_span *span)
 {
         const struct nn_shape s = slot_shape(nn);
@@ -285,7 +305,7 @@ static bool pass_back(struct nn_stage *nn, const struct pass *pass, const struct
         shards_begin(nn);
         group_begin(nn->device);
         if (span->head)
-                loss_backward(nn, pass->slot, &s, flow.output, pass->parts);
+                loss_backward(nn, pass, &s, flow.output);
         for (int block = span->top; block > span->top - span->blocks; block--) {
                 flow = flow_of(nn, block, pass->gradient, pass->deferred);
                 if (shards_skip(nn, backward_together(nn)))

@@ -147,7 +147,7 @@ static void embed(const struct nn_stage *nn, int micro_batch, int slot, const st
 
 /* Of a shard's part of the vocabulary, in two halves. */
 static void part_loss(const struct nn_stage *nn, void *logits, const int32_t *targets,
-                      const struct nn_shape *s, double loss_scale, bool loss_only)
+                      const struct nn_shape *s, bool loss_only)
 {
         const int64_t first = partition_first_token(&nn->gpt, &nn->stage), left = nn->gpt.vocab_size - first;
         const struct vocabulary_part part = {first, left < s->V ? left : s->V};
@@ -160,29 +160,40 @@ static void part_loss(const struct nn_stage *nn, void *logits, const int32_t *ta
                 kernels_cross_entropy_of_numbers(nn->device, loss, nn->work_losses, shards, s->N);
         else
                 kernels_cross_entropy_part(nn->device, loss, logits, targets, nn->work_losses, shards, s->N,
-                                           s->V, part, loss_scale);
+                                           s->V, part, nn->loss_scale);
 }
 
+void rows_loss(const struct nn_stage *nn, int micro_batch, const struct final_slot *f,
+               const struct nn_shape *s, int64_t first, int64_t rows, bool loss_only)
+{
+        const int head = partition_head(&nn->gpt, &nn->stage);
+        const int32_t *targets = nn->targets + micro_batch * s->N + first;
+        project(nn->device, f->logits, nn_at(nn, f->ln, first * s->C), slot_tensor(nn, nn->weights, head),
+                rows, s->V, s->C);
+        kernels_cross_entropy(nn->device, &nn->scalars[NN_LOSS], f->logits, targets, rows, s->V,
+                              nn->loss_scale, loss_only);
+}
+
+/* All rows' loss; in chunks a training pass leaves it to backward. */
 static void loss_forward(const struct nn_stage *nn, int micro_batch, int slot, const struct nn_shape *s,
-                         double loss_scale, bool loss_only)
+                         bool loss_only)
 {
         const struct final_slot f = slot_final(nn, slot);
         const int lnf = partition_lnf_weight(&nn->stage), head = partition_head(&nn->gpt, &nn->stage);
         kernels_layernorm(nn->device, f.ln, f.stats, slot_block(nn, slot, nn->stage.layers - 1).residual2,
                           slot_tensor(nn, nn->weights, lnf), slot_tensor(nn, nn->weights, lnf + 1), s->R,
                           s->C);
-        project(nn->device, f.logits, shards_gather(nn, f.ln), slot_tensor(nn, nn->weights, head), s->N, s->V,
-                s->C);
-        const int32_t *targets = nn->targets + micro_batch * s->N;
-        if (nn->stage.shards > 1)
-                part_loss(nn, f.logits, targets, s, loss_scale, loss_only);
-        else
-                kernels_cross_entropy(nn->device, &nn->scalars[NN_LOSS], f.logits, targets, s->N, s->V,
-                                      loss_scale, loss_only);
+        if (nn->stage.shards > 1) {
+                project(nn->device, f.logits, shards_gather(nn, f.ln), slot_tensor(nn, nn->weights, head),
+                        s->N, s->V, s->C);
+                part_loss(nn, f.logits, nn->targets + micro_batch * s->N, s, loss_only);
+                return;
+        }
+        for (int64_t first = 0; (loss_only || !nn->work_logits) && first < s->N; first += s->L)
+                rows_loss(nn, micro_batch, &f, s, first, slot_chunk_rows(s, first), loss_only);
 }
 
-bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, double loss_scale,
-                bool loss_only)
+bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
 {
         const struct nn_shape s = slot_shape(nn);
         const struct stage part = partition_chunk(&nn->stage, chunk);
@@ -197,7 +208,7 @@ bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int 
                         block_forward(nn, block, slot_block_input(nn, slot, block, input), &b, &s, true);
         }
         if (part.last)
-                loss_forward(nn, micro_batch, slot, &s, loss_scale, loss_only);
+                loss_forward(nn, micro_batch, slot, &s, loss_only);
         group_end(nn->device);
         return shards_end(nn);
 }

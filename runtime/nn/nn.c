@@ -156,6 +156,8 @@ static bool allocate_buffers(struct nn_stage *nn)
                 nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
         if (l->work_gather)
                 nn->work_gather = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_gather, &ok);
+        if (l->work_logits)
+                nn->work_logits = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_logits, &ok);
         if (l->work_losses)
                 nn->work_losses = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_losses, &ok);
         if (nn->stage.first) {
@@ -249,6 +251,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->stage = *stage;
         nn->plan = *plan;
         nn->layout = memory_layout(gpt, stage, plan);
+        nn->loss_scale = 1;
         nn->parameters = partition_parameters(gpt, stage);
         if (allocate_stage(nn, optimizer, err) != RV_OK) {
                 nn_close(nn);
@@ -297,6 +300,6 @@ void *nn_output(struct nn_stage *nn, int slot)
 
 void *nn_logits(struct nn_stage *nn, int slot)
 {
-        assert(nn->stage.last);
+        assert(nn->stage.last && !nn->work_logits);
         return slot_final(nn, slot).logits;
 }

@@ -52,8 +52,9 @@ struct nn_stage {
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
         double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
-        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather, *zeros;
+        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather, *zeros, *work_logits;
         real *work_losses; /* (shards, N, 3): see kernels_cross_entropy_numbers */
+        double loss_scale; /* that gradients of logits are multiplied with, set by the caller; 1 at first */
         /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows
          * it.
          */
@@ -125,17 +126,17 @@ void nn_initialize(struct nn_stage *, uint64_t seed);
  * Forward of micro-batch `micro_batch` through `chunk` of the stage (0 unless interleaved): input buffer
  * `input` (-1 for the model's first chunk) into `slot`. Of the model's last chunk also the loss: adds the
  * summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of the logits, times loss_scale,
- * in the slot (unless loss_only). */
-bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, double loss_scale,
-                bool loss_only);
+ * in the slot (unless loss_only); but where the loss is made in chunks (workload_loss_rows) all that, unless
+ * loss_only, is left to backward. */
+bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, bool loss_only);
 
 /* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to
  * dL/d(input) (of the model's last chunk it is written from the loss, of its first it is scratch). */
 bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
 
 /* The same in two parts, PART_INPUT and later PART_WEIGHT (PART_BOTH with `deferred` -1 is nn_backward). The
- * first adds into gradients of LayerNorms alone, and leaves in buffer `deferred` what the second needs, which
- * takes no `gradient`. One shard, one chunk. */
+ * first adds into gradients of LayerNorms alone (and of the head where the loss is made in chunks), and
+ * leaves in buffer `deferred` what the second needs, which takes no `gradient`. One shard, one chunk. */
 bool nn_backward_part(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient,
                       int deferred, enum kernel_part parts);
 
@@ -145,7 +146,7 @@ void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, i
                       const struct partition_span *span);
 
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
-void *nn_logits(struct nn_stage *,
-                int slot); /* (B T, V): last stage, after a loss_only forward: raw logits */
+/* (B T, V): last stage, after a loss_only forward: raw logits. Not where they are made in chunks. */
+void *nn_logits(struct nn_stage *, int slot);
 
 #endif

@@ -63,7 +63,7 @@ struct final_slot slot_final(const struct nn_stage *nn, int slot)
         struct final_slot f;
         f.stats = take(&at, nn->layout.final_stats);
         f.ln = take(&at, nn->layout.final_ln);
-        f.logits = take(&at, nn->layout.logits);
+        f.logits = nn->work_logits ? nn->work_logits : at;
         return f;
 }
 
@@ -99,6 +99,7 @@ struct nn_shape slot_shape(const struct nn_stage *nn)
         const int64_t B = nn->plan.work.micro_batch_size, T = nn->plan.work.seq_len;
         const int64_t C = nn->gpt.n_embd, hs = C / nn->gpt.n_head;
         const int shards = nn->stage.shards;
+        const int64_t loss_rows = workload_loss_rows(&nn->gpt, &nn->stage, &nn->plan.work);
         return (struct nn_shape){.B = B,
                                  .T = T,
                                  .N = B * T,
@@ -106,6 +107,7 @@ struct nn_shape slot_shape(const struct nn_stage *nn)
                                  .V = partition_vocabulary(&nn->gpt, &nn->stage),
                                  .H = nn->gpt.n_head / shards,
                                  .hs = hs,
+                                 .L = loss_rows ? loss_rows : B * T,
                                  .R = nn->plan.work.sequence_parallel ? B * T / shards : B * T,
                                  .S = C / shards,
                                  .F = 4 * C / shards,

@@ -34,7 +34,7 @@ void *slot_block_input(const struct nn_stage *nn, int slot, int block, int input
 struct final_slot {
         real *stats;  /* (2,N) */
         void *ln;     /* (N,C) */
-        void *logits; /* (N,V) */
+        void *logits; /* (N,V), or, not a slot's own but the stage's, of one chunk of rows (L,V) */
 };
 struct final_slot slot_final(const struct nn_stage *nn, int slot);
 
@@ -57,11 +57,18 @@ void *slot_deferred_embedded(const struct nn_stage *nn, int deferred); /* first 
 /* Sizes that every kernel is launched with. */
 struct nn_shape {
         int64_t B, T, N, C, V, H, hs; /* of a shard: its heads, and its part of the vocabulary, padded */
+        int64_t L;                    /* rows of one chunk of the loss: workload_loss_rows, or N */
         int64_t R; /* rows that a shard has of what is not split: N, or, sequence parallel, a part of them */
         int64_t S, F; /* columns that it has of the C inside attention and of the 4 C inside the MLP */
         double scale; /* of attention scores: 1 / sqrt(hs) */
 };
 struct nn_shape slot_shape(const struct nn_stage *nn);
+
+/* Rows of the chunk of the loss that begins at row `first`. */
+static inline int64_t slot_chunk_rows(const struct nn_shape *s, int64_t first)
+{
+        return s->L < s->N - first ? s->L : s->N - first;
+}
 
 /* A block's forward from its input x (N,C) into `b`, to its output or, for a backward pass that has no use
  * for that, to what its last product works on (forward.c). */
@@ -70,6 +77,10 @@ void block_forward(const struct nn_stage *nn, int block, const void *x, const st
 
 /* How many things the shards do together in it. */
 int block_together(const struct nn_stage *nn, bool output);
+
+/* Logits of `rows` rows from `first` on, and their loss (forward.c). */
+void rows_loss(const struct nn_stage *nn, int micro_batch, const struct final_slot *f,
+               const struct nn_shape *s, int64_t first, int64_t rows, bool loss_only);
 
 /* b->attention (B,H,T,T) = softmax(Q K^T / sqrt(hs)) of b->qkv, which is a part of that. */
 void attention_scores(const struct nn_stage *nn, const struct block_slot *b, const struct nn_shape *s);

@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
 
-enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 2, T = 5, SAMPLES = 24 };
+enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 24 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
 
@@ -41,7 +41,9 @@ static void spread_weights(struct nn_stage *nn)
         }
 }
 
-static struct network open_network(const struct gpt *gpt, int stages, enum recompute recompute, bool fused)
+/* `logits_bytes`: see struct work. */
+static struct network open_chunked(const struct gpt *gpt, int stages, enum recompute recompute, bool fused,
+                                   int64_t logits_bytes)
 {
         struct network net = {.count = stages};
         struct rv_error_info err = {0};
@@ -49,18 +51,25 @@ static struct network open_network(const struct gpt *gpt, int stages, enum recom
         assert_non_null(net.device);
         for (int s = 0; s < stages; s++) {
                 const struct stage stage = partition_stage(gpt, stages, s);
-                const struct memory_plan plan = {
-                        .work = {B, T, .element_bytes = 8, .recompute = recompute, .fused = fused},
-                        .micro_batches = MICRO_BATCHES,
-                        .slots = MICRO_BATCHES,
-                        .input_buffers = s > 0 ? MICRO_BATCHES : 0,
-                        .gradient_buffers = MICRO_BATCHES};
+                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8, .recompute = recompute,
+                                                          .fused = fused, .logits_bytes = logits_bytes},
+                                                 .micro_batches = MICRO_BATCHES,
+                                                 .slots = MICRO_BATCHES,
+                                                 .input_buffers = s > 0 ? MICRO_BATCHES : 0,
+                                                 .gradient_buffers = MICRO_BATCHES,
+                                                 .deferred = 1};
                 net.stages[s] = nn_open(net.device, gpt, &stage, &plan, false, &err);
                 assert_non_null(net.stages[s]);
+                net.stages[s]->loss_scale = loss_scale;
                 spread_weights(net.stages[s]);
         }
         load_tokens(&net, gpt->vocab_size);
         return net;
+}
+
+static struct network open_network(const struct gpt *gpt, int stages, enum recompute recompute, bool fused)
+{
+        return open_chunked(gpt, stages, recompute, fused, 0);
 }
 
 static void close_network(struct network *net)
@@ -70,21 +79,27 @@ static void close_network(struct network *net)
         net->device->ops->close(net->device);
 }
 
-/* Forward of all micro-batches, each in a slot of its own; returns the summed loss. */
+/* Summed, so far. */
+static double loss_of(const struct network *net)
+{
+        return net->stages[net->count - 1]->scalars[NN_LOSS];
+}
+
+/* Forward of all micro-batches, each in a slot of its own; returns the summed loss (0 if backward makes it).
+ */
 static double forward(struct network *net, bool loss_only)
 {
-        double *loss = &net->stages[net->count - 1]->scalars[0];
         const int64_t message = net->stages[0]->layout.message;
-        *loss = 0;
+        net->stages[net->count - 1]->scalars[NN_LOSS] = 0;
         for (int mb = 0; mb < MICRO_BATCHES; mb++)
                 for (int s = 0; s < net->count; s++) {
                         if (s > 0)
                                 memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], mb),
                                        (size_t)message);
-                        nn_forward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, loss_scale, loss_only);
+                        nn_forward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, loss_only);
                         net->device->ops->synchronize(net->device);
                 }
-        return *loss;
+        return loss_of(net);
 }
 
 /* Backward in another order than forward; gradient buffers begin as NaN where the stage must write them. */
@@ -149,7 +164,8 @@ static double difference(struct network *net, uint32_t id, int64_t element, doub
         return loss_scale * (8 * (loss[0] - loss[1]) - (loss[2] - loss[3])) / (12 * h);
 }
 
-/* The loss (about 100) is rounded at 1e-14, so a difference is known to about 1e-10; the rest is relative. */
+/* The loss (a few hundred) is rounded at 1e-14, so a difference is known to about 1e-10; the rest is
+ * relative. */
 static void check_tensor(struct network *net, const struct nn_stage *nn, const struct tensor *tensor,
                          uint64_t *random, double *worst)
 {
@@ -166,7 +182,7 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
 }
 
 /* Widths of a whole group of partial sums and a rest. */
-static void check_network(bool tied, int stages, bool fused)
+static void check_network(bool tied, int stages, bool fused, int64_t logits_bytes)
 {
         const struct gpt gpt = {.name = "tiny",
                                 .n_layer = 2,
@@ -175,7 +191,7 @@ static void check_network(bool tied, int stages, bool fused)
                                 .vocab_size = 19,
                                 .n_positions = 7,
                                 .tied = tied};
-        struct network net = open_network(&gpt, stages, false, fused);
+        struct network net = open_chunked(&gpt, stages, RECOMPUTE_NONE, fused, logits_bytes);
         uint64_t random = seed;
         forward(&net, false);
         backward(&net);
@@ -191,37 +207,106 @@ static void check_network(bool tied, int stages, bool fused)
 static void gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(true, 1, false);
+        check_network(true, 1, false, 0);
 }
 
 static void gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(false, 1, false);
+        check_network(false, 1, false, 0);
 }
 
 static void gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(true, 2, false);
+        check_network(true, 2, false, 0);
 }
 
 static void gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(false, 2, false);
+        check_network(false, 2, false, 0);
 }
 
 static void gradients_through_fused_kernels_in_one_stage_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(false, 1, true);
+        check_network(false, 1, true, 0);
 }
 
 static void gradients_through_fused_kernels_in_two_stages_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        check_network(true, 2, true);
+        check_network(true, 2, true, 0);
+}
+
+/* Of 35 rows 16, 16 and 3. */
+static void gradients_of_a_loss_in_chunks_are_its_slopes(void **state)
+{
+        (void)state;
+        check_network(false, 1, true, 1);
+        check_network(true, 2, true, 1);
+}
+
+/* The ways to go back: at once, a unit after the other, or the gradients of weights by themselves. */
+enum { AT_ONCE, IN_SPANS, IN_PARTS, WAYS };
+
+static void backward_in(const struct network *net, int way)
+{
+        struct nn_stage *nn = net->stages[0];
+        for (int mb = 0; mb < MICRO_BATCHES; mb++) {
+                if (way == AT_ONCE)
+                        nn_backward(nn, 0, mb, -1, mb, mb);
+                for (int64_t end = nn->parameters; way == IN_SPANS && end > 0;) {
+                        const struct partition_span span = partition_span(&nn->gpt, &nn->stage, end, end - 1);
+                        nn_backward_span(nn, mb, -1, mb, mb, &span);
+                        end = span.offset;
+                }
+                for (int parts = PART_INPUT; way == IN_PARTS && parts <= PART_WEIGHT; parts++)
+                        nn_backward_part(nn, 0, mb, -1, mb, mb, 0, (enum kernel_part)parts);
+        }
+        net->device->ops->synchronize(net->device);
+}
+
+/* A chunk's logits take the place of those before it, so validation, which keeps nothing, is made in them
+ * too. Only the sums over rows, of the loss and of the head's gradient, are made in another order. */
+static void chunks_of_the_loss_give_the_same_gradients(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 3,
+                                .n_embd = 20,
+                                .n_head = 5,
+                                .vocab_size = 19,
+                                .n_positions = 7,
+                                .tied = true};
+        for (int way = 0; way < WAYS; way++) {
+                struct network plain = open_network(&gpt, 1, RECOMPUTE_NONE, false),
+                               whole = open_network(&gpt, 1, RECOMPUTE_NONE, true),
+                               chunked = open_chunked(&gpt, 1, RECOMPUTE_FULL, true, 1);
+                assert_int_equal(plain.stages[0]->layout.logits, memory_aligned(B * T * 19 * 8));
+                assert_int_equal(whole.stages[0]->layout.work_logits, memory_aligned(B * T * 19 * 8));
+                assert_int_equal(chunked.stages[0]->layout.work_logits, memory_aligned(16 * 19 * 8));
+                const double loss = forward(&plain, false);
+                assert_within(forward(&chunked, true), loss, 1e-13 * loss, "validation's loss", way);
+                assert_true(forward(&chunked, false) == 0 && forward(&whole, false) == 0);
+                backward_in(&plain, AT_ONCE);
+                backward_in(&whole, way);
+                backward_in(&chunked, way);
+                assert_within(loss_of(&whole), loss, 1e-13 * loss, "loss at once", way);
+                assert_within(loss_of(&chunked), loss, 1e-13 * loss, "loss", way);
+                const real *expected = plain.stages[0]->gradients;
+                for (int64_t i = 0; i < plain.stages[0]->parameters; i++) {
+                        const double bound = 1e-12 * (1 + fabs(expected[i]));
+                        assert_within(((real *)whole.stages[0]->gradients)[i], expected[i], bound, "at once",
+                                      i);
+                        assert_within(((real *)chunked.stages[0]->gradients)[i], expected[i], bound,
+                                      "in chunks", i);
+                }
+                close_network(&plain);
+                close_network(&whole);
+                close_network(&chunked);
+        }
 }
 
 /* Fused kernels sum in another order, and that is all. */
@@ -239,7 +324,8 @@ static void fused_kernels_give_the_same_gradients(void **state)
                        fused = open_network(&gpt, 1, false, true);
         assert_true(fused.stages[0]->layout.block_attention < plain.stages[0]->layout.block_attention);
         const double loss = forward(&plain, false);
-        assert_within(forward(&fused, false), loss, 1e-13 * loss, "loss", 0);
+        assert_within(forward(&fused, true), loss, 1e-13 * loss, "loss", 0);
+        forward(&fused, false);
         backward(&plain);
         backward(&fused);
         const real *expected = plain.stages[0]->gradients, *found = fused.stages[0]->gradients;
@@ -293,9 +379,11 @@ static void recomputed_activations_give_the_same_gradients(void **state)
                 const enum recompute recompute = (enum recompute)(choice / 4);
                 struct network stored = open_network(&gpt, stages, false, fused);
                 struct network again = open_network(&gpt, stages, recompute, fused);
-                assert_true(forward(&stored, false) == forward(&again, false));
+                forward(&stored, false);
+                forward(&again, false);
                 backward(&stored);
                 backward(&again);
+                assert_true(loss_of(&stored) != 0 && loss_of(&stored) == loss_of(&again));
                 for (int s = 0; s < stages; s++) {
                         const struct nn_stage *a = stored.stages[s], *b = again.stages[s];
                         const bool less = work_recomputation(&b->plan.work) != RECOMPUTE_NONE;
@@ -317,6 +405,8 @@ int main(void)
                 cmocka_unit_test(gradients_of_an_untied_model_in_two_stages_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_through_fused_kernels_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_through_fused_kernels_in_two_stages_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_of_a_loss_in_chunks_are_its_slopes),
+                cmocka_unit_test(chunks_of_the_loss_give_the_same_gradients),
                 cmocka_unit_test(fused_kernels_give_the_same_gradients),
                 cmocka_unit_test(two_stages_give_the_gradients_of_one),
                 cmocka_unit_test(recomputed_activations_give_the_same_gradients),

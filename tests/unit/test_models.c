@@ -676,18 +676,12 @@ static void assert_names(const struct kernel *kernels, int count, const char *co
 static void the_fused_kernels_of_a_stage_are_listed_in_order(void **state)
 {
         (void)state;
-        static const char *const forward[] = {"embedding",
-                                              "layernorm",
-                                              "matmul_bias",
-                                              "attention",
-                                              "matmul_bias_residual",
-                                              "layernorm",
-                                              "matmul_bias_gelu",
-                                              "matmul_bias_residual",
-                                              "layernorm",
-                                              "matmul",
-                                              "cross_entropy"};
+        static const char *const forward[] = {
+                "embedding", "layernorm",        "matmul_bias",          "attention", "matmul_bias_residual",
+                "layernorm", "matmul_bias_gelu", "matmul_bias_residual", "layernorm"};
         static const char *const backward[] = {"matmul",
+                                               "cross_entropy",
+                                               "matmul",
                                                "matmul",
                                                "layernorm_backward",
                                                "layernorm",
@@ -734,9 +728,90 @@ static void the_fused_kernels_of_a_stage_are_listed_in_order(void **state)
                 KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .batch = 1, .m = 32, .n = 128, .k = 32};
         const struct kernel scores = {
                 KERNEL_ATTENTION_BACKWARD, .part = PART_INPUT, .batch = 8, .m = 16, .n = 16, .k = 8};
-        assert_listed(&kernels[9], &gelu);
-        assert_listed(&kernels[19], &scores);
-        check_list(&kernels[9], count - 9, true);
+        assert_listed(&kernels[11], &gelu);
+        assert_listed(&kernels[21], &scores);
+        check_list(&kernels[11], count - 11, true);
+}
+
+/* With fused kernels, of 40 rows of 256 logits (fp32) as many as fit at once, in groups of 16: all; 32 and 8;
+ * or 16, 16 and 8. A forward for validation makes its loss in the same chunks; without fused kernels, and of
+ * shards, there are none. */
+static void the_loss_is_made_in_chunks_of_rows(void **state)
+{
+        (void)state;
+        const struct gpt gpt = preset("tiny"); /* C 32, V 256 */
+        const struct stage whole = partition_stage(&gpt, 1, 0), shard = partition_shard(&whole, 2, 0);
+        struct work work = fp32_work(2, 20);
+        const int64_t row = 4 * 256;
+        assert_int_equal(workload_loss_rows(&gpt, &whole, &work), 0);
+        work.fused = true;
+        assert_int_equal(workload_loss_rows(&gpt, &shard, &work), 0);
+        assert_int_equal(workload_loss_rows(&gpt, &whole, &work), 40);
+        const struct {
+                int64_t bytes, rows[3];
+                int count;
+        } cases[] = {{40 * row, {32, 8}, 2}, {48 * row, {40}, 1}, {1, {16, 16, 8}, 3}};
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+                struct kernel plain[256], chunked[256], parts[256];
+                work.logits_bytes = cases[c].bytes;
+                assert_int_equal(workload_loss_rows(&gpt, &whole, &work), cases[c].rows[0]);
+                int count = workload_backward(&gpt, &whole, &work, chunked), at = 0;
+                assert_int_equal(workload_backward_part(&gpt, &whole, &work, PART_INPUT, parts) +
+                                         workload_backward_part(&gpt, &whole, &work, PART_WEIGHT, NULL),
+                                 count + 2 * gpt.n_layer); /* see add_layernorm_backward */
+                for (int i = 0; i < cases[c].count; i++) {
+                        const int64_t m = cases[c].rows[i];
+                        const struct kernel expected[] = {
+                                {KERNEL_MATMUL, .transpose_b = 1, .batch = 1, .m = m, .n = 256, .k = 32},
+                                {KERNEL_CROSS_ENTROPY, .batch = 1, .m = m, .n = 256},
+                                {KERNEL_MATMUL, .part = PART_INPUT, .batch = 1, .m = m, .n = 32, .k = 256},
+                                {KERNEL_MATMUL, .transpose_a = 1, .accumulate = 1, .part = PART_WEIGHT,
+                                 .batch = 1, .m = 256, .n = 32, .k = m}};
+                        for (int k = 0; k < 4; k++, at++) {
+                                assert_listed(&chunked[at], &expected[k]);
+                                assert_listed(&parts[at], &expected[k]);
+                        }
+                }
+                assert_int_equal(chunked[at].kind, KERNEL_LAYERNORM_BACKWARD);
+                work.logits_bytes = 0; /* behind the loss nothing changes */
+                const int others = workload_backward(&gpt, &whole, &work, plain) - 4;
+                assert_int_equal(count - at, others);
+                for (int i = 0; i < others; i++)
+                        assert_listed(&chunked[at + i], &plain[4 + i]);
+                work.logits_bytes = cases[c].bytes;
+                count = workload_forward(&gpt, &whole, &work, true, chunked) - 2 * cases[c].count;
+                assert_int_equal(workload_forward(&gpt, &whole, &work, false, NULL), count);
+                for (int i = 0; i < cases[c].count; i++) {
+                        assert_int_equal(chunked[count + 2 * i].kind, KERNEL_MATMUL);
+                        assert_int_equal(chunked[count + 2 * i].m, cases[c].rows[i]);
+                        assert_int_equal(chunked[count + 2 * i + 1].kind, KERNEL_CROSS_ENTROPY_LOSS);
+                        assert_int_equal(chunked[count + 2 * i + 1].m, cases[c].rows[i]);
+                }
+        }
+}
+
+/* Whatever the sizes: as few chunks as the bytes allow, all but the last of the same size, and none smaller
+ * than balance and groups of 16 make it. */
+static void chunks_of_the_loss_are_few_and_balanced(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        const struct stage stage = partition_stage(&gpt, 1, 0);
+        const int64_t group = WORKLOAD_LOSS_ROWS;
+        for (int i = 0; i < 5000; i++) {
+                gpt.vocab_size = 1 + i * 7919 % 60000;
+                const struct work work = {.micro_batch_size = 1 + i % 13,
+                                          .seq_len = 1 + i * 104729 % 2048,
+                                          .element_bytes = i % 2 ? 2 : 4,
+                                          .fused = true};
+                const int64_t N = (int64_t)work.micro_batch_size * work.seq_len;
+                const int64_t most = WORKLOAD_LOGITS_BYTES / (gpt.vocab_size * work.element_bytes);
+                const int64_t rows = workload_loss_rows(&gpt, &stage, &work);
+                const int64_t chunks = (N + rows - 1) / rows, last = N - (chunks - 1) * rows;
+                assert_true(rows <= most && (rows == N || rows % group == 0));
+                assert_int_equal(chunks, (N + most / group * group - 1) / (most / group * group));
+                assert_true(last > 0 && rows - last < group * chunks);
+        }
 }
 
 static void kernel_names_lead_back_to_their_kinds(void **state)
@@ -767,8 +842,10 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
                                           [RECOMPUTE_FULL] = row,
                                           [RECOMPUTE_LAYER] = row};
         int64_t stored = kept[plan->work.recompute];
+        /* Fused, logits of 176 of the 512 rows are there at once: three chunks of at most 200, see below. */
+        int64_t logits = e * V * (plan->work.fused ? 176 : N), kept_logits = plan->work.fused ? 0 : logits;
         int64_t slot =
-                stage->first * row + stage->layers * stored + stage->last * (row + 4 * 2 * N + e * N * V);
+                stage->first * row + stage->layers * stored + stage->last * (row + 4 * 2 * N + kept_logits);
         int64_t own = plan->shard_parameters ? plan->shard_parameters : parameters; /* zero */
         int64_t update = plan->update_parameters < own ? plan->update_parameters : own;
         struct memory_bytes bytes = {0};
@@ -786,7 +863,8 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
-        device[MEMORY_WORKSPACE] = 8 * row + attention + block - stored;
+        device[MEMORY_WORKSPACE] =
+                8 * row + attention + block - stored + stage->last * (logits - kept_logits);
         if (plan->stage_messages) /* outputs, unless they are the last stage's; what is received; gradients */
                 host[MEMORY_MESSAGES] =
                         ((stage->last ? 0 : plan->slots) + plan->input_buffers + plan->gradient_buffers) *
@@ -838,6 +916,7 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                 work.recompute =
                                         (enum recompute)((choice & 4 ? 1 : 0) + (choice & 128 ? 2 : 0));
                                 work.fused = choice & 16;
+                                work.logits_bytes = 200 * 256 * work.element_bytes;
                                 work.bf16 = mixed && stages == 2; /* as wide as fp16 */
                                 struct memory_plan plan = {
                                         .work = work,
@@ -1229,6 +1308,8 @@ int main(void)
                 cmocka_unit_test(the_kernels_of_a_small_last_stage_are_listed_in_order),
                 cmocka_unit_test(fused_kernels_do_the_work_of_those_that_they_replace),
                 cmocka_unit_test(the_fused_kernels_of_a_stage_are_listed_in_order),
+                cmocka_unit_test(the_loss_is_made_in_chunks_of_rows),
+                cmocka_unit_test(chunks_of_the_loss_are_few_and_balanced),
                 cmocka_unit_test(kernel_names_lead_back_to_their_kinds),
                 cmocka_unit_test(memory_is_the_sum_of_what_is_stored),
                 cmocka_unit_test(bytes_a_parameter_are_those_of_axonn),

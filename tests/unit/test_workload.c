@@ -153,7 +153,7 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         nn_initialize(nn, seed);
         struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
-                nn_forward(nn, 0, 1, stage->first ? -1 : 1, 1, 1.0, loss_only);
+                nn_forward(nn, 0, 1, stage->first ? -1 : 1, 1, loss_only);
                 assert_launched(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed),
                                 1);
         }
@@ -213,7 +213,7 @@ static void check_shard(const struct gpt *gpt, const struct stage *stage, const 
         const int input = stage->first ? -1 : 1;
         struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
-                for (nn->segment = 0; nn_forward(nn, 0, 1, input, 1, 1.0, loss_only); nn->segment++)
+                for (nn->segment = 0; nn_forward(nn, 0, 1, input, 1, loss_only); nn->segment++)
                         note_together(device, nn);
                 assert_passed(device, nn, listed, workload_forward(gpt, stage, work, loss_only, listed));
         }
@@ -277,7 +277,8 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                                           .element_bytes = half ? 2 : sizeof(real),
                                           .recompute = (enum recompute)random_below(&random, RECOMPUTES),
                                           .bf16 = bf16,
-                                          .fused = fused};
+                                          .fused = fused,
+                                          .logits_bytes = i % 8 > 3 ? 1 : 0}; /* chunks of 16 rows, or one */
                 for (int s = 0; s < stages; s++, checked++) {
                         const struct stage stage = partition_stage(&gpt, stages, s);
                         check_stage(&gpt, &stage, &work, offload);
@@ -297,23 +298,25 @@ static void memory_is_reserved_once_and_then_taken_whole(void **state)
                                 .vocab_size = 11,
                                 .n_positions = 8,
                                 .tied = true};
-        for (int choice = 0; choice < 8; choice++) {
+        for (int choice = 0; choice < 32; choice++) {
                 const bool half = choice & 1, fused = choice & 2, optimizer = choice & 4;
-                const struct work work = {.micro_batch_size = 1,
+                const struct work work = {.micro_batch_size = 5,
                                           .seq_len = 8,
                                           .element_bytes = half ? 2 : sizeof(real),
-                                          .fused = fused};
+                                          .fused = fused,
+                                          .logits_bytes = choice & 8 ? 1 : 0};
                 const struct stage stages[] = {partition_stage(&gpt, 2, 0), partition_stage(&gpt, 2, 1)};
                 struct rv_error_info err = {0};
                 struct listener listener;
                 struct device *device = listener_open(&listener);
                 struct nn_stage *nn[2];
-                for (int s = 0; s < 2; s++) {
+                for (int i = 0; i < 2; i++) {
+                        const int s = choice & 16 ? 1 - i : i; /* either stage comes first */
                         const struct memory_plan plan = random_plan(&gpt, &stages[s], &work, half);
-                        nn[s] = nn_open(device, &gpt, &stages[s], &plan, optimizer, &err);
-                        assert_non_null(nn[s]);
+                        nn[i] = nn_open(device, &gpt, &stages[s], &plan, optimizer, &err);
+                        assert_non_null(nn[i]);
                         assert_int_equal(listener.reservations, 1);
-                        for (int space = 0; s == 0 && space < MEMORY_SPACES; space++)
+                        for (int space = 0; i == 0 && space < MEMORY_SPACES; space++)
                                 assert_int_equal(memory_total(&device->bytes, (enum memory_space)space),
                                                  listener.reserved[space]);
                 }

@@ -2,8 +2,16 @@
 
 #include <stdbool.h>
 #include <string.h>
-#ifdef __F16C__
+
+/* A function marked F16C has the processor's instructions, whatever the file is compiled for, and runs only
+ * where has_f16c. With HALF_PORTABLE there are none. */
+#if defined(__x86_64__) && !defined(HALF_PORTABLE)
 #include <immintrin.h>
+#define F16C __attribute__((target("avx,f16c")))
+static inline bool has_f16c(void)
+{
+        return __builtin_cpu_supports("f16c");
+}
 #endif
 
 static inline uint32_t bits_of(float value)
@@ -20,17 +28,6 @@ static inline float float_of(uint32_t bits)
         return value;
 }
 
-#ifdef __F16C__
-uint16_t half_from_float(float value)
-{
-        return (uint16_t)_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
-}
-
-float half_to_float(uint16_t half)
-{
-        return _cvtsh_ss(half);
-}
-#else
 uint16_t half_from_float(float value)
 {
         uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
@@ -55,44 +52,58 @@ float half_to_float(uint16_t half)
                 return float_of(sign | ((magnitude << 13) + 0x38000000));
         return float_of(sign | bits_of((float)magnitude * 0x1p-24F));
 }
-#endif
 
-void half_from_floats(uint16_t *to, const float *from, int64_t count)
+#ifdef F16C
+/* Of the first elements, as many as fill whole registers; returns how many. */
+F16C static int64_t from_floats_f16c(uint16_t *to, const float *from, int64_t count)
 {
         int64_t i = 0;
-#ifdef __F16C__
         for (; i + 8 <= count; i += 8)
                 _mm_storeu_si128((__m128i *)(void *)(to + i),
                                  _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
-#endif
-        for (; i < count; i++)
-                to[i] = half_from_float(from[i]);
+        return i;
 }
 
-void half_to_floats(float *to, const uint16_t *from, int64_t count)
+F16C static int64_t to_floats_f16c(float *to, const uint16_t *from, int64_t count)
 {
         int64_t i = 0;
-#ifdef __F16C__
         for (; i + 8 <= count; i += 8)
                 _mm256_storeu_ps(to + i,
                                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
-#endif
-        for (; i < count; i++)
-                to[i] = half_to_float(from[i]);
+        return i;
 }
 
-void half_add(uint16_t *sum, const uint16_t *with, int64_t count)
+F16C static int64_t add_f16c(uint16_t *sum, const uint16_t *with, int64_t count)
 {
         int64_t i = 0;
-#ifdef __F16C__
         for (; i + 8 <= count; i += 8) {
                 __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(sum + i)));
                 __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(with + i)));
                 _mm_storeu_si128((__m128i *)(void *)(sum + i),
                                  _mm256_cvtps_ph(_mm256_add_ps(a, b), _MM_FROUND_TO_NEAREST_INT));
         }
+        return i;
+}
+#define FIRST(of, to, from, count) (has_f16c() ? of##_f16c(to, from, count) : 0)
+#else
+#define FIRST(of, to, from, count) 0
 #endif
-        for (; i < count; i++)
+
+void half_from_floats(uint16_t *to, const float *from, int64_t count)
+{
+        for (int64_t i = FIRST(from_floats, to, from, count); i < count; i++)
+                to[i] = half_from_float(from[i]);
+}
+
+void half_to_floats(float *to, const uint16_t *from, int64_t count)
+{
+        for (int64_t i = FIRST(to_floats, to, from, count); i < count; i++)
+                to[i] = half_to_float(from[i]);
+}
+
+void half_add(uint16_t *sum, const uint16_t *with, int64_t count)
+{
+        for (int64_t i = FIRST(add, sum, with, count); i < count; i++)
                 sum[i] = half_from_float(half_to_float(sum[i]) + half_to_float(with[i]));
 }
 

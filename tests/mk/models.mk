@@ -6,7 +6,7 @@ TESTS += test_half
 # The conversions of models/half.c once more, as on a processor that has none, under other names.
 $(BUILD)/obj/tests/half_portable.o: models/half.c models/half.h
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -U__F16C__ $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) -DHALF_PORTABLE $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
 $(BUILD)/tests/test_half: $(call obj,tests/unit/test_half.c) $(BUILD)/obj/tests/half_portable.o $(call lib,models)
 	$(TEST_LINK)
 

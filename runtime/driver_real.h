@@ -31,8 +31,8 @@ struct driver_real {
 struct driver driver_real(struct driver_real *);
 void driver_real_free(struct driver_real *);
 
-/* Runs one batch of `engine` to its end: polls the device's lanes and the network, giving way to the lanes
- * (sched_yield) when neither has news. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss summed
+/* Runs one batch of `engine` to its end: polls the device's lanes and the network, and rests when neither has
+ * news. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss summed
  * over all tokens and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] the gradients' (of a
  * plan that clips; the loss scale taken out). */
 void driver_real_run(struct driver_real *, struct engine *);
@@ -41,5 +41,7 @@ void driver_real_run(struct driver_real *, struct engine *);
  * (false: there was none). */
 void driver_real_start(struct driver_real *, struct engine *);
 bool driver_real_poll(struct driver_real *, struct engine *);
+/* Gives way to the lanes: until there is news of them, or it is time to look at the network. */
+void driver_real_rest(struct driver_real *);
 
 #endif

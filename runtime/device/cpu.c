@@ -1,18 +1,15 @@
 /* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
-#include "runtime/device/cpu_half.h"
-#include "runtime/device/cpu_kernels.h"
+#include "runtime/device/cpu_split.h"
 #include "runtime/device/device.h"
 
 #include <assert.h>
 #include <cblas.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef __SSE__
-#include <xmmintrin.h>
-#endif
 
 enum command_kind { COMMAND_KERNEL, COMMAND_COPY, COMMAND_EVENT };
 
@@ -50,42 +47,16 @@ struct cpu_device {
         struct device base;
         struct lane lanes[DEVICE_LANES];
         int lanes_started;
-        real *scratch; /* of the kernel that runs, CPU_SCRATCH elements */
-        void **blocks; /* what alloc gave, to free */
+        struct cpu_split split; /* of the kernels, over a team of threads */
+        void **blocks;          /* what alloc gave, to free */
         size_t block_count, block_capacity;
         pthread_mutex_t reached_mutex; /* of the ring of tokens */
+        pthread_cond_t reached_more;   /* one was added while the host waited; on the monotonic clock */
+        bool waited_for;
+        atomic_int events; /* queued and not reached */
         int *reached;
         size_t reached_capacity, reached_head;
         atomic_size_t reached_count; /* changed under the mutex; poll looks at it first, without */
-};
-
-static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
-        [KERNEL_MATMUL] = cpu_matmul,
-        [KERNEL_EMBEDDING] = cpu_embedding,
-        [KERNEL_EMBEDDING_BACKWARD] = cpu_embedding_backward,
-        [KERNEL_LAYERNORM] = cpu_layernorm,
-        [KERNEL_LAYERNORM_BACKWARD] = cpu_layernorm_backward,
-        [KERNEL_BIAS] = cpu_bias,
-        [KERNEL_BIAS_BACKWARD] = cpu_bias_backward,
-        [KERNEL_BIAS_GELU] = cpu_bias_gelu,
-        [KERNEL_GELU_BACKWARD] = cpu_gelu_backward,
-        [KERNEL_BIAS_RESIDUAL] = cpu_bias_residual,
-        [KERNEL_SOFTMAX] = cpu_softmax,
-        [KERNEL_SOFTMAX_BACKWARD] = cpu_softmax_backward,
-        [KERNEL_CROSS_ENTROPY] = cpu_cross_entropy,
-        [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
-        [KERNEL_SQUARED_NORM] = cpu_squared_norm,
-        [KERNEL_ADAMW] = cpu_adamw,
-        [KERNEL_CLEAR] = cpu_clear,
-        [KERNEL_MATMUL_BIAS] = cpu_matmul_fused,
-        [KERNEL_MATMUL_BIAS_GELU] = cpu_matmul_fused,
-        [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_matmul_fused,
-        [KERNEL_MATMUL_GELU_BACKWARD] = cpu_matmul_fused,
-};
-
-static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
-        [KERNEL_ATTENTION] = cpu_attention,
-        [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
 };
 
 /* Moves a full ring of `*capacity` elements into one twice as large, its head at 0. A launch has no way to
@@ -142,35 +113,30 @@ static bool dequeue(struct lane *lane, struct command *command)
         return got;
 }
 
-static void run_kernel(const struct cpu_device *cpu, const struct kernel *kernel,
-                       const struct kernel_args *args)
-{
-        if (kernel->half)
-                cpu_half(kernel, args, cpu->scratch);
-        else if (kernels_with_scratch[kernel->kind])
-                kernels_with_scratch[kernel->kind](kernel, args, cpu->scratch);
-        else
-                kernels[kernel->kind](kernel, args);
-}
-
 static void run_recorded(const struct cpu_device *cpu, const struct kernel *kernel,
                          const struct kernel_args *args)
 {
         const struct device *device = &cpu->base;
         if (!device->recorder) {
-                run_kernel(cpu, kernel, args);
+                cpu_split_run(&cpu->split, kernel, args);
                 return;
         }
         const double start = device_seconds();
-        run_kernel(cpu, kernel, args);
+        cpu_split_run(&cpu->split, kernel, args);
         const double end = device_seconds();
         device->recorder(device->recorder_context, kernel, end - start, end);
 }
 
+/* Of device_seconds' clock. */
+static struct timespec time_of(double seconds)
+{
+        return (struct timespec){.tv_sec = (time_t)seconds,
+                                 .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+}
+
 static void sleep_until(double seconds)
 {
-        const struct timespec until = {.tv_sec = (time_t)seconds,
-                                       .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+        const struct timespec until = time_of(seconds);
         while (device_seconds() < seconds) /* asking costs less than a sleep that is over at once */
                 clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
@@ -213,23 +179,16 @@ static void reach(struct cpu_device *cpu, int token)
                         grow(cpu->reached, &cpu->reached_capacity, &cpu->reached_head, sizeof *cpu->reached);
         cpu->reached[(cpu->reached_head + count) % cpu->reached_capacity] = token;
         atomic_store_explicit(&cpu->reached_count, count + 1, memory_order_release);
+        atomic_fetch_sub_explicit(&cpu->events, 1, memory_order_relaxed);
+        if (cpu->waited_for)
+                pthread_cond_signal(&cpu->reached_more);
         pthread_mutex_unlock(&cpu->reached_mutex);
-}
-
-/* Subnormal numbers take many times longer on some processors, and a kernel's time would depend on its data.
- */
-static void flush_subnormals(void)
-{
-#if defined(__SSE__) && !defined(RANVIER_DOUBLE)
-        const unsigned flush_results = 0x8000, flush_operands = 0x0040;
-        _mm_setcsr(_mm_getcsr() | flush_results | flush_operands);
-#endif
 }
 
 static void *lane_main(void *argument)
 {
         struct lane *lane = argument;
-        flush_subnormals();
+        cpu_flush_subnormals();
         for (struct command command; dequeue(lane, &command);) {
                 switch (command.kind) {
                 case COMMAND_KERNEL:
@@ -304,6 +263,7 @@ static void cpu_record(struct device *device, enum device_lane lane, int token)
 {
         assert(token >= 0);
         const struct command command = {.kind = COMMAND_EVENT, .token = token};
+        atomic_fetch_add_explicit(&cpu_of(device)->events, 1, memory_order_relaxed);
         enqueue(&cpu_of(device)->lanes[lane], &command);
 }
 
@@ -318,6 +278,19 @@ static int cpu_poll(struct device *device)
         atomic_fetch_sub_explicit(&cpu->reached_count, 1, memory_order_relaxed);
         pthread_mutex_unlock(&cpu->reached_mutex);
         return token;
+}
+
+static void cpu_wait(struct device *device, double seconds)
+{
+        struct cpu_device *cpu = cpu_of(device);
+        const struct timespec until = time_of(device_seconds() + seconds);
+        int timed_out = 0;
+        pthread_mutex_lock(&cpu->reached_mutex);
+        cpu->waited_for = true;
+        while (atomic_load(&cpu->reached_count) == 0 && atomic_load(&cpu->events) > 0 && !timed_out)
+                timed_out = pthread_cond_timedwait(&cpu->reached_more, &cpu->reached_mutex, &until);
+        cpu->waited_for = false;
+        pthread_mutex_unlock(&cpu->reached_mutex);
 }
 
 static void cpu_synchronize(struct device *device)
@@ -355,8 +328,11 @@ static void cpu_close(struct device *device)
                 free(cpu->blocks[i]);
         free(cpu->blocks);
         free(cpu->reached);
-        free(cpu->scratch);
+        if (cpu->split.team)
+                cpu_team_close(cpu->split.team);
+        free(cpu->split.sums);
         pthread_mutex_destroy(&cpu->reached_mutex);
+        pthread_cond_destroy(&cpu->reached_more);
         free(cpu);
 }
 
@@ -378,6 +354,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 .copy = cpu_copy,
                 .record = cpu_record,
                 .poll = cpu_poll,
+                .wait = cpu_wait,
                 .synchronize = cpu_synchronize,
                 .close = cpu_close,
         };
@@ -388,9 +365,17 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
         }
         cpu->base.ops = &ops;
         pthread_mutex_init(&cpu->reached_mutex, NULL);
-        cpu->scratch = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof *cpu->scratch);
-        if (!cpu->scratch) {
-                rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for its kernels to work in");
+        pthread_condattr_t monotonic;
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&cpu->reached_more, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+        cpu->split.run = cpu_run;
+        cpu->split.sums = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof(real));
+        cpu->split.team = cpu_team_open(threads);
+        if (!cpu->split.sums || !cpu->split.team) {
+                rv_fail(err, RV_ESYSTEM, "the cpu device: cannot start %d threads for its kernels: %s",
+                        threads, strerror(errno));
                 cpu_close(&cpu->base);
                 return NULL;
         }
@@ -399,7 +384,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
         cpu->base.shared_limit_bytes = memory_bytes;
         device_cpu_name(cpu->base.description.name, sizeof cpu->base.description.name);
         cpu->base.description.processors = threads;
-        openblas_set_num_threads(threads);
+        openblas_set_num_threads(1); /* the team splits products */
         for (int i = 0; i < DEVICE_LANES; i++) {
                 const int error = lane_start(&cpu->lanes[i], cpu);
                 if (error) {

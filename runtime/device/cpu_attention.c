@@ -165,7 +165,7 @@ static void attend(const struct head *head, void *y, real *lse, const void *qkv,
 void cpu_attention(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         for (int64_t index = 0; index < kernel->batch; index++) {
-                const struct head head = head_of(kernel, args, index);
+                const struct head head = head_of(kernel, args, args->ld[1] + index);
                 attend(&head, args->p[0], args->p[1], args->p[2], scratch);
         }
 }
@@ -281,7 +281,7 @@ static void attend_backward(const struct head *head, const struct backward *b)
 void cpu_attention_backward(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         for (int64_t index = 0; index < kernel->batch; index++) {
-                const struct head head = head_of(kernel, args, index);
+                const struct head head = head_of(kernel, args, args->ld[1] + index);
                 const struct backward b = backward_of(&head, args, scratch);
                 attend_backward(&head, &b);
         }

@@ -54,7 +54,7 @@ static void end_tile(const struct product *x, const struct kernel *tile, int64_t
                 reals_from(tile->half, x->bias_tile, x->bias + j, tile->n);
         if (x->more && more_is_read)
                 tile_from(tile->half, x->more_tile, x->more, at, x->ldc, tile->m, tile->n);
-        cpu_fused_ending(tile, x->sums, x->bias_tile, x->more_tile);
+        cpu_fused_ending(tile, x->sums, x->bias_tile, x->more_tile, tile->n);
         if (x->more && !more_is_read)
                 tile_to(tile->half, x->more, x->more_tile, at, x->ldc, tile->m, tile->n);
 }
@@ -133,8 +133,7 @@ void cpu_half_matmul(const struct kernel *kernel, const struct kernel_args *args
 void cpu_half_matmul_fused(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const struct fused_product f = cpu_fused_product(kernel, args);
-        const int64_t ld[3] = {kernel->k, kernel->transpose_b ? kernel->k : kernel->n, kernel->n};
-        struct product x = product_of(kernel, ld, scratch);
+        struct product x = product_of(kernel, args->ld, scratch);
         set_operands(&x, f.a, f.b, f.sums);
         x.bias = f.bias;
         x.more = f.more;

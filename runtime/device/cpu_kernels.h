@@ -1,5 +1,6 @@
-/* The kernels of the CPU device, one function a kind. Shapes are in `kernel`, operands in `args` as kernels.h
- * packs them. They run on the compute lane, one at a time; they allocate nothing and keep nothing. */
+/* The kernels of the CPU device, one serial function a kind. Shapes are in `kernel`, operands in `args` as
+ * kernels.h packs them; both may be those of a part of a kernel (cpu_split.h). They allocate nothing and keep
+ * nothing. */
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
 
@@ -29,6 +30,9 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
 enum { CPU_SCRATCH = 1 << 21 };
 typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
 
+/* Any kernel. */
+cpu_scratch_fn cpu_run;
+
 /* Of tensors in any format. */
 cpu_scratch_fn cpu_attention, cpu_attention_backward;
 
@@ -41,8 +45,9 @@ struct fused_product {
 };
 struct fused_product cpu_fused_product(const struct kernel *kernel, const struct kernel_args *args);
 
-/* What follows the product, in place; m and n of `kernel` may be a tile's. */
-void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more);
+/* What follows the product, in place; m and n of `kernel` may be a tile's, whose rows, as those of `more`,
+ * lie `ld` elements apart. */
+void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more, int64_t ld);
 
 /* c (m,n) = op(a) op(b), or added to c, by BLAS; `of` says m, n, k, the transposes and accumulate. */
 void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,

@@ -59,7 +59,8 @@ struct fused_product cpu_fused_product(const struct kernel *kernel, const struct
         }
 }
 
-void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more)
+/* What follows, of rows that lie densely in memory. */
+static void end_rows(const struct kernel *kernel, real *sums, const real *bias, real *more)
 {
         void *const b = (void *)bias;
         switch (kernel->kind) {
@@ -78,9 +79,17 @@ void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias,
         }
 }
 
+void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more, int64_t ld)
+{
+        struct kernel rows = *kernel;
+        rows.m = ld == kernel->n ? kernel->m : 1;
+        for (int64_t row = 0; row < kernel->m; row += rows.m)
+                end_rows(&rows, sums + row * ld, bias, more ? more + row * ld : NULL);
+}
+
 void cpu_matmul_fused(const struct kernel *kernel, const struct kernel_args *args)
 {
         const struct fused_product f = cpu_fused_product(kernel, args);
-        cpu_gemm(kernel, f.a, kernel->k, f.b, kernel->transpose_b ? kernel->k : kernel->n, f.sums, kernel->n);
-        cpu_fused_ending(kernel, f.sums, f.bias, f.more);
+        cpu_gemm(kernel, f.a, args->ld[0], f.b, args->ld[1], f.sums, args->ld[2]);
+        cpu_fused_ending(kernel, f.sums, f.bias, f.more, args->ld[2]);
 }

@@ -49,6 +49,9 @@ struct device_ops {
         void (*record)(struct device *, enum device_lane lane, int token);
         /* A token whose event was reached and that was not returned before, or -1. Does not block. */
         int (*poll)(struct device *);
+        /* Blocks until a token is there for poll, `seconds` have passed, or no event is queued: for a host that
+         * shares its processors with the lanes, which polling takes from them. May be NULL: poll instead. */
+        void (*wait)(struct device *, double seconds);
         /* Blocks until every lane is empty. For outside the batch: set-up, checkpoint, tests. */
         void (*synchronize)(struct device *);
         /* Bytes of the device's memory that are free, and all of them, as the driver counts: with what other

@@ -148,36 +148,49 @@ void kernels_softmax_backward(struct device *device, void *dp, const void *p, in
                &(struct kernel_args){.p = {dp, (void *)p}, .scalar = {scale}});
 }
 
+/* A fused product, whose operands are dense. */
+static void launch_product(struct device *device, struct kernel kernel, struct kernel_args args)
+{
+        args.ld[0] = kernel.k;
+        args.ld[1] = kernel.transpose_b ? kernel.k : kernel.n;
+        args.ld[2] = kernel.n;
+        launch(device, kernel, &args);
+}
+
 void kernels_matmul_bias(struct device *device, void *y, const void *x, const void *w, const void *b,
                          int64_t m, int64_t n, int64_t k)
 {
-        launch(device, (struct kernel){.kind = KERNEL_MATMUL_BIAS, .transpose_b = 1, .m = m, .n = n, .k = k},
-               &(struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b}});
+        launch_product(device,
+                       (struct kernel){.kind = KERNEL_MATMUL_BIAS, .transpose_b = 1, .m = m, .n = n, .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b}});
 }
 
 void kernels_matmul_bias_gelu(struct device *device, void *g, void *h, const void *x, const void *w,
                               const void *b, int64_t m, int64_t n, int64_t k)
 {
-        launch(device,
-               (struct kernel){.kind = KERNEL_MATMUL_BIAS_GELU, .transpose_b = 1, .m = m, .n = n, .k = k},
-               &(struct kernel_args){.p = {g, h, (void *)x, (void *)w, (void *)b}});
+        launch_product(
+                device,
+                (struct kernel){.kind = KERNEL_MATMUL_BIAS_GELU, .transpose_b = 1, .m = m, .n = n, .k = k},
+                (struct kernel_args){.p = {g, h, (void *)x, (void *)w, (void *)b}});
 }
 
 void kernels_matmul_bias_residual(struct device *device, void *y, const void *x, const void *w, const void *b,
                                   const void *r, int64_t m, int64_t n, int64_t k)
 {
-        launch(device,
-               (struct kernel){.kind = KERNEL_MATMUL_BIAS_RESIDUAL, .transpose_b = 1, .m = m, .n = n, .k = k},
-               &(struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r}});
+        launch_product(device,
+                       (struct kernel){
+                               .kind = KERNEL_MATMUL_BIAS_RESIDUAL, .transpose_b = 1, .m = m, .n = n, .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r}});
 }
 
 void kernels_matmul_gelu_backward(struct device *device, void *dh, const void *dy, const void *w,
                                   const void *h, int64_t m, int64_t n, int64_t k)
 {
-        launch(device,
-               (struct kernel){
-                       .kind = KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n, .k = k},
-               &(struct kernel_args){.p = {dh, (void *)dy, (void *)w, (void *)h}});
+        launch_product(
+                device,
+                (struct kernel){
+                        .kind = KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n, .k = k},
+                (struct kernel_args){.p = {dh, (void *)dy, (void *)w, (void *)h}});
 }
 
 void kernels_attention(struct device *device, void *y, real *lse, const void *qkv, int64_t B, int64_t T,

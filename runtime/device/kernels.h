@@ -3,21 +3,22 @@
  * a fixed order (the same input gives the same bits). N rows, C columns unless said otherwise.
  *
  * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
- * of the function's parameters, shapes are in struct kernel. Besides: matmul has ld and stride of a, b, c (ld
- * never 0) and inner; the embedding kernels have T in ld[0], LayerNorm the elements from a row's mean to its
- * rstd; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and cross-entropy have their scale
- * in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in
- * scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights; overflow has its limit in
- * scalar[0]. Of a shard's part of the vocabulary (the cpu alone has these): the embedding kernels have its
- * first token in ld[1] and its rows in ld[2] (0: all of the vocabulary); cross-entropy has the numbers in
- * p[3] (NULL: all of the vocabulary), its first token in ld[0], the first row in ld[1] (0), of all rows
- * ld[2], its tokens in stride[0][0] and shards in `inner`.
+ * of the function's parameters, shapes are in struct kernel. Besides: all products have ld of a, b, c (never
+ * 0), matmul also stride and inner; the embedding kernels have T in ld[0], LayerNorm the elements from a
+ * row's mean to its rstd; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and
+ * cross-entropy have their scale in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon,
+ * weight_decay, step in scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights;
+ * overflow has its limit in scalar[0]. Of a shard's part of the vocabulary (the cpu alone has these): the
+ * embedding kernels have its first token in ld[1] and its rows in ld[2] (0: all of the vocabulary);
+ * cross-entropy has the numbers in p[3] (NULL: all of the vocabulary), its first token in ld[0], the first
+ * row in ld[1] (0), of all rows ld[2], its tokens in stride[0][0] and shards in `inner`.
  *
  * A tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums
  * are made in fp32 (double for the norm and the loss) in either case.
  *
- * The fused kernels: products have no ld (all operands are dense); attention has T in m and n, the size of a
- * head in k, sequences x heads in batch, heads in `inner` and its scale in scalar[0]. */
+ * The fused kernels: products' operands are dense, and what else is (m,n) lies as c does; attention has T in
+ * m and n, the size of a head in k, sequences x heads in batch, heads in `inner`, its scale in scalar[0] and
+ * the first of the batch in ld[1] (0: the pointers are those of head 0 all the same). */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 

@@ -265,6 +265,11 @@ static int mpi_test(struct net *net, struct net_done *done)
         return 1;
 }
 
+static bool mpi_pending(struct net *net)
+{
+        return ((struct net_mpi *)net)->active > 0;
+}
+
 static void mpi_barrier(struct net *net)
 {
         (void)net;
@@ -317,6 +322,7 @@ static const struct net_ops mpi_ops = {
         .ireduce_scatter = mpi_ireduce_scatter,
         .iall_gather = mpi_iall_gather,
         .test = mpi_test,
+        .pending = mpi_pending,
         .barrier = mpi_barrier,
         .broadcast = mpi_broadcast,
         .gather = mpi_gather,

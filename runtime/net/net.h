@@ -45,6 +45,8 @@ struct net_ops {
                             enum net_group group, int token);
         /* Makes progress; true and fills `done` if a request completed. */
         int (*test)(struct net *, struct net_done *done);
+        /* Whether something was posted that test has not returned. */
+        bool (*pending)(struct net *);
         /* Blocking, outside the batch. */
         void (*barrier)(struct net *);
         void (*broadcast)(struct net *, void *buffer, int64_t bytes, int root);

@@ -7,7 +7,6 @@
 #include "runtime/engine/report.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -72,7 +71,7 @@ static double run(struct bench *b, unsigned done)
                         struct op op = b->passed[--b->passed_count];
                         engine_complete(&b->engine, &op);
                 } else if (!driver_real_poll(&b->real, &b->engine)) {
-                        sched_yield();
+                        driver_real_rest(&b->real);
                 }
         mine = b->engine.ended - b->engine.started;
         net->ops->gather(net, &mine, sizeof mine, both);

@@ -129,6 +129,12 @@ static int nccl_test(struct net *net, struct net_done *done)
         return nccl->rest->test(net, done);
 }
 
+static bool nccl_pending(struct net *net)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        return cuda_queue_oldest(&nccl->pending) || nccl->rest->pending(net);
+}
+
 static void nccl_close(struct net *net)
 {
         struct net_nccl *nccl = nccl_of(net);
@@ -241,6 +247,7 @@ static void take_over(struct net *net, const struct net_nccl_request *request, c
         nccl->ops = *net->ops;
         nccl->ops.iallreduce = nccl_iallreduce;
         nccl->ops.test = nccl_test;
+        nccl->ops.pending = nccl_pending;
         nccl->ops.close = nccl_close;
         nccl->events.flags = cudaEventDisableTiming;
         join(net, nccl, seats);

@@ -1,0 +1,185 @@
+#include "runtime/device/cpu_team.h"
+#include "models/memory.h"
+#include "runtime/device/cpu_kernels.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+/* Looks at a counter before a thread that waits for it lets others run in between, and before it sleeps: some
+ * 0.1 ms, longer than the lane is between two kernels. */
+enum { LOOKS_AWAKE = 1000, LOOKS_YIELDING = 200 };
+
+struct member {
+        struct cpu_team *team;
+        pthread_t thread;
+        real *scratch;
+};
+
+struct cpu_team {
+        int threads, started;   /* started: helpers, members[1 .. started] */
+        struct member *members; /* [0]: who calls cpu_team_run */
+        cpu_part_fn *run;       /* of the kernel that runs */
+        void *context;
+        int parts;
+        atomic_int next;     /* part that nobody has begun */
+        atomic_int working;  /* helpers that have not seen that there is none */
+        atomic_uint kernels; /* split so far: a helper works when it changes */
+        atomic_int sleeping; /* helpers that wait for `work` */
+        atomic_bool closing;
+        pthread_mutex_t mutex; /* of `work` */
+        pthread_cond_t work;
+};
+
+void cpu_flush_subnormals(void)
+{
+#if defined(__SSE__) && !defined(RANVIER_DOUBLE)
+        const unsigned flush_results = 0x8000, flush_operands = 0x0040;
+        _mm_setcsr(_mm_getcsr() | flush_results | flush_operands);
+#endif
+}
+
+/* Between two looks: a hint to the processor, and later to the scheduler. */
+static void pause_before(int look)
+{
+        if (look > LOOKS_AWAKE)
+                sched_yield();
+#ifdef __SSE__
+        else
+                _mm_pause();
+#endif
+}
+
+static void work_on_parts(struct cpu_team *team, real *scratch)
+{
+        const int parts = team->parts;
+        for (int part; (part = atomic_fetch_add_explicit(&team->next, 1, memory_order_relaxed)) < parts;)
+                team->run(team->context, part, scratch);
+}
+
+/* Sleeps until there is a kernel after the `seen`-th. */
+static void sleep_for_work(struct cpu_team *team, unsigned seen)
+{
+        pthread_mutex_lock(&team->mutex);
+        atomic_fetch_add(&team->sleeping, 1);
+        while (atomic_load(&team->kernels) == seen)
+                pthread_cond_wait(&team->work, &team->mutex);
+        atomic_fetch_sub(&team->sleeping, 1);
+        pthread_mutex_unlock(&team->mutex);
+}
+
+static void wait_for_work(struct cpu_team *team, unsigned seen)
+{
+        for (int look = 0; look < LOOKS_AWAKE + LOOKS_YIELDING; look++) {
+                if (atomic_load_explicit(&team->kernels, memory_order_acquire) != seen)
+                        return;
+                pause_before(look);
+        }
+        sleep_for_work(team, seen);
+}
+
+static void *helper_main(void *argument)
+{
+        const struct member *member = argument;
+        struct cpu_team *team = member->team;
+        cpu_flush_subnormals();
+        for (unsigned seen = 0;; seen++) {
+                wait_for_work(team, seen);
+                if (atomic_load(&team->closing))
+                        return NULL;
+                work_on_parts(team, member->scratch);
+                atomic_fetch_sub_explicit(&team->working, 1, memory_order_release);
+        }
+}
+
+/* Every helper sees every kernel, and `working` holds the next one back until all have. */
+static void wake(struct cpu_team *team)
+{
+        atomic_fetch_add(&team->kernels, 1);
+        if (atomic_load(&team->sleeping) == 0)
+                return;
+        pthread_mutex_lock(&team->mutex);
+        pthread_cond_broadcast(&team->work);
+        pthread_mutex_unlock(&team->mutex);
+}
+
+void cpu_team_run(struct cpu_team *team, int parts, cpu_part_fn *run, void *context)
+{
+        real *scratch = team->members[0].scratch;
+        if (team->started == 0 || parts == 1) {
+                for (int part = 0; part < parts; part++)
+                        run(context, part, scratch);
+                return;
+        }
+        team->run = run;
+        team->context = context;
+        team->parts = parts;
+        atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&team->working, team->started, memory_order_relaxed);
+        wake(team);
+        work_on_parts(team, scratch);
+        for (int look = 0; atomic_load_explicit(&team->working, memory_order_acquire) > 0;
+             look += look <= LOOKS_AWAKE)
+                pause_before(look);
+}
+
+int cpu_team_threads(const struct cpu_team *team)
+{
+        return team->threads;
+}
+
+void cpu_team_close(struct cpu_team *team)
+{
+        atomic_store(&team->closing, true);
+        wake(team);
+        for (int i = 1; i <= team->started; i++)
+                pthread_join(team->members[i].thread, NULL);
+        for (int i = 0; team->members && i < team->threads; i++)
+                free(team->members[i].scratch);
+        free(team->members);
+        pthread_mutex_destroy(&team->mutex);
+        pthread_cond_destroy(&team->work);
+        free(team);
+}
+
+/* RV_OK's 0, or an errno. */
+static int start_members(struct cpu_team *team)
+{
+        team->members = calloc((size_t)team->threads, sizeof *team->members);
+        if (!team->members)
+                return ENOMEM;
+        for (int i = 0; i < team->threads; i++) {
+                struct member *member = &team->members[i];
+                member->team = team;
+                member->scratch = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof *member->scratch);
+                if (!member->scratch)
+                        return ENOMEM;
+                const int error = i > 0 ? pthread_create(&member->thread, NULL, helper_main, member) : 0;
+                if (error)
+                        return error;
+                team->started = i;
+        }
+        return 0;
+}
+
+struct cpu_team *cpu_team_open(int threads)
+{
+        struct cpu_team *team = calloc(1, sizeof *team);
+        if (!team)
+                return NULL;
+        team->threads = threads;
+        pthread_mutex_init(&team->mutex, NULL);
+        pthread_cond_init(&team->work, NULL);
+        const int error = start_members(team);
+        if (error) {
+                cpu_team_close(team);
+                errno = error;
+                return NULL;
+        }
+        return team;
+}

@@ -999,28 +999,65 @@ static const struct kernel_point *point_of(const struct profile_load *load, cons
         return NULL;
 }
 
-double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
+/* What a load says of one kernel, by a point or else a model of it. */
+struct known {
+        double seconds, error; /* relative; 0: not known */
+        enum profile_source source;
+};
+
+static bool is_known(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
+                     struct known *known)
 {
         const struct kernel_point *point = point_of(load, kernel, fits_only);
-        return point ? point->error : load->models[kernel->half][kernel->kind].error;
+        const struct kernel_model *model = &load->models[kernel->half][kernel->kind];
+        if (point)
+                *known = (struct known){point->seconds, point->error, PROFILE_POINT};
+        else if (model->present)
+                *known = (struct known){model_seconds(model, kernel), model->error, PROFILE_MODEL};
+        return point || model->present;
+}
+
+/* All of its parts' one after the other. Their errors are taken for one and the same, which is the worst. */
+static bool parts_are_known(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
+                            struct known *sum)
+{
+        struct kernel parts[KERNEL_PARTS];
+        const int count = kernel_parts(kernel, parts);
+        double error_seconds = 0;
+        bool errors = true;
+        *sum = (struct known){.source = PROFILE_POINT};
+        for (int i = 0; i < count; i++) {
+                struct known part;
+                if (!is_known(load, &parts[i], fits_only, &part))
+                        return false;
+                sum->seconds += part.seconds;
+                error_seconds += part.seconds * part.error;
+                errors = errors && part.error > 0;
+                if (part.source == PROFILE_MODEL)
+                        sum->source = PROFILE_MODEL;
+        }
+        if (errors && sum->seconds > 0)
+                sum->error = error_seconds / sum->seconds;
+        return count > 0;
+}
+
+double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
+{
+        struct known known;
+        return is_known(load, kernel, fits_only, &known) || parts_are_known(load, kernel, fits_only, &known)
+                       ? known.error
+                       : 0;
 }
 
 int profile_kernel_seconds(const struct profile *profile, const struct profile_load *load,
                            const struct kernel *kernel, bool fits_only, double *seconds,
                            enum profile_source *source, struct rv_error_info *err)
 {
-        const struct kernel_point *point = point_of(load, kernel, fits_only);
-        if (point) {
-                *seconds = point->seconds;
-                if (source)
-                        *source = PROFILE_POINT;
-                return RV_OK;
-        }
-        const struct kernel_model *model = &load->models[kernel->half][kernel->kind];
-        if (!model->present)
+        struct known known;
+        if (!is_known(load, kernel, fits_only, &known) && !parts_are_known(load, kernel, fits_only, &known))
                 return no_such_kernel(profile, load, kernel, fits_only, err);
-        *seconds = model_seconds(model, kernel);
+        *seconds = known.seconds;
         if (source)
-                *source = PROFILE_MODEL;
+                *source = known.source;
         return RV_OK;
 }

@@ -141,7 +141,8 @@ bool profile_has_fused(const struct profile_load *, enum half half);
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
 /* Seconds of one kernel: a measured point of exactly this shape if there is one, else by the model of its
- * kind. A kind with neither is an error that names the kernel, the profile and the cure. */
+ * kind, else the sum of what kernel_parts says that it is made of. A kind with none of these is an error that
+ * names the kernel, the profile and the cure. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);

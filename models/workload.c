@@ -25,6 +25,7 @@ static const char *const names[KERNEL_ENTRIES] = {
         [KERNEL_MATMUL_BIAS] = "matmul_bias",
         [KERNEL_MATMUL_BIAS_GELU] = "matmul_bias_gelu",
         [KERNEL_MATMUL_BIAS_RESIDUAL] = "matmul_bias_residual",
+        [KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM] = "matmul_bias_residual_layernorm",
         [KERNEL_MATMUL_GELU_BACKWARD] = "matmul_gelu_backward",
         [KERNEL_ATTENTION] = "attention",
         [KERNEL_ATTENTION_BACKWARD] = "attention_backward",
@@ -52,6 +53,17 @@ int half_of_precision(const char *name)
 bool kernel_fused(enum kernel_kind kind)
 {
         return kind >= KERNEL_MATMUL_BIAS && kind < KERNEL_KINDS;
+}
+
+int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS])
+{
+        if (kernel->kind != KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM)
+                return 0;
+        parts[0] = *kernel;
+        parts[0].kind = KERNEL_MATMUL_BIAS_RESIDUAL;
+        parts[1] = (struct kernel){
+                .kind = KERNEL_LAYERNORM, .half = kernel->half, .batch = 1, .m = kernel->m, .n = kernel->n};
+        return 2;
 }
 
 const char *kernel_name(enum kernel_kind kind)
@@ -97,6 +109,8 @@ double kernel_flops(const struct kernel *kernel)
                 return product + mn;
         case KERNEL_MATMUL_BIAS_RESIDUAL:
                 return product + 2 * mn;
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
+                return product + 10 * mn;
         case KERNEL_MATMUL_BIAS_GELU:
                 return product + 10 * mn;
         case KERNEL_MATMUL_GELU_BACKWARD:
@@ -148,6 +162,7 @@ static double statistics(const struct kernel *kernel)
         switch (kernel->kind) {
         case KERNEL_LAYERNORM:
         case KERNEL_LAYERNORM_BACKWARD:
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
                 return 2 * (double)kernel->m;
         case KERNEL_ATTENTION:
                 return (double)kernel->batch * (double)kernel->m;
@@ -170,6 +185,8 @@ static double kernel_elements(const struct kernel *kernel)
         case KERNEL_MATMUL_BIAS_GELU:
         case KERNEL_MATMUL_BIAS_RESIDUAL: /* a second matrix is written, or read */
                 return m * k + k * n + 2 * mn + n;
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM: /* r read, y and its LayerNorm written; three vectors */
+                return m * k + k * n + 3 * mn + 2 * m + 3 * n;
         case KERNEL_MATMUL_GELU_BACKWARD:
                 return m * k + k * n + 2 * mn;
         case KERNEL_ATTENTION: /* q, k, v, y */

@@ -37,10 +37,11 @@ enum kernel_kind {
         KERNEL_CLEAR,    /* m gradients become zero (half: a step that is skipped; zero: after every step) */
         /* Fused: what an elementwise kernel, or three kernels and a (T,T) matrix, would do beside a product.
          */
-        KERNEL_MATMUL_BIAS,          /* y (m,n) = x w^T + b, inner k */
-        KERNEL_MATMUL_BIAS_GELU,     /* h (m,n) = x w^T + b; g (m,n) = gelu_tanh(h) */
-        KERNEL_MATMUL_BIAS_RESIDUAL, /* y (m,n) = x w^T + b + r */
-        KERNEL_MATMUL_GELU_BACKWARD, /* dh (m,n) = (dy w) gelu'(h) */
+        KERNEL_MATMUL_BIAS,                    /* y (m,n) = x w^T + b, inner k */
+        KERNEL_MATMUL_BIAS_GELU,               /* h (m,n) = x w^T + b; g (m,n) = gelu_tanh(h) */
+        KERNEL_MATMUL_BIAS_RESIDUAL,           /* y (m,n) = x w^T + b + r */
+        KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, /* that, and LayerNorm of y (m,n), with mean, rstd (m) */
+        KERNEL_MATMUL_GELU_BACKWARD,           /* dh (m,n) = (dy w) gelu'(h) */
         KERNEL_ATTENTION, /* causal attention: batch (sequences x heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
         KERNEL_KINDS,
@@ -65,6 +66,12 @@ struct kernel {
 
 /* One of the fused vocabulary: what a plan has where work.fused, and no other plan. */
 bool kernel_fused(enum kernel_kind kind);
+
+/* The kernels that do a fused one's work one after the other, for a device that has no better way and a
+ * profile that has not measured it: of KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM the product, with bias and
+ * residual, and the LayerNorm. Returns how many; 0: it is not made of others. */
+enum { KERNEL_PARTS = 2 };
+int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS]);
 
 /* What shards do together: nothing that a device runs. */
 static inline bool kernel_collective(enum kernel_kind kind)

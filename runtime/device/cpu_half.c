@@ -48,6 +48,9 @@ void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real 
         case KERNEL_MATMUL_GELU_BACKWARD:
                 cpu_half_matmul_fused(kernel, args, scratch);
                 return;
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
+                cpu_half_matmul_layernorm(kernel, args, scratch);
+                return;
         case KERNEL_ATTENTION:
                 cpu_attention(kernel, args, scratch);
                 return;

@@ -12,7 +12,8 @@
 /* Runs a kernel with kernel->half set. */
 cpu_scratch_fn cpu_half;
 
-cpu_scratch_fn cpu_half_matmul, cpu_half_matmul_fused, cpu_half_rows, cpu_half_squared_norm;
+cpu_scratch_fn cpu_half_matmul, cpu_half_matmul_fused, cpu_half_matmul_layernorm, cpu_half_rows,
+        cpu_half_squared_norm;
 cpu_kernel_fn cpu_half_embedding, cpu_half_embedding_backward;
 cpu_kernel_fn cpu_half_adamw, cpu_half_overflow, cpu_half_unscale, cpu_half_clear;
 

@@ -1,6 +1,7 @@
 /* Matrix products of 16-bit matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
  * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. */
 #include "runtime/device/cpu_half.h"
+#include "runtime/device/kernels.h"
 
 #include <assert.h>
 
@@ -138,4 +139,15 @@ void cpu_half_matmul_fused(const struct kernel *kernel, const struct kernel_args
         x.bias = f.bias;
         x.more = f.more;
         run_product(&x);
+}
+
+/* In two passes: a tile of y has not got its rows' every column, and what is normalised is y as it is stored.
+ */
+void cpu_half_matmul_layernorm(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+{
+        struct kernel parts[KERNEL_PARTS];
+        const struct kernel_args layernorm = kernels_layernorm_args(args);
+        kernel_parts(kernel, parts);
+        cpu_half_matmul_fused(&parts[0], args, scratch);
+        cpu_half_rows(&parts[1], &layernorm, scratch);
 }

@@ -1,5 +1,6 @@
 /* Matrix products by BLAS, alone or with what follows them. */
 #include "runtime/device/cpu_kernels.h"
+#include "runtime/device/kernels.h"
 
 #include <assert.h>
 #include <cblas.h>
@@ -92,4 +93,24 @@ void cpu_matmul_fused(const struct kernel *kernel, const struct kernel_args *arg
         const struct fused_product f = cpu_fused_product(kernel, args);
         cpu_gemm(kernel, f.a, args->ld[0], f.b, args->ld[1], f.sums, args->ld[2]);
         cpu_fused_ending(kernel, f.sums, f.bias, f.more, args->ld[2]);
+}
+
+/* What follows the product goes over its rows once: a row's LayerNorm reads what was just written. */
+void cpu_matmul_layernorm(const struct kernel *kernel, const struct kernel_args *args)
+{
+        struct kernel parts[KERNEL_PARTS], *product = &parts[0], *layernorm = &parts[1];
+        struct kernel_args after = kernels_layernorm_args(args);
+        kernel_parts(kernel, parts);
+        const struct fused_product f = cpu_fused_product(product, args);
+        real *y = f.sums, *r = f.more, *ln = after.p[0], *stats = after.p[1];
+        cpu_gemm(kernel, f.a, args->ld[0], f.b, args->ld[1], y, args->ld[2]);
+        product->m = layernorm->m = 1; /* from here on: a row */
+        for (int64_t i = 0; i < kernel->m; i++) {
+                const int64_t at = i * kernel->n;
+                cpu_fused_ending(product, y + at, f.bias, r + at, kernel->n);
+                after.p[0] = ln + at;
+                after.p[1] = stats + i;
+                after.p[2] = y + at;
+                cpu_layernorm(layernorm, &after);
+        }
 }

@@ -22,6 +22,7 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_MATMUL_BIAS] = cpu_matmul_fused,
         [KERNEL_MATMUL_BIAS_GELU] = cpu_matmul_fused,
         [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM] = cpu_matmul_layernorm,
         [KERNEL_MATMUL_GELU_BACKWARD] = cpu_matmul_fused,
 };
 

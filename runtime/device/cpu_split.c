@@ -207,6 +207,7 @@ static struct product_places places_of(enum kernel_kind kind)
         case KERNEL_MATMUL_BIAS_GELU:
                 return (struct product_places){.more = 0, .c = 1, .a = 2, .b = 3, .bias = 4};
         case KERNEL_MATMUL_BIAS_RESIDUAL:
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
                 return (struct product_places){.c = 0, .a = 1, .b = 2, .bias = 3, .more = 4};
         case KERNEL_MATMUL_GELU_BACKWARD:
                 return (struct product_places){.c = 0, .a = 1, .b = 2, .bias = -1, .more = 3};
@@ -214,6 +215,9 @@ static struct product_places places_of(enum kernel_kind kind)
                 return (struct product_places){.a = 0, .b = 1, .c = 2, .bias = -1, .more = -1};
         }
 }
+
+/* Beside them, of one with a LayerNorm. */
+enum { LAYERNORM_OUT = 5, LAYERNORM_STATS = 6 };
 
 static void advance_at(struct kernel_args *args, int place, int64_t elements, const struct kernel *kernel)
 {
@@ -241,6 +245,10 @@ static void block_part(void *context, int part, real *scratch)
         advance_at(&args, at.c, c, whole);
         advance_at(&args, at.more, c, whole);
         advance_at(&args, at.bias, n.begin, whole);
+        if (whole->kind == KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM) {
+                advance_at(&args, LAYERNORM_OUT, c, whole);
+                args.p[LAYERNORM_STATS] = (real *)args.p[LAYERNORM_STATS] + m.begin;
+        }
         w->split->run(&kernel, &args, scratch);
 }
 
@@ -260,6 +268,15 @@ static bool split_blocks(struct job *w)
                 fewest = copied;
                 w->columns = columns;
         }
+        run(w, block_part);
+        return true;
+}
+
+/* With a LayerNorm a block has whole rows. */
+static bool split_product_rows(struct job *w)
+{
+        w->parts = cpu_team_threads(w->split->team);
+        w->columns = 1;
         run(w, block_part);
         return true;
 }
@@ -334,6 +351,8 @@ static bool split(struct job *w)
         case KERNEL_MATMUL_BIAS_RESIDUAL:
         case KERNEL_MATMUL_GELU_BACKWARD:
                 return split_blocks(w);
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
+                return split_product_rows(w);
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:
                 return split_heads(w);

@@ -11,7 +11,7 @@ enum device_lane { DEVICE_COMPUTE, DEVICE_HOST_TO_DEVICE, DEVICE_DEVICE_TO_HOST,
 /* Operands of a kernel; what each means is said in runtime/device/kernels.h, kernel by kernel. Pointers are
  * device pointers and must stay valid until the kernel has run. */
 struct kernel_args {
-        void *p[8];
+        void *p[9];
         int64_t ld[3], stride[3][2]; /* matmul: leading dimensions, and strides of batch = outer x inner */
         int64_t inner;               /* matmul: size of the inner batch dimension (heads) */
         double scalar[8];
@@ -49,8 +49,9 @@ struct device_ops {
         void (*record)(struct device *, enum device_lane lane, int token);
         /* A token whose event was reached and that was not returned before, or -1. Does not block. */
         int (*poll)(struct device *);
-        /* Blocks until a token is there for poll, `seconds` have passed, or no event is queued: for a host that
-         * shares its processors with the lanes, which polling takes from them. May be NULL: poll instead. */
+        /* Blocks until a token is there for poll, `seconds` have passed, or no event is queued: for a host
+         * that shares its processors with the lanes, which polling takes from them. May be NULL: poll
+         * instead. */
         void (*wait)(struct device *, double seconds);
         /* Blocks until every lane is empty. For outside the batch: set-up, checkpoint, tests. */
         void (*synchronize)(struct device *);

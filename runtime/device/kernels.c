@@ -183,6 +183,22 @@ void kernels_matmul_bias_residual(struct device *device, void *y, const void *x,
                        (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r}});
 }
 
+void kernels_matmul_bias_residual_layernorm(struct device *device, void *y, void *ln, real *stats,
+                                            const void *x, const void *w, const void *b, const void *r,
+                                            const void *ln_w, const void *ln_b, int64_t m, int64_t n,
+                                            int64_t k)
+{
+        launch_product(device,
+                       (struct kernel){.kind = KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM,
+                                       .transpose_b = 1,
+                                       .m = m,
+                                       .n = n,
+                                       .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r, ln, stats,
+                                                  (void *)ln_w, (void *)ln_b},
+                                            .stride = {{m}}});
+}
+
 void kernels_matmul_gelu_backward(struct device *device, void *dh, const void *dy, const void *w,
                                   const void *h, int64_t m, int64_t n, int64_t k)
 {

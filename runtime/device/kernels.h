@@ -16,9 +16,11 @@
  * A tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums
  * are made in fp32 (double for the norm and the loss) in either case.
  *
- * The fused kernels: products' operands are dense, and what else is (m,n) lies as c does; attention has T in
- * m and n, the size of a head in k, sequences x heads in batch, heads in `inner`, its scale in scalar[0] and
- * the first of the batch in ld[1] (0: the pointers are those of head 0 all the same). */
+ * The fused kernels: products' operands are dense, and what else is (m,n) lies as c does;
+ * matmul_bias_residual_layernorm has its product's five operands first, then LayerNorm's other four, and the
+ * elements from a row's mean to its rstd in stride[0][0]; attention has T in m and n, the size of a head in
+ * k, sequences x heads in batch, heads in `inner`, its scale in scalar[0] and the first of the batch in ld[1]
+ * (0: the pointers are those of head 0 all the same). */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
@@ -78,8 +80,19 @@ void kernels_matmul_bias_gelu(struct device *, void *g, void *h, const void *x, 
                               int64_t m, int64_t n, int64_t k);
 void kernels_matmul_bias_residual(struct device *, void *y, const void *x, const void *w, const void *b,
                                   const void *r, int64_t m, int64_t n, int64_t k);
+/* And ln (m,n), stats (2,m) = kernels_layernorm of y as it is stored, by ln_w and ln_b (n). */
+void kernels_matmul_bias_residual_layernorm(struct device *, void *y, void *ln, real *stats, const void *x,
+                                            const void *w, const void *b, const void *r, const void *ln_w,
+                                            const void *ln_b, int64_t m, int64_t n, int64_t k);
 void kernels_matmul_gelu_backward(struct device *, void *dh, const void *dy, const void *w, const void *h,
                                   int64_t m, int64_t n, int64_t k);
+
+/* Of its packed operands those of its LayerNorm, as kernels_layernorm packs them. */
+static inline struct kernel_args kernels_layernorm_args(const struct kernel_args *args)
+{
+        void *const *p = args->p;
+        return (struct kernel_args){.p = {p[5], p[6], p[0], p[7], p[8]}, .ld = {args->stride[0][0]}};
+}
 
 /* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. q, k and v are the three
  * parts of the columns of qkv (B,T, 3 H hs), a head's are hs wide. lse (B,H,T), never in half: the natural

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ARENA_BYTES = 32 << 20, GUARD_BYTES = 256, MOST_OPERANDS = 8 };
+enum { ARENA_BYTES = 32 << 20, GUARD_BYTES = 256, MOST_OPERANDS = 9 };
 #ifdef __SANITIZE_ADDRESS__
 enum { AGAIN = 1, MOST_SOFTMAX = 100 }; /* which makes kernels of an emulated device many times slower */
 #else
@@ -604,6 +604,22 @@ static void launch_layernorm(struct device *device, void *p[], const struct test
         kernels_layernorm(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1]);
 }
 
+/* Bounds of LayerNorm of row n, whose elements may be `off` by so much: by twice that from their mean, and
+ * rstd by as much of itself. */
+static void bound_normalised_row(const double *x, const double *w, const double *b, int64_t n, int64_t N,
+                                 int64_t C, double off, double *y, double *stats)
+{
+        const struct row r = row_of(x, C);
+        const double terms = (double)(2 * C + 8) * u * (1 + r.rstd * r.most), moved = 2 * off * r.rstd,
+                     more = 1 + 2 * moved;
+        stats[n] = (double)(C + 1) * u * r.most + off;
+        stats[N + n] = r.rstd * (terms + moved * more);
+        for (int64_t i = 0; i < C; i++) {
+                const double h = fabs(x[i] - r.mean) * r.rstd;
+                y[i] = fabs(w[i]) * (h + 1) * (terms + moved * more) + (double)(2 * C + 8) * u * fabs(b[i]);
+        }
+}
+
 static void check_layernorm(struct pair *pair, int64_t N, int64_t C)
 {
         struct test_case c = {.launch = launch_layernorm, .n = {N, C}};
@@ -611,17 +627,49 @@ static void check_layernorm(struct pair *pair, int64_t N, int64_t C)
         double *y = add_output(pair, &c, TENSOR, N * C), *stats = add_output(pair, &c, REAL, 2 * N);
         const double *x = add_random(pair, &c, TENSOR, N * C, 2), *w = add_random(pair, &c, TENSOR, C, 1),
                      *b = add_random(pair, &c, TENSOR, C, 1);
-        for (int64_t n = 0; n < N; n++) {
-                const struct row r = row_of(x + n * C, C);
-                const double terms = (double)(2 * C + 8) * u;
-                stats[n] = (double)(C + 1) * u * r.most;
-                stats[N + n] = terms * r.rstd * (1 + r.rstd * r.most);
-                for (int64_t i = n * C; i < (n + 1) * C; i++) {
-                        const double h = fabs(x[i] - r.mean) * r.rstd;
-                        y[i] = terms * (fabs(w[i % C]) * (h + 1) * (1 + r.rstd * r.most) + fabs(b[i % C]));
-                }
-        }
+        for (int64_t n = 0; n < N; n++)
+                bound_normalised_row(x + n * C, w, b, n, N, C, 0, y + n * C, stats);
         conforms(pair, &c);
+}
+
+static void launch_residual_layernorm(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_matmul_bias_residual_layernorm(device, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8],
+                                               c->n[0], c->n[1], c->n[2]);
+}
+
+/* What is normalised is what was stored, which two devices may round to neighbours. */
+static void check_residual_layernorm(struct pair *pair, int64_t m, int64_t n, int64_t k)
+{
+        struct test_case c = {.launch = launch_residual_layernorm, .n = {m, n, k}};
+        NAME(&c, "matmul_bias_residual_layernorm m %lld n %lld k %lld", LL(m), LL(n), LL(k));
+        double *bound = add_output(pair, &c, TENSOR, m * n), *ln = add_output(pair, &c, TENSOR, m * n),
+               *stats = add_output(pair, &c, REAL, 2 * m), *y = new_doubles(m * n);
+        const double *x = add_random(pair, &c, TENSOR, m * k, 1), *w = add_random(pair, &c, TENSOR, n * k, 1),
+                     *b = add_random(pair, &c, TENSOR, n, 1), *r = add_random(pair, &c, TENSOR, m * n, 1);
+        const double *ln_w = add_random(pair, &c, TENSOR, n, 1), *ln_b = add_random(pair, &c, TENSOR, n, 1);
+        for (int64_t row = 0; row < m; row++) {
+                double off = 0, size;
+                for (int64_t i = row * n; i < (row + 1) * n; i++) {
+                        const double sum = product_sum(x, w, &c, i, true, &size);
+                        size += fabs(b[i % n]) + fabs(r[i]);
+                        y[i] = sum + b[i % n] + r[i];
+                        bound[i] = (double)(k + 6) * u * size + (pair->half ? pair->h * fabs(sum) : 0);
+                        off = fmax(off, bound[i] + pair->h * (fabs(y[i]) + bound[i]) + pair->tiny);
+                }
+                bound_normalised_row(y + row * n, ln_w, ln_b, row, m, n, off, ln + row * n, stats);
+        }
+        free(y);
+        conforms(pair, &c);
+}
+
+static void products_with_layernorm_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},  {1, 8, 3},    {7, 1, 2},   {13, 11, 17}, {32, 8, 33},
+                                           {5, 64, 5}, {64, 96, 32}, {2, 768, 3}, {9, 1600, 4}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int again = 0; again < AGAIN; again++)
+                        check_residual_layernorm(*state, sizes[s][0], sizes[s][1], sizes[s][2]);
 }
 
 static void launch_layernorm_backward(struct device *device, void *p[], const struct test_case *c)
@@ -1492,6 +1540,7 @@ static void use_emulated_plugin(void)
 #define KERNELS_OF_ANY                                                                                       \
         cmocka_unit_test(products_conform), cmocka_unit_test(fused_products_conform),                        \
                 cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
+                cmocka_unit_test(products_with_layernorm_conform),                                           \
                 cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(softmaxes_conform),          \
                 cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
                 cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \

@@ -679,6 +679,57 @@ static void products_end_with_bias_and_residual(void **state)
         }
 }
 
+/* The sum as without LayerNorm; and LayerNorm, to the bit, of what was stored of it. */
+static void check_products_with_layernorm(struct device *device)
+{
+        uint64_t random = seed;
+        for (int s = 0; s < FUSED_SIZES; s++) {
+                struct fused_case c = new_fused_case(device, &random, fused_sizes[s]);
+                const int64_t m = c.m, n = c.n, k = c.k;
+                real *ln_w = random_tensor(device, &random, n, 1),
+                     *ln_b = random_tensor(device, &random, n, 1);
+                real *stats = poisoned_reals(2 * m), *expected = poisoned_reals(m * n),
+                     *expected_stats = poisoned_reals(2 * m);
+                kernels_matmul_bias_residual_layernorm(
+                        device, lend(device, c.out, m * n), lend(device, c.h, m * n), stats,
+                        lend(device, c.x, m * k), lend(device, c.w, n * k), lend(device, c.b, n),
+                        lend(device, c.more, m * n), lend(device, ln_w, n), lend(device, ln_b, n), m, n, k);
+                finish(device);
+                kernels_layernorm(device, lend(device, expected, m * n), expected_stats,
+                                  lend(device, c.out, m * n), lend(device, ln_w, n), lend(device, ln_b, n), m,
+                                  n);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        double size;
+                        const double y = fused_sum(&c, i, true, &size) + (double)c.b[i % n];
+                        size += fabs((double)c.b[i % n]) + fabs((double)c.more[i]);
+                        assert_stored(device, c.out[i], y + (double)c.more[i], (double)(k + 4) * u * size,
+                                      "y + r", i);
+                }
+                assert_memory_equal(c.h, expected, (size_t)(m * n) * sizeof *expected);
+                assert_memory_equal(stats, expected_stats, (size_t)(2 * m) * sizeof *stats);
+                real *mine[] = {ln_w, ln_b, stats, expected, expected_stats};
+                for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
+                        free(mine[i]);
+                free_fused_case(&c);
+        }
+}
+
+static void products_end_with_layernorm(void **state)
+{
+        check_products_with_layernorm(*state);
+}
+
+static void products_with_layernorm_are_split_over_threads_by_rows(void **state)
+{
+        struct rv_error_info err;
+        struct device *device = device_cpu_open(3, &err);
+        assert_non_null(device);
+        device->half = ((struct device *)*state)->half;
+        check_products_with_layernorm(device);
+        device->ops->close(device);
+}
+
 static void products_end_with_gelu(void **state)
 {
         struct device *device = *state;
@@ -1485,7 +1536,8 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(adamw_decays_by_ranges), cmocka_unit_test(a_nan_stays_visible),             \
                 cmocka_unit_test(the_same_input_gives_the_same_bits),                                        \
                 cmocka_unit_test(products_end_with_bias_and_residual),                                       \
-                cmocka_unit_test(products_end_with_gelu),                                                    \
+                cmocka_unit_test(products_end_with_layernorm), cmocka_unit_test(products_end_with_gelu),     \
+                cmocka_unit_test(products_with_layernorm_are_split_over_threads_by_rows),                    \
                 cmocka_unit_test(products_end_with_the_slope_of_gelu),                                       \
                 cmocka_unit_test(attention_is_causal_and_survives_large_scores),                             \
                 cmocka_unit_test(attention_backward_writes_all_gradients),                                   \

@@ -452,7 +452,7 @@ static int listed(const struct gpt *gpt, const struct work *work, bool backward,
 static bool has_statistics(enum kernel_kind kind)
 {
         return kind == KERNEL_LAYERNORM || kind == KERNEL_LAYERNORM_BACKWARD || kind == KERNEL_ATTENTION ||
-               kind == KERNEL_ATTENTION_BACKWARD;
+               kind == KERNEL_ATTENTION_BACKWARD || kind == KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM;
 }
 
 static void check_same_in_half(const struct kernel *single, const struct kernel *half, enum half format)
@@ -570,6 +570,10 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_MATMUL_BIAS, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 34, 4 * 34},
                 {{KERNEL_MATMUL_BIAS_GELU, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 40, 4 * 40},
                 {{KERNEL_MATMUL_BIAS_RESIDUAL, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 40, 4 * 40},
+                /* r, y and its LayerNorm (6 each), its w and b besides; mean and rstd of 2 rows in fp32 */
+                {{KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, .batch = 1, .m = 2, .n = 3, .k = 5},
+                 2 * 52 + 4 * 4,
+                 4 * 56},
                 {{KERNEL_MATMUL_GELU_BACKWARD, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 37, 4 * 37},
                 /* a head's q, k, v, y (32 each), and a number a row in fp32; backward also dy, dq, dk, dv,
                  * and three numbers a row */
@@ -652,6 +656,9 @@ static void fused_kernels_do_the_work_of_those_that_they_replace(void **state)
                      product + flops(KERNEL_BIAS_GELU, 1, m, n, 0), 0);
         assert_close(flops(KERNEL_MATMUL_BIAS_RESIDUAL, 1, m, n, k),
                      product + flops(KERNEL_BIAS_RESIDUAL, 1, m, n, 0), 0);
+        assert_close(flops(KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, 1, m, n, k),
+                     product + flops(KERNEL_BIAS_RESIDUAL, 1, m, n, 0) + flops(KERNEL_LAYERNORM, 1, m, n, 0),
+                     0);
         assert_close(flops(KERNEL_MATMUL_GELU_BACKWARD, 1, m, n, k),
                      product + flops(KERNEL_GELU_BACKWARD, 1, m, n, 0), 0);
         const double causal = (double)(T + 1) / (2.0 * (double)T);

@@ -583,6 +583,52 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         assert_true(seconds == 0.25);
 }
 
+/* A profile from before the kernel, of a device that runs it as its parts. */
+static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **state)
+{
+        (void)state;
+        struct rv_error_info err = {0};
+        double seconds;
+        enum profile_source source;
+        const struct kernel both = {.kind = KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM,
+                                    .transpose_b = 1,
+                                    .half = HALF_BF16,
+                                    .batch = 1,
+                                    .m = 8,
+                                    .n = 16,
+                                    .k = 4};
+        const struct kernel product = {.kind = KERNEL_MATMUL_BIAS_RESIDUAL,
+                                       .transpose_b = 1,
+                                       .half = HALF_BF16,
+                                       .batch = 1,
+                                       .m = 8,
+                                       .n = 16,
+                                       .k = 4};
+        const struct kernel layernorm = {
+                .kind = KERNEL_LAYERNORM, .half = HALF_BF16, .batch = 1, .m = 8, .n = 16};
+        struct kernel_point points[] = {{product, 0.75, 0.75, 0.75, 1, 0.02},
+                                        {both, 0.5, 0.5, 0.5, 1, 0.04},
+                                        {layernorm, 0.25, 0.25, 0.25, 1, 0.06}};
+        struct profile_load load = {.ranks = 1, .points = points, .point_count = 3};
+        const struct profile profile = {.path = "x.json", .measured = true, .loads = &load, .load_count = 1};
+        assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
+        assert_true(seconds == 0.5 && profile_kernel_error(&load, &both, false) == 0.04);
+        points[1].kernel.k = 5; /* another shape: parts again */
+        assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
+        assert_true(seconds == 1 && source == PROFILE_POINT);
+        assert_true(fabs(profile_kernel_error(&load, &both, false) - (0.75 * 0.02 + 0.25 * 0.06)) < 1e-12);
+        points[2].error = 0;
+        assert_true(profile_kernel_error(&load, &both, false) == 0);
+        load.point_count = 2;
+        load.models[HALF_BF16][KERNEL_LAYERNORM] =
+                (struct kernel_model){.present = true, .overhead_seconds = 2};
+        assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
+        assert_true(seconds == 2.75 && source == PROFILE_MODEL);
+        load.models[HALF_BF16][KERNEL_ATTENTION].present = true; /* other fused kernels are there */
+        assert_true(profile_kernel_seconds(&profile, &load, &both, true, &seconds, &source, &err) < 0);
+        assert_non_null(strstr(err.sentence, "matmul_bias_residual_layernorm_bf16"));
+}
+
 static void a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure(void **state)
 {
         (void)state;
@@ -628,6 +674,7 @@ int main(void)
                 cmocka_unit_test(a_line_goes_through_its_points_and_beyond_them_as_fitted),
                 cmocka_unit_test(a_line_that_is_missing_is_an_error_with_its_name_and_cure),
                 cmocka_unit_test(the_presets_price_every_kernel_of_their_precision),
+                cmocka_unit_test(a_kernel_that_was_not_measured_takes_what_its_parts_take),
                 cmocka_unit_test(a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

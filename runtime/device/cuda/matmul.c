@@ -1,5 +1,7 @@
 #include "runtime/device/cuda/matmul.h"
 
+#include "runtime/device/kernels.h"
+
 #include <assert.h>
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -480,9 +482,25 @@ static const char *fused(struct cuda_matmul *matmul, cudaStream_t stream, const 
                              : reason(run(matmul, plan, &product, stream));
 }
 
+/* By the kernels that each of its parts has. */
+static const char *with_layernorm(struct cuda_matmul *matmul, cudaStream_t stream,
+                                  const struct kernel *kernel, const struct kernel_args *args)
+{
+        struct kernel parts[KERNEL_PARTS];
+        const struct kernel_args layernorm = kernels_layernorm_args(args);
+        kernel_parts(kernel, parts);
+        const char *failed = fused(matmul, stream, &parts[0], args);
+        if (failed)
+                return failed;
+        const cudaError_t status = cuda_layernorm(stream, &parts[1], &layernorm, matmul->work);
+        return status == cudaSuccess ? NULL : cudaGetErrorString(status);
+}
+
 const char *cuda_matmul(struct cuda_matmul *matmul, cudaStream_t stream, const struct kernel *kernel,
                         const struct kernel_args *args)
 {
+        if (kernel->kind == KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM)
+                return with_layernorm(matmul, stream, kernel, args);
         return kernel->kind == KERNEL_MATMUL ? plain(matmul, stream, kernel, args)
                                              : fused(matmul, stream, kernel, args);
 }

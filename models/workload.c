@@ -431,14 +431,24 @@ static void attention_forward(struct list *list, const struct shape *s)
         add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
 }
 
+/* What leaves attention, with the residual, and LayerNorm of that. */
+static void attention_output_forward(struct list *list, const struct shape *s)
+{
+        if (s->fused && !s->sums) {
+                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, s->N, s->C, s->S);
+                return;
+        }
+        output_forward(list, s, s->S);
+        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
+}
+
 /* `output`: to the end. Else for a backward pass, which has no use for the block's output. */
 static void block_forward(struct list *list, const struct shape *s, bool output)
 {
         add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
         add_gather(list, s, 0);
         attention_forward(list, s);
-        output_forward(list, s, s->S);
-        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
+        attention_output_forward(list, s);
         add_gather(list, s, 0);
         if (s->fused) {
                 add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, s->F, s->C);

@@ -107,6 +107,22 @@ static void output_forward(const struct nn_stage *nn, void *y, const void *x, co
         kernels_bias_residual(nn->device, y, bias, r, s->R, s->C);
 }
 
+/* residual1 = atty w^T + b + x, and its LayerNorm. */
+static void attention_output_forward(const struct nn_stage *nn, const struct operands *o,
+                                     const struct block_slot *b, const struct nn_shape *s)
+{
+        const void *const *w = o->w;
+        if (nn->plan.work.fused && nn->stage.shards == 1) {
+                kernels_matmul_bias_residual_layernorm(nn->device, b->residual1, b->ln2, b->stats2, b->atty,
+                                                       w[BLOCK_PROJ_W], w[BLOCK_PROJ_B], o->x, w[BLOCK_LN2_W],
+                                                       w[BLOCK_LN2_B], s->N, s->C, s->S);
+                return;
+        }
+        output_forward(nn, b->residual1, b->atty, w[BLOCK_PROJ_W], w[BLOCK_PROJ_B], o->x, s, s->S);
+        kernels_layernorm(nn->device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], s->R,
+                          s->C);
+}
+
 void block_forward(const struct nn_stage *nn, int block, const void *x, const struct block_slot *b,
                    const struct nn_shape *s, bool output)
 {
@@ -114,10 +130,7 @@ void block_forward(const struct nn_stage *nn, int block, const void *x, const st
         const void *const *w = o.w;
         kernels_layernorm(nn->device, b->ln1, b->stats1, x, w[BLOCK_LN1_W], w[BLOCK_LN1_B], s->R, s->C);
         attention_forward(nn, &o, shards_gather(nn, b->ln1), b, s);
-        output_forward(nn, b->residual1, b->atty, w[BLOCK_PROJ_W], w[BLOCK_PROJ_B], x, s, s->S);
-
-        kernels_layernorm(nn->device, b->ln2, b->stats2, b->residual1, w[BLOCK_LN2_W], w[BLOCK_LN2_B], s->R,
-                          s->C);
+        attention_output_forward(nn, &o, b, s);
         mlp_forward(nn, &o, shards_gather(nn, b->ln2), b, s);
         if (output)
                 output_forward(nn, b->residual2, b->gelu, w[BLOCK_FCPROJ_W], w[BLOCK_FCPROJ_B], b->residual1,

@@ -54,7 +54,7 @@ static const struct argp_option argp_options[] = {
          "Of fp32, mixed (fp16) and bf16, one or more (default fp32)", 2},
         {"fusion", KEY_FUSION, "WHEN", 0,
          "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
-         "replace (off); auto, the default: on with --device cuda",
+         "replace (off); auto, the default: on",
          2},
         {"offload", KEY_OFFLOAD, 0, 0,
          "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
@@ -273,7 +273,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
-        request->fused = words.fusion == FUSION_AUTO ? request_gpu(request) : words.fusion == FUSION_ON;
+        request->fused = words.fusion != FUSION_OFF;
         if (request->offload && !request->precisions[HALF_FP16] && !request->precisions[HALF_BF16])
                 return rv_fail(err, RV_EINPUT,
                                "--offload needs mixed or bf16 in --precision (such as --precision "

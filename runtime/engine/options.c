@@ -152,9 +152,9 @@ static const struct argp_option plan_options[] = {
         {"fusion", KEY_FUSION, "WHEN", 0,
          "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
          "products "
-         "with biases, GELU and residuals in them, a loss that is made in chunks of rows and stores no "
-         "logits. on, off, or auto, the default: on with --device cuda, and "
-         "where a profile has them",
+         "with biases, GELU, residuals and LayerNorm in them, a loss that is made in chunks of rows and "
+         "stores "
+         "no logits. on, off, or auto, the default: on, in a prediction where the profile has them",
          1},
         {"order", KEY_ORDER, "WHICH", 0,
          "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
@@ -746,8 +746,7 @@ static int settle(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->seq_len)
                 o->seq_len = o->gpt.n_positions;
-        o->fused = o->fusion == FUSION_ON ||
-                   (o->fusion == FUSION_AUTO && strcmp(options_device(o), "cuda") == 0);
+        o->fused = o->fusion != FUSION_OFF;
         return options_check(o, ranks, err);
 }
 

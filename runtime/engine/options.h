@@ -72,8 +72,8 @@ struct rv_error_info *options_error(const struct argp_state *state);
  * under options_parse, in its err. */
 extern const struct argp options_argp;
 
-/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is on
- * with --device cuda, else off; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
+/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
+ * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
  * there are (MPI ranks or GPUs), must equal pp x dp x tp. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 /* The same for a model that is in options->gpt already. */

@@ -16,11 +16,11 @@ report() { # status, sentence
 }
 
 # Checks a profile's kernels against the shapes of one block, embedding, head and optimizer of "tiny" with so many
-# layers, in the precisions given (half: 0, 1, both); and its lines.
+# layers, in the precisions given (half: 0, 1, both), fused or not; and its lines.
 cat > "$folder/check.py" <<'PYTHON'
 import json, sys
 path, ranks, layers = sys.argv[1], [int(r) for r in sys.argv[2].split(",")], int(sys.argv[3])
-precisions, offload = [int(h) for h in sys.argv[4].split(",")], len(sys.argv) > 5
+precisions, fused, offload = [int(h) for h in sys.argv[4].split(",")], sys.argv[5] != "off", len(sys.argv) > 6
 profile = json.load(open(path))
 assert profile["kind"] == "profile" and profile["measured"] is True and profile["peak_flops_per_second"] > 1e8
 assert [load["ranks"] for load in profile["loads"]] == ranks, "loads"
@@ -30,21 +30,25 @@ N, hs = B * T, C // heads
 block = 12 * C * C + 13 * C
 whole = V * C + T * C + layers * block + 2 * C
 first, last = V * C + T * C + layers // 2 * block, layers // 2 * block + 2 * C + V * C
-def product(m, n, k, batch=1, a=False, b=False, add=False):
-    return ("matmul", m, n, k, batch, a, b, add)
+def product(m, n, k, batch=1, a=False, b=False, add=False, kind="matmul"):
+    return (kind, m, n, k, batch, a, b, add)
 def other(kind, m, n=0, batch=1, add=False):
     return (kind, m, n, 0, batch, False, False, add)
 def in_precision(kernels, half):
     return {(kernel[0] + half * "_half",) + kernel[1:] for kernel in kernels}
-passes = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
-passes += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C), (V, C))]
+separate = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C))] + [product(N, 4 * C, C)]
+separate += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
+separate += [other("bias", N, 3 * C), other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
+             other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads)]
+together = [product(N, 3 * C, C, b=True, kind="matmul_bias"), product(N, C, C, b=True, kind="matmul_bias_residual_layernorm"),
+            product(N, 4 * C, C, b=True, kind="matmul_bias_gelu"), product(N, C, 4 * C, b=True, kind="matmul_bias_residual"),
+            product(N, 4 * C, C, kind="matmul_gelu_backward"), product(T, T, hs, B * heads, kind="attention"),
+            product(T, T, hs, B * heads, kind="attention_backward")]
+passes = (together if fused else separate) + [product(N, V, C, b=True)]
+passes += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (V, C))]
 passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
-passes += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
 passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
-           other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("bias", N, 3 * C),
-           other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
-           other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads),
-           other("cross_entropy", N, V)]
+           other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("cross_entropy", N, V)]
 passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
 optimizer = [other("squared_norm", m) for m in (whole, first, last - V * C)]
 optimizer += [other(kind, m) for m in (whole, first, last) for kind in ("adamw", "clear")]
@@ -102,10 +106,11 @@ PYTHON
 
 for ranks in 1 2; do
         loads=$([ $ranks -eq 1 ] && echo 1 || echo 1,2)
-        "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --out "$folder/p$ranks.json" \
-                > "$folder/out" 2> "$folder/err"
-        report $? "a quick calibration of tiny on $ranks rank(s) succeeds"
-        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 2> "$folder/why"
+        fusion=$([ $ranks -eq 1 ] && echo off || echo auto)
+        "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --fusion "$fusion" \
+                --out "$folder/p$ranks.json" > "$folder/out" 2> "$folder/err"
+        report $? "a quick calibration of tiny on $ranks rank(s), --fusion $fusion, succeeds"
+        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 "$fusion" 2> "$folder/why"
         status=$?
         report $status "its profile has every kernel of the workload, and no other, as measured points"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
@@ -122,7 +127,7 @@ JSON
 status=$?
 report $status "so does one in both precisions, with an offloaded optimizer, over a slow link"
 [ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
-python3 "$folder/check.py" "$folder/mixed.json" 1,2 2 0,1 offload 2> "$folder/why"
+python3 "$folder/check.py" "$folder/mixed.json" 1,2 2 0,1 auto offload 2> "$folder/why"
 status=$?
 report $status "its profile has both precisions, and the lines of the offloaded phase at no more than the link's rate"
 [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"

@@ -12,6 +12,7 @@ GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4), (2, 3)]
 STEPS = 20
 TOLERANCE = 1e-5  # relative
 BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
+OFF = ("--fusion", "off")
 STAGED = [((3, 1), ()), ((2, 2), BUCKETS), ((1, 2), (*BUCKETS, "--clip", 0)),
           ((3, 2), (*BUCKETS, "--precision", "mixed", "--offload", "--offload-activations"))]
 
@@ -37,7 +38,7 @@ def check_chunks(tap, folder):
         worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None
         tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                f"{pp} x {dp} with {chunks} chunks a rank gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
-        more = {(2, 2): ("--precision", "mixed", "--offload", *BUCKETS), (4, 1): ("--fusion", "on")}.get((pp, dp), ())
+        more = {(2, 2): ("--precision", "mixed", "--offload", *BUCKETS), (4, 1): ("--fusion", "off")}.get((pp, dp), ())
         if chunks == 3:
             more += ("--p2p", "blocking")
         plain = train(folder, pp, dp, *plan, *more, model=deep) if more else losses
@@ -60,14 +61,14 @@ def main():
         variants = [(grid, schedule, ()) for grid in GRIDS for schedule in ("axonn", "gpipe", "1f1b")]
         variants += [((3, 1), "axonn", ("--pipeline-limit", "6")),
                      ((2, 2), "axonn", ("--bucket-params", "5000", "--allreduce-buckets", "2")),
-                     ((1, 1), "axonn", ("--fusion", "on")), ((2, 2), "1f1b", ("--fusion", "on")),
-                     ((3, 1), "axonn", ("--fusion", "on", "--recompute", "full"))]
+                     ((1, 1), "axonn", ("--fusion", "off")), ((2, 2), "1f1b", ("--fusion", "off")),
+                     ((3, 1), "axonn", ("--fusion", "off", "--recompute", "full"))]
         variants += [(grid, schedule, ("--p2p", "blocking"))
                      for grid, schedule in (((4, 1), "1f1b"), ((2, 2), "1f1b"), ((3, 1), "gpipe"))]
         variants += [(grid, "zero-bubble", more) for grid, more in (
-            ((1, 1), ()), ((2, 1), ()), ((4, 1), ()), ((2, 2), ()), ((3, 1), ("--fusion", "on")),
-            ((3, 1), ("--recompute", "full")), ((2, 2), ("--recompute", "layer", "--fusion", "on")),
-            ((3, 1), ("--recompute", "selective")), ((4, 1), ("--p2p", "blocking", "--messages", "staged")))]
+            ((1, 1), ()), ((2, 1), ()), ((4, 1), ()), ((2, 2), ()), ((3, 1), ("--fusion", "off")),
+            ((3, 1), ("--recompute", "full")), ((2, 2), ("--recompute", "layer", "--fusion", "off")),
+            ((3, 1), ("--recompute", "selective", "--fusion", "off")), ((4, 1), ("--p2p", "blocking", "--messages", "staged")))]
         variants += [((3, 2), "1f1b", ("--p2p", "blocking", "--messages", "staged", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:
             losses = train(folder, pp, dp, schedule, *more)
@@ -85,14 +86,15 @@ def main():
                    f"{pp} x {dp} {' '.join(map(str, more))} staged gives the same losses bit for bit".replace("  ", " "),
                    f"{losses}\n{direct}")
         # What is computed again is computed alike.
-        for (pp, dp), recompute in (((1, 1), "selective"), ((3, 1), "selective"), ((2, 2), "layer")):
-            losses = train(folder, pp, dp, "axonn", "--recompute", recompute)
-            stored = train(folder, pp, dp, "axonn")
+        for (pp, dp), recompute, more in (((1, 1), "selective", OFF), ((3, 1), "selective", OFF), ((2, 2), "layer", OFF),
+                                          ((2, 2), "layer", ())):
+            losses = train(folder, pp, dp, "axonn", "--recompute", recompute, *more)
+            stored = train(folder, pp, dp, "axonn", *more)
             tap.ok(isinstance(losses, list) and losses == stored,
-                   f"{pp} x {dp} --recompute {recompute} gives the same losses bit for bit", f"{losses}\n{stored}")
+                   f"{pp} x {dp} --recompute {' '.join((recompute, *more))} gives the same losses bit for bit", f"{losses}\n{stored}")
         # Replicas that share the optimizer.
         shared = [(grid, more) for grid in ((1, 2), (2, 2), (1, 3), (1, 4), (3, 2)) for more in ((), BUCKETS)]
-        shared += [((2, 2), (*BUCKETS, "--schedule", "1f1b", "--recompute", "selective"))]
+        shared += [((2, 2), (*BUCKETS, "--schedule", "1f1b", "--recompute", "selective", *OFF))]
         for (pp, dp), more in shared:
             losses = train(folder, pp, dp, "axonn", "--zero", 1, *more)
             worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None

@@ -69,11 +69,13 @@ def check_variants(tap, folder):
     for grid in GRIDS:
         plain[grid] = reference = Run(folder, grid, *MIXED)
         unclipped = Run(folder, grid, *MIXED, "--clip", 0)
+        unfused = Run(folder, grid, *MIXED, "--fusion", "off")
         variants = [(reference, SMALL), (unclipped, SMALL + ["--clip", 0]),
                     (reference, OFFLOAD + ["--recompute", "full"])]
-        for flags in (["--schedule", "gpipe", "--recompute", "selective"], ["--pipeline-limit", 6],
-                      ["--pipeline-limit", 6, "--recompute", "layer"]):
-            variants.append((reference, SMALL + ["--offload-activations", *flags]))
+        for expected, flags in ((unfused, ["--schedule", "gpipe", "--recompute", "selective", "--fusion", "off"]),
+                                (reference, ["--pipeline-limit", 6]),
+                                (reference, ["--pipeline-limit", 6, "--recompute", "layer"])):
+            variants.append((expected, SMALL + ["--offload-activations", *flags]))
         for expected, flags in variants:
             run = Run(folder, grid, *flags)
             same = run.status == 0 and len(run.losses) == STEPS and run.losses == expected.losses
@@ -137,7 +139,7 @@ def check_bf16(tap, folder):
     """bf16 needs no loss scale: it is 1, and nothing overflows. What only moves data changes no bit here either."""
     first = None
     for grid in ((1, 1), (2, 2)):
-        for fused in ([], ["--fusion", "on"]):
+        for fused in ([], ["--fusion", "off"]):
             plain = Run(folder, grid, *BF16, *fused)
             first = first or plain
             worst, bound = close(plain, first, 2.0**-8)

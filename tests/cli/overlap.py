@@ -18,7 +18,7 @@ PLANS = [(1, 2, "axonn", []), (1, 2, "axonn", ["--clip", 0]), (2, 2, "1f1b", [])
          (3, 2, "gpipe", ["--recompute", "full"]), (1, 2, "axonn", MIXED), (2, 2, "1f1b", MIXED + ["--offload", "--clip", 0]),
          (1, 3, "axonn", MIXED + ["--offload"]), (2, 2, "axonn", ["--precision", "bf16"]), (2, 2, "gpipe", MIXED + STAGED),
          (2, 2, "1f1b", ["--p2p", "blocking", "--offload-activations", *STAGED]),
-         (1, 2, "axonn", ["--fusion", "on", "--recompute", "layer"])]
+         (1, 2, "axonn", ["--fusion", "off", "--recompute", "layer"])]
 OVERLAP = "--overlap-allreduce"
 
 

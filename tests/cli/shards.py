@@ -19,9 +19,9 @@ BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
 PLANS = [
     (1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 1, 4, "axonn", ()), (1, 1, 4, "axonn", SPLIT),
     (2, 1, 2, "1f1b", ()), (2, 1, 2, "axonn", SPLIT), (2, 1, 2, "gpipe", SPLIT), (1, 2, 2, "axonn", BUCKETS), (1, 2, 2, "axonn", (*SPLIT, *BUCKETS)),
-    (1, 1, 2, "axonn", ("--fusion", "on")), (1, 1, 2, "axonn", ("--fusion", "on", *SPLIT)),
+    (1, 1, 2, "axonn", ("--fusion", "off")), (1, 1, 2, "axonn", ("--fusion", "off", *SPLIT)),
     (1, 1, 2, "axonn", ("--recompute", "full", *SPLIT)), (1, 1, 2, "axonn", ("--recompute", "layer", *SPLIT)),
-    (1, 1, 4, "axonn", ("--recompute", "selective")), (2, 1, 2, "1f1b", ("--recompute", "full", "--fusion", "on")),
+    (1, 1, 4, "axonn", ("--recompute", "selective", "--fusion", "off")), (2, 1, 2, "1f1b", ("--recompute", "full", "--fusion", "off")),
     (2, 1, 2, "1f1b", ("--p2p", "blocking", "--messages", "staged", *SPLIT)),
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),

@@ -599,6 +599,7 @@ static void the_table_is_what_the_golden_file_shows(void **state)
                 o.batch_size = 16384;
                 o.mixed = cases[i].mixed;
                 o.offload = cases[i].offload;
+                o.fusion = FUSION_OFF; /* which leaves selective recomputation to be proposed */
                 if (options_resolve(&o, 48, &err))
                         fail_msg("%s", err.sentence);
                 struct costs costs = {SEED, cases[i].unknown};

@@ -283,17 +283,17 @@ static void bf16_is_the_other_mixed_precision(void **state)
         assert_int_equal(half_of_precision("fp16"), -1);
 }
 
-static void fused_kernels_are_what_was_asked_for_or_what_the_device_has(void **state)
+static void kernels_are_fused_unless_asked_not_to_be(void **state)
 {
         (void)state;
         static const struct {
                 const char *flags, *device;
                 bool fused;
-        } cases[] = {{"", "cpu", false},
+        } cases[] = {{"", "cpu", true},
                      {"--fusion on", "cpu", true},
                      {"--fusion off", "cpu", false},
-                     {"--device cpu", "cpu", false},
-                     {"--device cpu --fusion on", "cpu", true},
+                     {"--device cpu --fusion auto", "cpu", true},
+                     {"--device cpu --fusion off", "cpu", false},
                      {"--device cuda", "cuda", true},
                      {"--device cuda --fusion auto", "cuda", true},
                      {"--fusion off --device cuda", "cuda", false}};
@@ -558,7 +558,7 @@ int main(void)
                 cmocka_unit_test(a_full_command_line_means_what_it_says),
                 cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
                 cmocka_unit_test(bf16_is_the_other_mixed_precision),
-                cmocka_unit_test(fused_kernels_are_what_was_asked_for_or_what_the_device_has),
+                cmocka_unit_test(kernels_are_fused_unless_asked_not_to_be),
                 cmocka_unit_test(mixed_precision_and_offloading_reach_the_core_and_the_workload),
                 cmocka_unit_test(staged_routes_reach_the_core_and_the_memory),
                 cmocka_unit_test(routes_are_chosen_by_what_the_network_reaches),

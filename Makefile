@@ -7,7 +7,7 @@
 CC      ?= gcc
 PREFIX  ?= /usr/local
 BUILD   := build$(if $(SAN),/san)
-ARCH    ?= -march=native
+ARCH    ?=
 
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 comma   := ,
@@ -42,6 +42,7 @@ obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1
 ROOMS    := models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
+include runtime/device/variants.mk
 include runtime/device/cuda/cuda.mk
 
 PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
@@ -55,6 +56,7 @@ $(BUILD)/lib$(1).a: $(call obj,$($(1)))
 	ar rcs $$@ $$^
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+$(BUILD)/libdevice.a: $(call cpu_variants,$(BUILD)/obj)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -87,7 +89,7 @@ $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models)
 	$(LINK) -ljansson -lm
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)
 include tests/tests.mk
 
 # ---- what a user does first; both install missing packages, after saying which (DEPS=0 does not) ----

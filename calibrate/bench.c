@@ -44,7 +44,8 @@ struct device *bench_device(const struct request *request, bool graphs, struct r
                                            .host_link_bytes_per_second = request->host_link_bytes_per_second,
                                            .local_rank = request->local_rank,
                                            .local_ranks = request->local_ranks,
-                                           .no_graphs = !graphs};
+                                           .no_graphs = !graphs,
+                                           .cpu_kernels = request->cpu_kernels};
         return device_open(request->device, &how, err);
 }
 

@@ -10,7 +10,7 @@
 /* OpenBLAS's own; its cblas.h lies in different places on different systems. */
 char *openblas_get_config(void);
 
-json_t *machine_describe(int threads)
+json_t *machine_describe(int threads, const char *cpu_kernels)
 {
         char cpu[128], date[32];
         struct utsname system;
@@ -20,7 +20,7 @@ json_t *machine_describe(int threads)
         gmtime_r(&now, &utc);
         strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
         bool known = uname(&system) == 0;
-        return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:i, s:s}", "cpu", cpu, "cores",
+        return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s?, s:i, s:s}", "cpu", cpu, "cores",
                          (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
                          (json_int_t)device_cpu_memory_bytes(), "system", known ? system.release : "unknown",
                          "compiler",
@@ -29,5 +29,6 @@ json_t *machine_describe(int threads)
 #else
                          "gcc " __VERSION__,
 #endif
-                         "blas", openblas_get_config(), "threads", threads, "date", date);
+                         "blas", openblas_get_config(), "cpu_kernels", cpu_kernels, "threads", threads,
+                         "date", date);
 }

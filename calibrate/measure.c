@@ -41,6 +41,7 @@ struct session {
         struct request request;
         struct family family;
         struct profile_device device;
+        const char *cpu_kernels;     /* the variant that the CPU device runs; NULL: a GPU computes */
         struct family_room room;     /* of the first rank */
         int64_t device_memory_bytes; /* that a rank may allocate */
         int peak_size;               /* 0: not known yet */
@@ -319,7 +320,7 @@ static struct profile make_profile(struct session *s)
                                   .measured = true,
                                   .device_memory_bytes = s->device_memory_bytes,
                                   .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
-                                  .machine = machine_describe(s->request.threads),
+                                  .machine = machine_describe(s->request.threads, s->cpu_kernels),
                                   .load_count = s->load_count};
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
         snprintf(profile.source, sizeof profile.source,
@@ -433,9 +434,14 @@ static int write_profile(struct session *s, struct rv_error_info *err)
 /* ---- the command ---- */
 
 /* A quarter of the machine's memory, shared by all ranks: a run needs room beside what is measured. */
-static int find_room_of_cpu(struct session *s)
+static int find_room_of_cpu(struct session *s, struct rv_error_info *err)
 {
         const int64_t all = device_cpu_memory_bytes(), share = all / 4 / s->request.ranks;
+        struct device *device = bench_device(&s->request, false, err);
+        if (!device)
+                return err->code;
+        s->cpu_kernels = device->description.cpu_kernels;
+        device->ops->close(device);
         snprintf(s->device.name, sizeof s->device.name, "cpu");
         s->device_memory_bytes = all / s->request.ranks;
         s->room = (struct family_room){{share, share}, share, s->effort->pass_flops};
@@ -471,7 +477,7 @@ static int find_room(struct session *s, struct rv_error_info *err)
                 s->effort = gpu ? &GPU_QUICK : &QUICK;
         else
                 s->effort = gpu ? &GPU_THOROUGH : &THOROUGH;
-        return gpu ? find_room_of_gpu(s, err) : find_room_of_cpu(s);
+        return gpu ? find_room_of_gpu(s, err) : find_room_of_cpu(s, err);
 }
 
 /* Without a word to the other ranks. */

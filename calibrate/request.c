@@ -25,6 +25,7 @@ enum key {
         KEY_OFFLOAD,
         KEY_HOST_LINK,
         KEY_FUSION,
+        KEY_CPU_KERNELS,
         KEY_THREADS
 };
 
@@ -40,6 +41,10 @@ static const struct argp_option argp_options[] = {
         {"host-link", KEY_HOST_LINK, "RATE", 0,
          "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
          "as long as they take); train with the same; cpu only",
+         1},
+        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
+         "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu "
+         "only",
          1},
         {0, 0, 0, 0, "The plan family, whose kernels are measured; all others are then fitted:", 2},
         {"model", KEY_MODEL, "MODEL,...", 0, "Presets or config.json files (default demo)", 2},
@@ -152,6 +157,9 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 return parse_precisions(text, request, err);
         case KEY_OFFLOAD:
                 request->offload = true;
+                return RV_OK;
+        case KEY_CPU_KERNELS:
+                request->cpu_kernels = text;
                 return RV_OK;
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
@@ -282,6 +290,8 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
+        if (request_gpu(request) && request->cpu_kernels)
+                return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!ranks)
                 request->ranks = words.ranks ? words.ranks : 1;
         else if (words.ranks && words.ranks != ranks)

@@ -28,6 +28,7 @@ struct request {
         int64_t bucket_parameters;
         double host_link_bytes_per_second; /* that copies are paced to; 0: they are not */
         int threads;
+        const char *cpu_kernels; /* a variant's name; NULL: the fastest that the processor runs */
         int ranks;
         int local_rank,
                 local_ranks; /* this process among the ranks of its machine; 0 of 1 before there are ranks */

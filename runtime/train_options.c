@@ -28,6 +28,7 @@ enum key {
         KEY_THREADS,
         KEY_CUDA_GRAPHS,
         KEY_HOST_LINK,
+        KEY_CPU_KERNELS,
         KEY_INJECT_OVERFLOW,
         KEY_TOKENS,
         KEY_LOG,
@@ -75,6 +76,13 @@ static const struct argp_option train_options[] = {
          "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the "
          "CPU "
          "device, whose memory is the host's, they are memory copies otherwise",
+         4},
+        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
+         "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
+         "the "
+         "fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind has) "
+         "or "
+         "scalar (the reference: nothing vectorised, no BLAS)",
          4},
         {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
          "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and "
@@ -171,6 +179,9 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 return rc;
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
+        case KEY_CPU_KERNELS:
+                s->cpu_kernels = text;
+                return 0;
         case KEY_INJECT_OVERFLOW:
                 return parse_injection(s, text, err);
         case KEY_TOKENS:
@@ -300,6 +311,8 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
+        if (gpu && s->cpu_kernels)
+                return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!gpu && s->no_graphs)
                 return rv_fail(err, RV_EINPUT,
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");

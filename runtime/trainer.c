@@ -99,7 +99,8 @@ int trainer_open_device(struct trainer *t, const struct train_settings *settings
                                                        settings->host_link_bytes_per_second,
                                                .local_rank = net->local_rank,
                                                .local_ranks = net->local_ranks,
-                                               .no_graphs = settings->no_graphs};
+                                               .no_graphs = settings->no_graphs,
+                                               .cpu_kernels = settings->cpu_kernels};
         *t = (struct trainer){.settings = settings,
                               .net = net,
                               .plan = options_plan(&settings->plan, false),

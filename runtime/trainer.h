@@ -17,6 +17,7 @@ struct train_settings {
         int validation_batches; /* a validation's loss is their mean */
         uint64_t seed;
         int threads;                       /* BLAS threads of a device */
+        const char *cpu_kernels;           /* cpu: a variant's name; NULL: the fastest */
         bool no_graphs;                    /* cuda: launch every kernel by itself */
         double host_link_bytes_per_second; /* copies take as long as over it; 0: as long as they take */
         int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */

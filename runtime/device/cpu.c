@@ -1,5 +1,6 @@
 /* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
 #include "runtime/device/cpu_split.h"
+#include "runtime/device/cpu_variant.h"
 #include "runtime/device/device.h"
 
 #include <assert.h>
@@ -345,7 +346,7 @@ static int lane_start(struct lane *lane, struct cpu_device *cpu)
         return pthread_create(&lane->thread, NULL, lane_main, lane);
 }
 
-struct device *device_cpu_open(int threads, struct rv_error_info *err)
+struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_error_info *err)
 {
         static const struct device_ops ops = {
                 .name = "cpu",
@@ -358,6 +359,9 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 .synchronize = cpu_synchronize,
                 .close = cpu_close,
         };
+        const struct cpu_variant *variant = cpu_variant_choose(cpu_variants, cpu_variant_count, kernels, err);
+        if (!variant)
+                return NULL;
         struct cpu_device *cpu = calloc(1, sizeof *cpu);
         if (!cpu) {
                 rv_fail(err, RV_ESYSTEM, "the cpu device: no memory for its queues");
@@ -370,7 +374,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
         pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
         pthread_cond_init(&cpu->reached_more, &monotonic);
         pthread_condattr_destroy(&monotonic);
-        cpu->split.run = cpu_run;
+        cpu->split.run = variant->run;
         cpu->split.sums = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof(real));
         cpu->split.team = cpu_team_open(threads);
         if (!cpu->split.sums || !cpu->split.team) {
@@ -384,6 +388,7 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
         cpu->base.shared_limit_bytes = memory_bytes;
         device_cpu_name(cpu->base.description.name, sizeof cpu->base.description.name);
         cpu->base.description.processors = threads;
+        cpu->base.description.cpu_kernels = variant->name;
         openblas_set_num_threads(1); /* the team splits products */
         for (int i = 0; i < DEVICE_LANES; i++) {
                 const int error = lane_start(&cpu->lanes[i], cpu);
@@ -396,4 +401,9 @@ struct device *device_cpu_open(int threads, struct rv_error_info *err)
                 cpu->lanes_started++;
         }
         return &cpu->base;
+}
+
+struct device *device_cpu_open(int threads, struct rv_error_info *err)
+{
+        return device_cpu_open_with(threads, NULL, err);
 }

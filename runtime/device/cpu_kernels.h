@@ -30,7 +30,7 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
 enum { CPU_SCRATCH = 1 << 21 };
 typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
 
-/* Any kernel. */
+/* Any kernel. Each variant has its own, under another name: see cpu_variant.h. */
 cpu_scratch_fn cpu_run;
 
 /* Of tensors in any format. */
@@ -49,7 +49,8 @@ struct fused_product cpu_fused_product(const struct kernel *kernel, const struct
  * lie `ld` elements apart. */
 void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more, int64_t ld);
 
-/* c (m,n) = op(a) op(b), or added to c, by BLAS; `of` says m, n, k, the transposes and accumulate. */
+/* c (m,n) = op(a) op(b), or added to c: by BLAS, but for the reference (variants.mk); `of` says m, n, k, the
+ * transposes and accumulate. */
 void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,
               int64_t ldc);
 

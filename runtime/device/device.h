@@ -67,6 +67,7 @@ struct device_description {
         char name[96], driver[64]; /* "NVIDIA H200", "580.159 (CUDA 13.0)" */
         int processors;            /* multiprocessors, or cores that kernels run on */
         double clock_hertz, memory_clock_hertz;
+        const char *cpu_kernels; /* cpu: which variant of its kernels runs, such as "avx2"; else NULL */
 };
 
 struct device {
@@ -115,6 +116,8 @@ struct device_request {
         int local_rank, local_ranks; /* cuda: which of how many ranks on this machine: chooses the GPU, and
                                         the rank's share of it where there are fewer GPUs than ranks */
         bool no_graphs;              /* cuda: launch every kernel by itself */
+        const char *cpu_kernels;     /* cpu: which variant of its kernels, by name; NULL or "auto": the
+                                        fastest that the processor runs */
 };
 
 /* The device `name`, "cpu" or "cuda". NULL with a sentence: RV_EINPUT if there is no such device,
@@ -124,6 +127,9 @@ struct device *device_open(const char *name, const struct device_request *reques
 /* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
  * BLAS threads of the compute lane. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);
+
+/* With the variant of its kernels that is called so: see struct device_request. */
+struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_error_info *err);
 
 /* What the plugin device_cuda.so exports, under this name. */
 typedef struct device *device_plugin_fn(const struct device_request *request, struct rv_error_info *err);

@@ -14,7 +14,7 @@ static device_plugin_fn *load_plugin(struct rv_error_info *err)
 struct device *device_open(const char *name, const struct device_request *request, struct rv_error_info *err)
 {
         if (strcmp(name, "cpu") == 0) {
-                struct device *device = device_cpu_open(request->threads, err);
+                struct device *device = device_cpu_open_with(request->threads, request->cpu_kernels, err);
                 if (device)
                         device->host_link_bytes_per_second = request->host_link_bytes_per_second;
                 return device;

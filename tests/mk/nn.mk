@@ -14,9 +14,15 @@ double_obj = $(patsubst %.c,$(BUILD)/obj-double/%.o,$(1))
 $(BUILD)/obj-double/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(DEVICE_CFLAGS) -DRANVIER_DOUBLE -c -o $@ $<
-$(BUILD)/libnn_double.a: $(call double_obj,$(double_sources))
+$(foreach v,$(CPU_VARIANTS),$(eval $(call cpu_variant_rules,$(BUILD)/obj-double,$(v),-DRANVIER_DOUBLE)))
+$(BUILD)/libnn_double.a: $(call double_obj,$(double_sources)) $(call cpu_variants,$(BUILD)/obj-double)
 	@rm -f $@
 	ar rcs $@ $^
 $(BUILD)/tests/test_gradients: $(call double_obj,tests/unit/test_gradients.c) $(BUILD)/libnn_double.a $(call lib,models)
 	$(TEST_LINK) $(BLAS_LIBS)
--include $(shell find $(BUILD)/obj-double -name '*.d' 2>/dev/null)
+
+# Which kernels a processor runs, that each kind trains the same, and what is in their objects.
+TESTS += test_variants
+$(BUILD)/tests/test_variants: $(call obj,tests/unit/test_variants.c) $(call lib,device models)
+	$(TEST_LINK) $(DEVICE_LIBS)
+SCRIPT_TESTS += tests/cli/variants.py

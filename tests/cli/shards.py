@@ -68,6 +68,7 @@ def model_of(folder, name, vocabulary, tied):
 def check_report(tap, folder, grid, schedule, more):
     """Memory to the byte, and the decisions of the run taken again."""
     real, predicted, trace = (os.path.join(folder, name) for name in ("real.json", "predicted.json", "trace.json"))
+    more = (*more, "--fusion", "off")  # profiles of datasheets have no fused kernels
     train(folder, "tiny", grid, schedule, "--report", real, "--trace", trace, *more)
     plan = ["simulate", "tiny", "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
 """The same seed and batch give the same losses on every grid and with every schedule (fp32, 20 steps, 1e-5)."""
+import csv
+import json
 import os
 import sys
 import tempfile
@@ -49,6 +51,32 @@ def check_chunks(tap, folder):
                "same losses bit for bit", f"{other}\n{plain}")
 
 
+def check_vocabulary(tap, folder):
+    """A vocabulary so large that the fused loss is made in several chunks of rows: of fp32 logits 128 MiB are 167 rows; a
+    micro-batch has 183, in chunks of 96 and 87."""
+    model, log = os.path.join(folder, "wide.json"), os.path.join(folder, "log.csv")
+    with open(model, "w") as file:
+        json.dump({"n_layer": 4, "n_embd": 16, "n_head": 2, "vocab_size": 200000, "n_positions": 64}, file)
+
+    def losses(ranks, *more):
+        status, _, err = ranvier.run(
+            ["train", model, "--data", os.path.join(folder, "text.txt"), "--seq-len", 61, "--micro-batch-size", 3, "--batch-size", 6,
+             "--steps", 3, "--lr", 0.1, "--validation-batches", 1, "--log", log, *more], ranks)
+        if status:
+            return err
+        with open(log) as file:
+            return [float(row[name]) for row in csv.DictReader(file) for name in ("train_loss", "val_loss") if row[name]]
+
+    plain = losses(1, "--fusion", "off")
+    for ranks, more in ((1, ""), (2, "--pp 2 --schedule zero-bubble"), (2, "--pp 2 --schedule interleaved --virtual-stages 2"),
+                        (2, "--dp 2 --overlap-allreduce")):
+        chunked = losses(ranks, "--fusion", "on", *more.split())
+        worst = max(abs(a - b) / b for a, b in zip(chunked, plain)) if isinstance(chunked, list) else None
+        print(f"# {chunked}: largest relative difference {worst}", flush=True)
+        tap.ok(worst is not None and len(chunked) == len(plain) > 3 and worst <= TOLERANCE,
+               f"a loss in chunks of rows, {more or 'on one rank'}, is that of all rows at once", chunked)
+
+
 def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
@@ -78,6 +106,7 @@ def main():
             tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                    f"{name} gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
         check_chunks(tap, folder)
+        check_vocabulary(tap, folder)
         # Copies change no bit: equal to the same grid without them, in every format.
         for (pp, dp), more in STAGED:
             losses = train(folder, pp, dp, "axonn", *more, "--messages", "staged", "--allreduce", "staged")

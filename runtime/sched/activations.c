@@ -132,10 +132,9 @@ static bool next_fetch(struct core *core, struct op *op)
         t.offloaded[core->on_host] = 0;
         set_returned(core, to, piece, demanded);
         core->fetching = true;
-        t.slot_of[piece] = FORWARD_SLOTS + to;
-        t.slot_users[FORWARD_SLOTS + to] = 1; /* the backward */
         *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, piece);
-        op->slot = FORWARD_SLOTS + to;
+        op->slot = buffer_acquire(t.slot_users, (struct core_pool){FORWARD_SLOTS + to, 1}, t.slot_of, piece,
+                                  1 /* the backward */);
         op->host_slot = t.host_slot_of[piece];
         op->bytes = core_chunk_bytes(core, op->chunk);
         return true;

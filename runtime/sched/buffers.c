@@ -57,7 +57,8 @@ static size_t table_bytes(const struct plan *plan, const struct core_stage *part
         size_t ints = 3 * pieces + (host_slots ? pieces + host_slots : 0) + buffers +
                       (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
         const size_t deferred = (size_t)l.deferred * (sizeof(struct deferred) + sizeof(int));
-        return buffers * sizeof(struct arrival) + ints * sizeof(int) + deferred;
+        const size_t used = 5; /* a count for each table of users */
+        return buffers * sizeof(struct arrival) + (ints + used) * sizeof(int) + deferred;
 }
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
@@ -96,6 +97,7 @@ int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int 
         for (int i = buffers.first; i < buffers.first + buffers.count; i++)
                 if (users_of[i] == 0) {
                         users_of[i] = users;
+                        users_of[-1]++;
                         if (piece >= 0)
                                 buffer_of[piece] = i;
                         return i;
@@ -115,26 +117,19 @@ int buffer_free(const int *users_of, struct core_pool buffers)
 void buffer_release(int *users_of, int buffer)
 {
         assert(users_of[buffer] > 0);
-        users_of[buffer]--;
-}
-
-static int in_use(const int *users_of, int buffers)
-{
-        int used = 0;
-        for (int i = 0; i < buffers; i++)
-                used += users_of[i] > 0;
-        return used;
+        if (--users_of[buffer] == 0)
+                users_of[-1]--;
 }
 
 struct core_limits core_in_use(const struct core *core)
 {
         struct core_tables t = core_tables((struct core *)core);
         return (struct core_limits){
-                .slots = in_use(t.slot_users, core->limits.slots),
-                .host_slots = in_use(t.host_slot_users, core->limits.host_slots),
-                .inputs = in_use(t.input_users, core->limits.inputs),
-                .gradients = in_use(t.gradient_users, core->limits.gradients),
-                .deferred = in_use(t.deferred_users, core->limits.deferred),
+                .slots = t.slot_users[-1],
+                .host_slots = t.host_slot_users[-1],
+                .inputs = t.input_users[-1],
+                .gradients = t.gradient_users[-1],
+                .deferred = t.deferred_users[-1],
         };
 }
 
@@ -144,13 +139,14 @@ int64_t core_stored_bytes(const struct core *core, bool offloaded)
         const int64_t all =
                 core->slot_bytes + core->first * core->embedded_bytes + core->last * core->head_bytes;
         if (offloaded)
-                return in_use(t.host_slot_users, core->limits.host_slots) * all;
+                return t.host_slot_users[-1] * all;
         if (core->shared_slots)
-                return in_use(t.slot_users, core->limits.slots) * all;
+                return t.slot_users[-1] * all;
         int64_t bytes = 0;
         for (int chunk = 0; chunk < core->plan.virtual_stages; chunk++) {
                 const struct core_pool pool = core_forward_slots(core, chunk);
-                bytes += in_use(t.slot_users + pool.first, pool.count) * core_chunk_bytes(core, chunk);
+                for (int i = pool.first; i < pool.first + pool.count; i++)
+                        bytes += t.slot_users[i] > 0 ? core_chunk_bytes(core, chunk) : 0;
         }
         return bytes;
 }

@@ -87,9 +87,10 @@ struct core_tables {
         struct arrival *queue; /* [inputs + slots + host_slots + gradients] */
         int *input_of, *slot_of, *gradient_of; /* [pieces] each: its buffer, once known */
         int *host_slot_of;                     /* the same; none where nothing is offloaded */
-        int *input_users, *slot_users, *host_slot_users, *gradient_users; /* by buffer; 0: free */
+        /* By buffer; 0: free. Before the first ([-1]): how many are not. */
+        int *input_users, *slot_users, *host_slot_users, *gradient_users;
         struct deferred *deferred; /* [deferred], in order of their backwards */
-        int *deferred_users;       /* [deferred] */
+        int *deferred_users;       /* [deferred], as the users above */
         int *offloaded;            /* [host_slots]: pieces on the host, in order of their forwards */
         int *chunk_done;           /* by chunk: its all-reduce is done */
 };
@@ -100,6 +101,12 @@ static inline int *core_carve(int **at, int count)
         int *table = *at;
         *at += count;
         return table;
+}
+
+/* A table of users, and what lies before it. */
+static inline int *core_carve_users(int **at, int buffers)
+{
+        return core_carve(at, buffers + 1) + 1;
 }
 
 /* Here, to be inlined: every decision begins with it. */
@@ -116,14 +123,14 @@ static inline struct core_tables core_tables(struct core *core)
         t.slot_of = core_carve(&at, pieces);
         t.gradient_of = core_carve(&at, pieces);
         t.host_slot_of = core_carve(&at, l.host_slots ? pieces : 0);
-        t.input_users = core_carve(&at, l.inputs);
-        t.slot_users = core_carve(&at, l.slots);
-        t.host_slot_users = core_carve(&at, l.host_slots);
-        t.gradient_users = core_carve(&at, l.gradients);
+        t.input_users = core_carve_users(&at, l.inputs);
+        t.slot_users = core_carve_users(&at, l.slots);
+        t.host_slot_users = core_carve_users(&at, l.host_slots);
+        t.gradient_users = core_carve_users(&at, l.gradients);
         t.offloaded = core_carve(&at, l.host_slots);
         t.deferred =
                 (struct deferred *)core_carve(&at, l.deferred * (int)(sizeof(struct deferred) / sizeof(int)));
-        t.deferred_users = core_carve(&at, l.deferred);
+        t.deferred_users = core_carve_users(&at, l.deferred);
         t.chunk_done = at;
         return t;
 }

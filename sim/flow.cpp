@@ -1,7 +1,9 @@
 #include "sim/flow.h"
 
+#include <cassert>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
+#include <typeinfo>
 
 namespace s4u = simgrid::s4u;
 
@@ -13,11 +15,13 @@ static Timer *pending; /* nullptr: none */
 /* SimGrid still works on a communication after it has told of its end, so it is kept until the next one's. */
 static s4u::CommPtr ended_last;
 
-/* The communications of actors end here too; they carry nothing. */
+/* The communications of actors end here too; they carry nothing. Other activities than communications there
+ * are none. */
 static void hear(s4u::Activity const &activity)
 {
-        auto *comm = dynamic_cast<s4u::Comm const *>(&activity);
-        void *what = comm ? comm->get_data<void>() : nullptr;
+        assert(typeid(activity) == typeid(s4u::Comm));
+        auto *comm = static_cast<s4u::Comm const *>(&activity);
+        void *what = comm->get_data<void>();
         if (!what)
                 return;
         ended_last = s4u::CommPtr(const_cast<s4u::Comm *>(comm), false); /* what flow_start holds */

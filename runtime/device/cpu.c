@@ -7,6 +7,7 @@
 #include <cblas.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +38,10 @@ struct lane {
         pthread_mutex_t mutex; /* of everything below */
         pthread_cond_t work, idle;
         struct command *ring;
-        size_t capacity, head, count;
-        bool busy;     /* a command that is no longer in the ring is running */
-        bool sleeping; /* the worker waits for `work` */
+        size_t capacity, head;
+        atomic_size_t count; /* the worker also looks at it without the mutex */
+        bool busy;           /* a command that is no longer in the ring is running */
+        bool sleeping;       /* the worker waits for `work` */
         bool closing;
         double link_free_seconds; /* the worker's own: when its link has carried the copies so far */
 };
@@ -92,13 +94,29 @@ static void enqueue(struct lane *lane, const struct command *command)
         pthread_mutex_unlock(&lane->mutex);
 }
 
+/* Seconds for which a compute lane that has nothing to do looks for more before it sleeps: what the host
+ * takes to wake and to launch the next operation. To be woken costs a lane about 0.05 ms more. */
+static const double awake_seconds = 2e-4;
+
+static void stay_awake(struct lane *lane)
+{
+        const double until = device_seconds() + awake_seconds;
+        pthread_mutex_unlock(&lane->mutex);
+        while (atomic_load_explicit(&lane->count, memory_order_relaxed) == 0 && device_seconds() < until)
+                sched_yield();
+        pthread_mutex_lock(&lane->mutex);
+}
+
 /* The next command, waiting for one; false when the lane closes. */
 static bool dequeue(struct lane *lane, struct command *command)
 {
         pthread_mutex_lock(&lane->mutex);
         lane->busy = false;
-        if (lane->count == 0)
+        if (lane->count == 0) {
                 pthread_cond_broadcast(&lane->idle);
+                if (lane == &lane->cpu->lanes[DEVICE_COMPUTE])
+                        stay_awake(lane);
+        }
         lane->sleeping = true;
         while (lane->count == 0 && !lane->closing)
                 pthread_cond_wait(&lane->work, &lane->mutex);

@@ -110,7 +110,7 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
+bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half bench-events bench-overhead
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -142,6 +142,12 @@ paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
 bench-half: $(BUILD)/tests/half
 	$<
+# The simulation against a plain heap, and what the engine costs beside kernels; CSV=FILE appends the figures to it.
+EVENTS = RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/events.py --tests $(BUILD)/tests $(if $(CSV),--csv $(CSV)) --runs $(or $(RUNS),5)
+bench-events: all $(BUILD)/tests/events
+	$(EVENTS) events scale
+bench-overhead: $(BUILD)/tests/overhead
+	$(EVENTS) overhead
 # Both need a GPU; PARTS="..." does some of it.
 bench-gpu: all $(BUILD)/tests/gpu
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/gpu.py $(PARTS)
@@ -162,4 +168,4 @@ uninstall:
 
 clean:
 	rm -rf build demo paper
-.PHONY: fit-published all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-gpu test-gpu install uninstall clean

@@ -1,23 +1,32 @@
 /* Causal attention without a matrix of (T,T), forward and backward: FlashAttention's recurrences (Dao et al.
- * 2022, algorithms 1 and 4) over tiles of queries and keys, in the scratch. A tile is stored densely in
- * `real` whatever the format of the tensors; its products are BLAS; tiles above the diagonal are skipped. */
+ * 2022, algorithms 1 and 4). Operands of a head are packed into the scratch as `real`, whatever the format of
+ * the tensors: rows are padded with zeros to whole vectors, and what scores are computed with is transposed
+ * into panels. Products are those of cpu_tile.h, ROWS queries or keys at a time, so that little above the
+ * diagonal is computed. */
 #include "runtime/device/cpu_half.h"
 #include "runtime/device/cpu_math.h"
+#include "runtime/device/cpu_tile.h"
 
 #include <assert.h>
 
 enum {
-        MOST_ROWS = 64,          /* of a tile; the fastest of 32, 64, 128 and 256 at a head's size of 64 */
-        MOST_ELEMENTS = 1 << 18, /* of a tile, and of the queries whose dq are summed at a time */
-        TILES = 6                /* backward's: k, v, dk, dv, q, dy */
+        BLOCK = 256,         /* queries whose forward sums are kept while the keys pass */
+        KEYS = 8 * PANEL,    /* of a row of scores */
+        TILE = 4 * PANEL,    /* backward's queries, and keys */
+        HELD = 1 << 19,      /* elements of K, and of V, that forward holds packed */
+        CHUNK = 1 << 18,     /* elements of dQ that backward sums at a time */
+        WIDE = 4096,         /* heads that are wider get the least tiles */
+        LEAST = LANES_IN_SUM /* rows of those */
 };
-static_assert((TILES + 1) * MOST_ELEMENTS + 2 * MOST_ROWS * MOST_ROWS <= CPU_SCRATCH,
-              "backward's tiles, its dq and two squares fit the scratch");
+static_assert(LEAST % LANES == 0 && LEAST % ROWS == 0 && KEYS % LEAST == 0 && TILE % LEAST == 0,
+              "tiles are of whole vectors and of whole blocks of rows");
 
 /* One head of one sequence. Tensors of T rows: of qkv and dqkv every third of a row has C columns. */
 struct head {
         enum half format;
-        int64_t T, hs, C, rows; /* rows of a tile */
+        int64_t T, hs, C;
+        int64_t width;             /* of a packed row: hs and zeros up to whole vectors */
+        int64_t panel, keys, tile; /* as PANEL, KEYS and TILE, or less */
         real scale;
         int64_t qkv_at, y_at; /* where the head's first row is in qkv or dqkv, and in y or dy */
         int64_t row_at;       /* and in lse and rows */
@@ -25,68 +34,114 @@ struct head {
 
 enum part { Q, K, V };
 
+static int64_t whole(int64_t count, int64_t of)
+{
+        return (count + of - 1) / of * of;
+}
+
 static struct head head_of(const struct kernel *kernel, const struct kernel_args *args, int64_t index)
 {
         const int64_t T = kernel->m, hs = kernel->k, H = args->inner, b = index / H, h = index % H;
-        struct head head = {.format = (enum half)kernel->half,
-                            .T = T,
-                            .hs = hs,
-                            .C = H * hs,
-                            .rows = MOST_ROWS,
-                            .scale = (real)args->scalar[0],
-                            .qkv_at = b * T * 3 * H * hs + h * hs,
-                            .y_at = b * T * H * hs + h * hs,
-                            .row_at = index * T};
-        while (head.rows * hs > MOST_ELEMENTS)
-                head.rows /= 2;
-        assert(head.rows > 0);
-        return head;
+        const bool wide = hs > WIDE;
+        return (struct head){.format = (enum half)kernel->half,
+                             .T = T,
+                             .hs = hs,
+                             .C = H * hs,
+                             .width = whole(hs, LANES),
+                             .panel = wide ? LANES : PANEL,
+                             .keys = wide ? LEAST : KEYS,
+                             .tile = wide ? LEAST : TILE,
+                             .scale = (real)args->scalar[0],
+                             .qkv_at = b * T * 3 * H * hs + h * hs,
+                             .y_at = b * T * H * hs + h * hs,
+                             .row_at = index * T};
 }
 
-/* Rows [row, row + rows) of a part of qkv, to a dense tile. */
-static void load_part(const struct head *head, real *tile, const void *qkv, enum part part, int64_t row,
+/* ---- packing ---- */
+
+/* Rows of a tensor, `ld` elements each from element `at` on, to packed ones. */
+static void load(const struct head *head, real *to, const void *from, int64_t at, int64_t ld, int64_t rows)
+{
+        const int64_t hs = head->hs, width = head->width;
+        for (int64_t i = 0; i < rows; i++) {
+                reals_from(head->format, to + i * width, element_of(head->format, from, at + i * ld), hs);
+                for (int64_t c = hs; c < width; c++)
+                        to[i * width + c] = 0;
+        }
+}
+
+static void store(const struct head *head, void *to, const real *from, int64_t at, int64_t ld, int64_t rows)
+{
+        for (int64_t i = 0; i < rows; i++)
+                reals_to(head->format, element_of(head->format, to, at + i * ld), from + i * head->width,
+                         head->hs);
+}
+
+/* Rows [row, row + rows) of a part of qkv. */
+static void load_part(const struct head *head, real *to, const void *qkv, enum part part, int64_t row,
                       int64_t rows)
 {
         const int64_t ld = 3 * head->C;
-        tile_from(head->format, tile, qkv, head->qkv_at + part * head->C + row * ld, ld, rows, head->hs);
+        load(head, to, qkv, head->qkv_at + part * head->C + row * ld, ld, rows);
 }
 
-static void store_part(const struct head *head, void *dqkv, const real *tile, enum part part, int64_t row,
+static void store_part(const struct head *head, void *dqkv, const real *from, enum part part, int64_t row,
                        int64_t rows)
 {
         const int64_t ld = 3 * head->C;
-        tile_to(head->format, dqkv, tile, head->qkv_at + part * head->C + row * ld, ld, rows, head->hs);
+        store(head, dqkv, from, head->qkv_at + part * head->C + row * ld, ld, rows);
 }
 
 /* The same of y or dy. */
-static void load_y(const struct head *head, real *tile, const void *y, int64_t row, int64_t rows)
+static void load_y(const struct head *head, real *to, const void *y, int64_t row, int64_t rows)
 {
-        tile_from(head->format, tile, y, head->y_at + row * head->C, head->C, rows, head->hs);
+        load(head, to, y, head->y_at + row * head->C, head->C, rows);
 }
 
-static void store_y(const struct head *head, void *y, const real *tile, int64_t row, int64_t rows)
+static void store_y(const struct head *head, void *y, const real *from, int64_t row, int64_t rows)
 {
-        tile_to(head->format, y, tile, head->y_at + row * head->C, head->C, rows, head->hs);
+        store(head, y, from, head->y_at + row * head->C, head->C, rows);
 }
 
-/* c (m,n) = a b^T with rows of k: scores of queries and keys. */
-static void product_of_rows(int64_t m, int64_t n, int64_t k, const real *a, const real *b, real *c)
+/* Zeros after the last of `rows` packed rows, up to a whole number of `of` rows. */
+static void pad(const struct head *head, real *packed, int64_t rows, int64_t of)
 {
-        cpu_gemm(&(struct kernel){.transpose_b = 1, .m = m, .n = n, .k = k}, a, k, b, k, c, n);
+        for (int64_t i = rows * head->width; i < whole(rows, of) * head->width; i++)
+                packed[i] = 0;
 }
 
-/* c (m,n) (+)= a b. */
-static void product(int64_t m, int64_t n, int64_t k, const real *a, const real *b, real *c, bool accumulate)
+static void multiply(real *x, int64_t count, real by)
 {
-        cpu_gemm(&(struct kernel){.accumulate = accumulate, .m = m, .n = n, .k = k}, a, k, b, n, c, n);
+        for (int64_t i = 0; i < count; i++)
+                x[i] *= by;
 }
 
-/* c (m,n) (+)= a^T b with a (k,m). */
-static void product_of_columns(int64_t m, int64_t n, int64_t k, const real *a, const real *b, real *c,
-                               bool accumulate)
+/* Queries, times the scale, and zeros up to whole blocks of rows. */
+static void load_queries(const struct head *head, real *q, const void *qkv, int64_t query, int64_t queries)
 {
-        cpu_gemm(&(struct kernel){.transpose_a = 1, .accumulate = accumulate, .m = m, .n = n, .k = k}, a, m,
-                 b, n, c, n);
+        load_part(head, q, qkv, Q, query, queries);
+        multiply(q, queries * head->width, head->scale);
+        pad(head, q, queries, ROWS);
+}
+
+/* LANES packed rows, which are keys [key, key + LANES) of those held, into their columns of a panel. A panel
+ * is (width, panel). */
+static void transpose_keys(const struct head *head, real *panels, int64_t key, const real *rows)
+{
+        const int64_t panel = head->panel, width = head->width;
+        real *to = panels + key / panel * panel * width + key % panel;
+        for (int64_t c = 0; c < width; c += LANES)
+                transpose_block(to + c * panel, panel, rows + c, width);
+}
+
+/* s (ROWS, keys up to whole vectors) = packed rows times keys [key, key + keys) of the panels. */
+static void scores_of(const struct head *head, real *s, int64_t lds, const real *rows, const real *panels,
+                      int64_t key, int64_t keys)
+{
+        const int64_t panel = head->panel;
+        for (int64_t j = 0; j < keys; j += panel)
+                rows_product(whole(least(panel, keys - j), LANES), head->hs, rows, head->width,
+                             panels + (key + j) * head->width, panel, s + j, lds, false);
 }
 
 /* Of the keys [key, key + keys), how many a query sees. */
@@ -95,70 +150,115 @@ static int64_t visible(int64_t query, int64_t key, int64_t keys)
         return least(query - key + 1, keys);
 }
 
-/* Rows of softmax(scale q k^T) v, up to some key: maximum of the scaled scores, sum of exp(score - maximum),
- * and that sum's v. */
-struct sums {
-        real most[MOST_ROWS], sum[MOST_ROWS];
-        real *v;
+/* ---- forward ---- */
+
+/* Forward's places in the scratch. Of each query of a block: the maximum of its scaled scores so far, the sum
+ * of exp(score - maximum), and that sum's v. */
+struct forward {
+        real *k, *v; /* panels; rows */
+        real *q, *s; /* ROWS */
+        real *sums;  /* BLOCK */
+        real most[BLOCK], sum[BLOCK];
 };
 
-/* A row of scores becomes exp(scale s - maximum), zeros after the `width` that its query sees; what was
- * summed under a lower maximum is made smaller. */
-static void add_scores(const struct head *head, struct sums *sums, int64_t i, real *s, int64_t width,
-                       int64_t keys, bool first)
+static int64_t block_of(const struct head *head)
 {
-        const real in_tile = row_max(s, width) * head->scale;
-        const real most = first || in_tile > sums->most[i] ? in_tile : sums->most[i];
-        for (int64_t j = 0; j < width; j++)
-                s[j] = real_exp(s[j] * head->scale - most);
-        for (int64_t j = width; j < keys; j++)
-                s[j] = 0;
-        const real sum = row_sum(s, width);
-        if (first) {
-                sums->sum[i] = sum;
-        } else {
-                const real shrink = real_exp(sums->most[i] - most);
-                real *v = sums->v + i * head->hs;
-                sums->sum[i] = sums->sum[i] * shrink + sum;
-                for (int64_t c = 0; shrink != 1 && c < head->hs; c++)
-                        v[c] *= shrink;
-        }
-        sums->most[i] = most;
+        return head->tile < TILE ? LEAST : BLOCK;
 }
 
-/* y and lse of `queries` rows. */
-static void finish_queries(const struct head *head, struct sums *sums, void *y, real *lse, int64_t query,
+/* Keys that are held packed. */
+static int64_t held_of(const struct head *head)
+{
+        const int64_t fit = HELD / head->width / head->keys * head->keys;
+        return fit > 0 ? fit : head->keys;
+}
+
+static void hold_keys(const struct head *head, const struct forward *f, const void *qkv, int64_t key,
+                      int64_t keys)
+{
+        load_part(head, f->v, qkv, V, key, keys);
+        for (int64_t j = 0; j < keys; j += LANES) {
+                const int64_t rows = least(LANES, keys - j);
+                load_part(head, f->q, qkv, K, key + j, rows);
+                pad(head, f->q, rows, LANES);
+                transpose_keys(head, f->k, j, f->q);
+        }
+}
+
+/* A row of scores becomes exp(s - maximum), zeros after the `width` that its query sees; what was summed
+ * under a lower maximum is made smaller. */
+static void add_scores(const struct head *head, struct forward *f, int64_t i, real *s, int64_t width,
+                       int64_t keys, bool first)
+{
+        const int64_t lanes = whole(width, LANES_IN_SUM);
+        for (int64_t j = width; j < lanes; j++)
+                s[j] = -INFINITY;
+        const real in_tile = row_max(s, lanes);
+        const real most = first || in_tile > f->most[i] ? in_tile : f->most[i];
+        const real sum = row_exp(s, lanes, most);
+        for (int64_t j = lanes; j < keys; j++)
+                s[j] = 0;
+        if (first) {
+                f->sum[i] = sum;
+        } else {
+                const real shrink = real_exp(f->most[i] - most);
+                f->sum[i] = f->sum[i] * shrink + sum;
+                if (shrink != 1)
+                        multiply(f->sums + i * head->width, head->width, shrink);
+        }
+        f->most[i] = most;
+}
+
+/* ROWS queries, row i of the block on, with the held keys [key, end). */
+static void attend_rows(const struct head *head, struct forward *f, int64_t query, int64_t i, int64_t held,
+                        int64_t end)
+{
+        const int64_t width = head->width;
+        for (int64_t key = held; key < end; key += head->keys) {
+                const int64_t keys = least(head->keys, end - key);
+                scores_of(head, f->s, KEYS, f->q, f->k, key - held, keys);
+                for (int64_t row = 0; row < ROWS; row++)
+                        add_scores(head, f, i + row, f->s + row * KEYS, visible(query + row, key, keys), keys,
+                                   key == 0);
+                rows_product(width, keys, f->s, KEYS, f->v + (key - held) * width, width, f->sums + i * width,
+                             width, key > 0);
+        }
+}
+
+/* y and lse of a block of queries. */
+static void finish_queries(const struct head *head, struct forward *f, void *y, real *lse, int64_t query,
                            int64_t queries)
 {
         for (int64_t i = 0; i < queries; i++) {
-                const real share = 1 / sums->sum[i];
-                real *v = sums->v + i * head->hs;
-                for (int64_t c = 0; c < head->hs; c++)
-                        v[c] *= share;
-                lse[head->row_at + query + i] = (real)((double)sums->most[i] + log((double)sums->sum[i]));
+                multiply(f->sums + i * head->width, head->width, 1 / f->sum[i]);
+                lse[head->row_at + query + i] = (real)((double)f->most[i] + log((double)f->sum[i]));
         }
-        store_y(head, y, sums->v, query, queries);
+        store_y(head, y, f->sums, query, queries);
 }
 
 static void attend(const struct head *head, void *y, real *lse, const void *qkv, real *scratch)
 {
-        const int64_t hs = head->hs, each = head->rows * hs;
-        real *q = scratch, *k = q + each, *v = k + each, *s = v + 2 * each;
-        struct sums sums = {.v = v + each};
-        for (int64_t query = 0; query < head->T; query += head->rows) {
-                const int64_t queries = least(head->rows, head->T - query);
-                load_part(head, q, qkv, Q, query, queries);
-                for (int64_t key = 0; key < query + queries; key += head->rows) {
-                        const int64_t keys = least(head->rows, head->T - key);
-                        load_part(head, k, qkv, K, key, keys);
-                        load_part(head, v, qkv, V, key, keys);
-                        product_of_rows(queries, keys, hs, q, k, s);
-                        for (int64_t i = 0; i < queries; i++)
-                                add_scores(head, &sums, i, s + i * keys, visible(query + i, key, keys), keys,
-                                           key == 0);
-                        product(queries, hs, keys, s, v, sums.v, key > 0);
+        const int64_t T = head->T, held = held_of(head), block = block_of(head);
+        struct forward f = {.q = scratch};
+        f.s = f.q + LEAST * head->width;
+        f.sums = f.s + ROWS * KEYS;
+        f.v = f.sums + block * head->width;
+        f.k = f.v + held * head->width;
+        assert(f.k + held * head->width <= scratch + CPU_SCRATCH);
+        for (int64_t first = 0; first < T; first += block) {
+                const int64_t end = least(first + block, T);
+                for (int64_t key = 0; key < end; key += held) {
+                        if (T > held)
+                                hold_keys(head, &f, qkv, key, least(held, end - key));
+                        else if (first == 0)
+                                hold_keys(head, &f, qkv, 0, T);
+                        for (int64_t query = first; query < end; query += ROWS) {
+                                load_queries(head, f.q, qkv, query, least(ROWS, end - query));
+                                attend_rows(head, &f, query, query - first, key,
+                                            least(least(query + ROWS, end), key + held));
+                        }
                 }
-                finish_queries(head, &sums, y, lse, query, queries);
+                finish_queries(head, &f, y, lse, first, end - first);
         }
 }
 
@@ -170,6 +270,8 @@ void cpu_attention(const struct kernel *kernel, const struct kernel_args *args, 
         }
 }
 
+/* ---- backward ---- */
+
 /* Backward's operands, and its places in the scratch. */
 struct backward {
         void *dqkv;
@@ -177,29 +279,35 @@ struct backward {
         const void *dy, *y;
         const real *lse;
         const void *qkv;
-        real *q, *k, *v, *dy_tile, *dk, *dv; /* tiles */
-        real *p, *ds;                        /* queries x keys */
-        real *dq;                            /* of a chunk of queries */
+        real *k_panels, *v_panels, *k; /* a tile of keys */
+        real *dk, *dv;
+        real *q, *dy_tile; /* a tile of queries; q times the scale */
+        real *p, *ds;      /* queries x keys */
+        real *dq;          /* of a chunk of queries, without the scale */
 };
+
+/* Queries whose dq is summed at a time. */
+static int64_t chunk_of(const struct head *head)
+{
+        const int64_t fit = CHUNK / head->width / head->tile * head->tile;
+        return fit > 0 ? fit : head->tile;
+}
 
 static struct backward backward_of(const struct head *head, const struct kernel_args *args, real *scratch)
 {
-        const int64_t each = head->rows * head->hs;
+        const int64_t each = head->tile * head->width, square = head->tile * head->tile;
         struct backward b = {.dqkv = args->p[0],
                              .rows = args->p[1],
                              .dy = args->p[2],
                              .y = args->p[3],
                              .lse = args->p[4],
                              .qkv = args->p[5]};
-        b.q = scratch;
-        b.k = b.q + each;
-        b.v = b.k + each;
-        b.dy_tile = b.v + each;
-        b.dk = b.dy_tile + each;
-        b.dv = b.dk + each;
-        b.p = b.dv + each;
-        b.ds = b.p + head->rows * head->rows;
-        b.dq = b.ds + head->rows * head->rows;
+        real **const tiles[] = {&b.k_panels, &b.v_panels, &b.k, &b.dk, &b.dv, &b.q, &b.dy_tile};
+        for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++, scratch += each)
+                *tiles[i] = scratch;
+        b.p = scratch;
+        b.ds = b.p + square;
+        b.dq = b.ds + square;
         return b;
 }
 
@@ -207,31 +315,75 @@ static struct backward backward_of(const struct head *head, const struct kernel_
 static void sum_rows(const struct head *head, const struct backward *b)
 {
         real *dy = b->dy_tile, *y = b->q;
-        for (int64_t row = 0; row < head->T; row += head->rows) {
-                const int64_t rows = least(head->rows, head->T - row);
+        for (int64_t row = 0; row < head->T; row += head->tile) {
+                const int64_t rows = least(head->tile, head->T - row);
                 load_y(head, dy, b->dy, row, rows);
                 load_y(head, y, b->y, row, rows);
                 for (int64_t i = 0; i < rows; i++)
                         b->rows[head->row_at + row + i] =
-                                row_dot(dy + i * head->hs, y + i * head->hs, head->hs);
+                                row_dot(dy + i * head->width, y + i * head->width, head->width);
         }
 }
 
-/* p holds scores, ds holds dp: row by row p = exp(scale s - lse), ds = scale p (dp - rows), zeros after what
- * a query sees. */
-static void scores_backward(const struct head *head, const struct backward *b, int64_t query, int64_t queries,
-                            int64_t key, int64_t keys)
+/* k, its panels, and those of v (dv is room for v until it is summed). */
+static void load_keys(const struct head *head, const struct backward *b, int64_t key, int64_t keys)
 {
-        for (int64_t i = 0; i < queries; i++) {
-                real *restrict p = b->p + i * keys, *restrict ds = b->ds + i * keys;
-                const int64_t width = visible(query + i, key, keys), at = head->row_at + query + i;
-                const real lse = b->lse[at], sum = b->rows[at], scale = head->scale;
-                for (int64_t j = 0; j < width; j++) {
-                        p[j] = real_exp(p[j] * scale - lse);
-                        ds[j] = scale * p[j] * (ds[j] - sum);
-                }
-                for (int64_t j = width; j < keys; j++)
-                        p[j] = ds[j] = 0;
+        load_part(head, b->k, b->qkv, K, key, keys);
+        load_part(head, b->dv, b->qkv, V, key, keys);
+        pad(head, b->k, keys, LANES);
+        pad(head, b->dv, keys, LANES);
+        for (int64_t j = 0; j < keys; j += LANES) {
+                transpose_keys(head, b->k_panels, j, b->k + j * head->width);
+                transpose_keys(head, b->v_panels, j, b->dv + j * head->width);
+        }
+}
+
+/* A row: p holds scores, ds holds dp; p = exp(s - lse), ds = p (dp - sum), zeros after the `width` that its
+ * query sees. */
+static void row_backward(real *restrict p, real *restrict ds, int64_t width, int64_t keys, real lse, real sum)
+{
+        for (int64_t j = 0; j < width; j++) {
+                p[j] = real_exp(p[j] - lse);
+                ds[j] = p[j] * (ds[j] - sum);
+        }
+        for (int64_t j = width; j < keys; j++)
+                p[j] = ds[j] = 0;
+}
+
+/* Of ROWS queries, the first of which is row i of the tile: p, ds, and what the keys give to dq. */
+static void rows_backward(const struct head *head, const struct backward *b, real *dq, int64_t query,
+                          int64_t i, int64_t queries, int64_t key, int64_t keys)
+{
+        const int64_t width = head->width, ld = head->tile;
+        real *p = b->p + i * ld, *ds = b->ds + i * ld;
+        scores_of(head, p, ld, b->q + i * width, b->k_panels, 0, keys);
+        scores_of(head, ds, ld, b->dy_tile + i * width, b->v_panels, 0, keys);
+        for (int64_t row = 0; row < ROWS; row++) {
+                const int64_t at = head->row_at + query + i + row;
+                const bool exists = i + row < queries;
+                row_backward(p + row * ld, ds + row * ld, exists ? visible(query + i + row, key, keys) : 0,
+                             keys, exists ? b->lse[at] : 0, exists ? b->rows[at] : 0);
+        }
+        rows_product(width, keys, ds, ld, b->k, width, dq + i * width, width, key > 0);
+}
+
+/* A tile of queries with a tile of keys. Of keys and queries of the same place, a block of queries sees those
+ * up to its own, a block of keys is seen from its own on. `begin`: dk and dv hold no sums yet. */
+static void square_backward(const struct head *head, const struct backward *b, real *dq, int64_t query,
+                            int64_t queries, int64_t key, int64_t keys, bool begin)
+{
+        const int64_t width = head->width, ld = head->tile;
+        load_queries(head, b->q, b->qkv, query, queries);
+        load_y(head, b->dy_tile, b->dy, query, queries);
+        pad(head, b->dy_tile, queries, ROWS);
+        for (int64_t i = 0; i < queries; i += ROWS)
+                rows_backward(head, b, dq, query, i, queries, key, least(keys, query + i + ROWS - key));
+        for (int64_t j = 0; j < keys; j += ROWS) {
+                const int64_t i = query == key ? j : 0, seen = i * ld + j;
+                columns_product(width, queries - i, b->p + seen, ld, b->dy_tile + i * width, width,
+                                b->dv + j * width, width, !begin);
+                columns_product(width, queries - i, b->ds + seen, ld, b->q + i * width, width,
+                                b->dk + j * width, width, !begin);
         }
 }
 
@@ -240,25 +392,15 @@ static void scores_backward(const struct head *head, const struct backward *b, i
 static void tile_backward(const struct head *head, const struct backward *b, int64_t first, int64_t end,
                           int64_t key)
 {
-        const int64_t hs = head->hs, keys = least(head->rows, head->T - key);
-        load_part(head, b->k, b->qkv, K, key, keys);
-        load_part(head, b->v, b->qkv, V, key, keys);
+        const int64_t keys = least(head->tile, head->T - key);
+        load_keys(head, b, key, keys);
         if (key < first) {
                 load_part(head, b->dk, b->dqkv, K, key, keys);
                 load_part(head, b->dv, b->dqkv, V, key, keys);
         }
-        for (int64_t query = first > key ? first : key; query < end; query += head->rows) {
-                const int64_t queries = least(head->rows, end - query);
-                const bool sums_begin = query == key;
-                load_part(head, b->q, b->qkv, Q, query, queries);
-                load_y(head, b->dy_tile, b->dy, query, queries);
-                product_of_rows(queries, keys, hs, b->q, b->k, b->p);
-                product_of_rows(queries, keys, hs, b->dy_tile, b->v, b->ds);
-                scores_backward(head, b, query, queries, key, keys);
-                product_of_columns(keys, hs, queries, b->p, b->dy_tile, b->dv, !sums_begin);
-                product_of_columns(keys, hs, queries, b->ds, b->q, b->dk, !sums_begin);
-                product(queries, hs, keys, b->ds, b->k, b->dq + (query - first) * hs, key > 0);
-        }
+        for (int64_t query = first > key ? first : key; query < end; query += head->tile)
+                square_backward(head, b, b->dq + (query - first) * head->width, query,
+                                least(head->tile, end - query), key, keys, query == key);
         store_part(head, b->dqkv, b->dk, K, key, keys);
         store_part(head, b->dqkv, b->dv, V, key, keys);
 }
@@ -268,12 +410,13 @@ static void tile_backward(const struct head *head, const struct backward *b, int
  * for each of these chunks, dq once. */
 static void attend_backward(const struct head *head, const struct backward *b)
 {
-        const int64_t chunk = MOST_ELEMENTS / head->hs / head->rows * head->rows;
+        const int64_t chunk = chunk_of(head);
         sum_rows(head, b);
         for (int64_t first = 0; first < head->T; first += chunk) {
                 const int64_t end = least(first + chunk, head->T);
-                for (int64_t key = 0; key < end; key += head->rows)
+                for (int64_t key = 0; key < end; key += head->tile)
                         tile_backward(head, b, first, end, key);
+                multiply(b->dq, (end - first) * head->width, head->scale);
                 store_part(head, b->dqkv, b->dq, Q, first, end - first);
         }
 }
@@ -283,6 +426,7 @@ void cpu_attention_backward(const struct kernel *kernel, const struct kernel_arg
         for (int64_t index = 0; index < kernel->batch; index++) {
                 const struct head head = head_of(kernel, args, args->ld[1] + index);
                 const struct backward b = backward_of(&head, args, scratch);
+                assert(b.dq + chunk_of(&head) * head.width <= scratch + CPU_SCRATCH);
                 attend_backward(&head, &b);
         }
 }

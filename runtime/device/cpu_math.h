@@ -84,6 +84,23 @@ static inline real row_dot(const real *a, const real *b, int64_t n)
         return lanes_sum(lane);
 }
 
+/* x becomes e^(x - most); returns its sum. */
+static inline real row_exp(real *x, int64_t n, real most)
+{
+        real lane[LANES_IN_SUM] = {0};
+        int64_t i = 0;
+        for (; i + LANES_IN_SUM <= n; i += LANES_IN_SUM)
+                for (int j = 0; j < LANES_IN_SUM; j++) {
+                        x[i + j] = real_exp(x[i + j] - most);
+                        lane[j] += x[i + j];
+                }
+        for (int j = 0; i + j < n; j++) {
+                x[i + j] = real_exp(x[i + j] - most);
+                lane[j] += x[i + j];
+        }
+        return lanes_sum(lane);
+}
+
 /* The largest of x (n >= 1). A NaN may be passed over: the sums that follow keep it. */
 static inline real row_max(const real *x, int64_t n)
 {

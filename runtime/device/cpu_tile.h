@@ -1,0 +1,121 @@
+/* Products of small matrices that lie in a cache, in registers: ROWS x some vectors of a result at a time, to
+ * which each step of k adds an element of `a`, broadcast, times a row of `b`. A vector is as wide as the
+ * processor's registers (GCC's and clang's vector extension, lowered to what there is); how many of them a
+ * result takes leaves room for a row of b and a broadcast. */
+#ifndef RANVIER_RUNTIME_DEVICE_CPU_TILE_H
+#define RANVIER_RUNTIME_DEVICE_CPU_TILE_H
+
+#include "runtime/device/real.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, ROWS = 8, MOST_VECTORS = 3 }; /* of 32 registers */
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, ROWS = 4, MOST_VECTORS = 3 }; /* of 16 */
+#else
+enum { VECTOR_BYTES = 16, ROWS = 4, MOST_VECTORS = 2 };
+#endif
+enum { LANES = VECTOR_BYTES / (int)sizeof(real), PANEL = MOST_VECTORS * LANES };
+
+typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+#ifdef RANVIER_DOUBLE
+typedef int64_t lane_number;
+#else
+typedef int32_t lane_number;
+#endif
+typedef lane_number lane_numbers __attribute__((vector_size(VECTOR_BYTES)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* c (ROWS, vectors) = a b, or added to; element (i, p) of a is a[i a_row + p a_step]. */
+INLINE void block_product(const int vectors, int64_t k, const real *a, int64_t a_row, int64_t a_step,
+                          const real *b, int64_t ldb, real *c, int64_t ldc, bool accumulate)
+{
+        vector sum[ROWS][MOST_VECTORS];
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                        sum[i][v] = accumulate ? *(const vector *)(c + i * ldc + v * LANES) : (vector){0};
+        for (int64_t p = 0; p < k; p++, a += a_step, b += ldb) {
+                vector row[MOST_VECTORS];
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                        row[v] = *(const vector *)(b + v * LANES);
+#pragma GCC unroll 8
+                for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+                        for (int v = 0; v < vectors; v++)
+                                sum[i][v] += a[i * a_row] * row[v];
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                        *(vector *)(c + i * ldc + v * LANES) = sum[i][v];
+}
+
+INLINE void blocks_product(int64_t n, int64_t k, const real *a, int64_t a_row, int64_t a_step, const real *b,
+                           int64_t ldb, real *c, int64_t ldc, bool accumulate)
+{
+        int64_t j = 0;
+        for (; j + PANEL <= n; j += PANEL)
+                block_product(MOST_VECTORS, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
+        if (MOST_VECTORS > 2 && j + 2 * LANES <= n) {
+                block_product(2, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
+                j += 2 * LANES;
+        }
+        if (j < n)
+                block_product(1, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
+}
+
+/* c (ROWS, n) (+)= a b with a (ROWS, k), b (k, n); n is a multiple of LANES. */
+static __attribute__((noinline)) void rows_product(int64_t n, int64_t k, const real *a, int64_t lda,
+                                                   const real *b, int64_t ldb, real *c, int64_t ldc,
+                                                   bool accumulate)
+{
+        blocks_product(n, k, a, lda, 1, b, ldb, c, ldc, accumulate);
+}
+
+/* c (ROWS, n) (+)= a^T b with a (k, ROWS). */
+static __attribute__((noinline)) void columns_product(int64_t n, int64_t k, const real *a, int64_t lda,
+                                                      const real *b, int64_t ldb, real *c, int64_t ldc,
+                                                      bool accumulate)
+{
+        blocks_product(n, k, a, 1, lda, b, ldb, c, ldc, accumulate);
+}
+
+/* to (LANES, LANES) = from^T. Interleaving the first half of the rows with the second, element by element,
+ * moves each bit of an element's place (row, column) up by one; after log2(LANES) times row and column have
+ * changed places. */
+INLINE void transpose_block(real *to, int64_t ldto, const real *from, int64_t ldfrom)
+{
+        lane_numbers low = {0}, high = {0};
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++) {
+                low[j] = (lane_number)(j / 2 + j % 2 * LANES);
+                high[j] = low[j] + LANES / 2;
+        }
+        vector row[LANES], next[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+                row[i] = *(const vector *)(from + i * ldfrom);
+#pragma GCC unroll 4
+        for (int bit = 1; bit < LANES; bit *= 2) {
+#pragma GCC unroll 8
+                for (int i = 0; i < LANES / 2; i++) {
+                        next[2 * i] = __builtin_shuffle(row[i], row[i + LANES / 2], low);
+                        next[2 * i + 1] = __builtin_shuffle(row[i], row[i + LANES / 2], high);
+                }
+#pragma GCC unroll 16
+                for (int i = 0; i < LANES; i++)
+                        row[i] = next[i];
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+                *(vector *)(to + i * ldto) = row[i];
+}
+
+#endif

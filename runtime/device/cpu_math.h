@@ -109,6 +109,7 @@ static inline real row_max(const real *x, int64_t n)
                 lane[j] = x[0];
         int64_t i = 0;
         for (; i + LANES_IN_SUM <= n; i += LANES_IN_SUM)
+#pragma GCC unroll 1 /* unrolled, GCC 12 does not see a vector in the comparisons */
                 for (int j = 0; j < LANES_IN_SUM; j++)
                         lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
         for (; i < n; i++)

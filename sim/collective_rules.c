@@ -5,7 +5,12 @@
  * the platform (platform.c has NCCL's); links and adapters are ours. Open MPI: sizes and numbers of ranks are
  * compared with those of its tables: MPI_Allreduce as ompi/mca/coll/tuned/coll_tuned_decision_fixed.c of 4.1
  * has them for sums, MPI_Iallreduce in place as ompi/mca/coll/libnbc/nbc_iallreduce.c: always a binomial
- * tree. */
+ * tree.
+ *
+ * Ours, runtime/net/mpi.c: that tree too, and from some size on every member makes the sums of its part
+ * (runtime/net/shared_sum.h) and all parts are gathered. Among p members each sends p - 1 messages of a p-th,
+ * twice, as in a ring; all at once instead of one after another, which here is p - 2 latencies too many,
+ * twice. */
 #include "sim/collective_model.h"
 
 #include <math.h>
@@ -13,6 +18,8 @@
 /* Below this many bytes fewer steps matter more than less to send (Thakur, Rabenseifner & Gropp 2005, section
  * 4.4). */
 enum { PLAIN_RING_FROM_BYTES = 4096 };
+/* As SHARED_PART_BYTES of runtime/net/mpi.c: of a member's part. */
+enum { SHARED_PART_BYTES = 16 << 10 };
 
 static double at_least_zero(double value)
 {
@@ -220,6 +227,9 @@ static enum collective_algorithm choose_by_size(const struct platform *p,
                 return open_mpi_sum(shape->size, bytes);
         if (p->collectives.library == LIBRARY_OPEN_MPI_NONBLOCKING)
                 return COLLECTIVE_BINOMIAL;
+        if (p->collectives.library == LIBRARY_RANVIER)
+                return bytes >= (int64_t)SHARED_PART_BYTES * shape->size ? COLLECTIVE_RING
+                                                                         : COLLECTIVE_BINOMIAL;
         return bytes < PLAIN_RING_FROM_BYTES ? COLLECTIVE_DOUBLING : COLLECTIVE_RING;
 }
 

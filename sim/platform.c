@@ -144,7 +144,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         if (!load->lines[LINE_COPY].fit.present)
                 return profile_no_line(profile, load, LINE_COPY, err);
         p->copies = load;
-        p->collectives.library = LIBRARY_OPEN_MPI_NONBLOCKING; /* what runtime/net/mpi.c calls */
+        p->collectives.library = LIBRARY_RANVIER;
         if (ranks == 1)
                 return 0;
         p->messages = fitted_load(profile, ranks, LINE_MESSAGE);

@@ -33,10 +33,11 @@ struct fabric {
 
 /* Whose rules choose how a collective goes, and what its protocols cost (collective_model.h). */
 enum collective_library {
-        LIBRARY_PLAIN,               /* by size alone: doubling, then a ring */
-        LIBRARY_NCCL,                /* what its tuning model puts first */
-        LIBRARY_OPEN_MPI,            /* MPI_Allreduce */
-        LIBRARY_OPEN_MPI_NONBLOCKING /* MPI_Iallreduce in place */
+        LIBRARY_PLAIN,                /* by size alone: doubling, then a ring */
+        LIBRARY_NCCL,                 /* what its tuning model puts first */
+        LIBRARY_OPEN_MPI,             /* MPI_Allreduce */
+        LIBRARY_OPEN_MPI_NONBLOCKING, /* MPI_Iallreduce in place */
+        LIBRARY_RANVIER /* runtime/net/mpi.c: the same for few bytes, else parts are exchanged */
 };
 
 enum { COLLECTIVE_PROTOCOLS = 3 };

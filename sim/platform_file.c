@@ -349,7 +349,7 @@ static int check_fabric(const struct reading *document, const struct platform *p
 
 /* ---- collectives ---- */
 
-static const char *const libraries[] = {"plain", "nccl", "open-mpi", "open-mpi-nonblocking"};
+static const char *const libraries[] = {"plain", "nccl", "open-mpi", "open-mpi-nonblocking", "ranvier"};
 static const char *const protocols[COLLECTIVE_PROTOCOLS] = {"ll", "ll128", "simple"};
 
 static int read_protocol(const struct reading *collectives, const char *key,

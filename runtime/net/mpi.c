@@ -2,6 +2,7 @@
  * by polling test(), since Open MPI moves large messages only inside its own calls. */
 #include "models/half.h"
 #include "runtime/net/net.h"
+#include "runtime/net/shared_sum.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -29,7 +30,8 @@ struct waiting {
 struct group {
         MPI_Comm comm; /* MPI_COMM_NULL: this rank is not in it */
         bool busy;
-        int left;              /* requests of the one under way */
+        struct waiting now;    /* the one under way, */
+        struct shared_sum sum; /* and its sum, if that is shared */
         int *counts, *offsets; /* of an all-gather under way, by member */
         struct waiting *queue; /* [capacity], a ring */
         int capacity, head, count;
@@ -113,37 +115,61 @@ static MPI_Op sum_of(const struct net_mpi *mpi, enum net_type type)
         return type == NET_HALF ? mpi->add_half : type == NET_BF16 ? mpi->add_bf16 : MPI_SUM;
 }
 
-/* Elements of the member's part. */
-static int part_of(const struct waiting *w, int members, int member, int64_t *offset)
-{
-        const int64_t each = (w->elements + members - 1) / members, begin = member * each;
-        *offset = begin < w->elements ? begin : w->elements;
-        return count_of(each < w->elements - *offset ? each : w->elements - *offset);
-}
+/* ---- sums ---- */
 
-static MPI_Request *next_request(struct net_mpi *mpi, struct group *group, const struct waiting *w)
-{
-        group->left++;
-        return new_request(mpi, w->token, group);
-}
+/* From so many bytes a member's part on, sums for all are shared: below, a message more costs more than
+ * bytes. */
+enum { SHARED_PART_BYTES = 16 << 10 };
 
-/* A reduction to each member, of its part: what Open MPI has for the whole reduces everything to one of them
- * first, and its result would lie elsewhere than the part. */
-static void begin_reduce_scatter(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+static bool is_shared(const struct group *group, const struct waiting *w)
 {
-        int members, me;
+        int members;
+        if (w->kind != ALLREDUCE)
+                return w->kind == REDUCE_SCATTER;
         MPI_Comm_size(group->comm, &members);
-        MPI_Comm_rank(group->comm, &me);
-        for (int root = 0; root < members; root++) {
-                int64_t offset;
-                const int count = part_of(w, members, root, &offset);
-                char *part = (char *)w->buffer + offset * bytes_of(w->type);
-                const bool in_place = root == me && !w->own;
-                char *sums = root != me ? NULL : w->own ? w->own : part;
-                if (count > 0)
-                        MPI_Ireduce(in_place ? MPI_IN_PLACE : part, sums, count, datatype(w->type),
-                                    sum_of(mpi, w->type), root, group->comm, next_request(mpi, group, w));
-        }
+        return members > 1 && w->elements * bytes_of(w->type) >= (int64_t)SHARED_PART_BYTES * members;
+}
+
+static void float_add(void *sum, const void *with, int64_t elements)
+{
+        float *restrict x = sum;
+        const float *restrict y = with;
+        for (int64_t i = 0; i < elements; i++)
+                x[i] += y[i];
+}
+
+static void double_add(void *sum, const void *with, int64_t elements)
+{
+        double *restrict x = sum;
+        const double *restrict y = with;
+        for (int64_t i = 0; i < elements; i++)
+                x[i] += y[i];
+}
+
+static void fp16_add(void *sum, const void *with, int64_t elements)
+{
+        half_add(sum, with, elements);
+}
+
+static void bfloat_add(void *sum, const void *with, int64_t elements)
+{
+        bf16_add(sum, with, elements);
+}
+
+static void begin_shared_sum(struct group *group, const struct waiting *w)
+{
+        static void (*const adds[])(void *, const void *, int64_t) = {[NET_FLOAT] = float_add,
+                                                                      [NET_DOUBLE] = double_add,
+                                                                      [NET_HALF] = fp16_add,
+                                                                      [NET_BF16] = bfloat_add};
+        shared_sum_begin(&group->sum, group->comm,
+                         &(struct shared_sum_terms){
+                                 .buffer = w->buffer,
+                                 .own = w->kind == REDUCE_SCATTER ? w->own : NULL,
+                                 .elements = w->elements,
+                                 .element_bytes = (int)bytes_of(w->type),
+                                 .add = adds[w->type],
+                         });
 }
 
 static void begin_all_gather(struct net_mpi *mpi, struct group *group, const struct waiting *w)
@@ -159,28 +185,25 @@ static void begin_all_gather(struct net_mpi *mpi, struct group *group, const str
         }
         for (int member = 0; member < members; member++) {
                 int64_t offset;
-                group->counts[member] = part_of(w, members, member, &offset);
+                group->counts[member] = count_of(shared_sum_part(w->elements, members, member, &offset));
                 group->offsets[member] = count_of(offset);
         }
         MPI_Iallgatherv(w->own ? w->own : MPI_IN_PLACE, group->counts[me], datatype(w->type), w->buffer,
                         group->counts, group->offsets, datatype(w->type), group->comm,
-                        next_request(mpi, group, w));
+                        new_request(mpi, w->token, group));
 }
 
 static void begin_collective(struct net_mpi *mpi, struct group *group, const struct waiting *w)
 {
         group->busy = true;
-        switch (w->kind) {
-        case REDUCE_SCATTER:
-                begin_reduce_scatter(mpi, group, w);
-                break;
-        case ALL_GATHER:
+        group->now = *w;
+        if (is_shared(group, w))
+                begin_shared_sum(group, w);
+        else if (w->kind == ALL_GATHER)
                 begin_all_gather(mpi, group, w);
-                break;
-        default:
+        else
                 MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), datatype(w->type),
-                               sum_of(mpi, w->type), group->comm, next_request(mpi, group, w));
-        }
+                               sum_of(mpi, w->type), group->comm, new_request(mpi, w->token, group));
 }
 
 /* Of a group's queue, a ring. */
@@ -240,11 +263,31 @@ static void begin_next(struct net_mpi *mpi, struct group *g)
         g->count--;
 }
 
+/* Whether a large sum has ended: where all are to have it, all parts are gathered first. */
+static bool test_sums(struct net_mpi *mpi, struct net_done *done)
+{
+        for (int i = 0; i < NET_GROUPS; i++) {
+                struct group *group = &mpi->groups[i];
+                if (!shared_sum_test(&group->sum))
+                        continue;
+                if (group->now.kind == ALLREDUCE) {
+                        begin_all_gather(mpi, group, &group->now);
+                        continue;
+                }
+                *done = (struct net_done){.token = group->now.token, .micro_batch = -1};
+                begin_next(mpi, group);
+                return true;
+        }
+        return false;
+}
+
 static int mpi_test(struct net *net, struct net_done *done)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         int index, flag;
         MPI_Status status;
+        if (test_sums(mpi, done))
+                return 1;
         if (mpi->active == 0)
                 return 0;
         MPI_Testany(mpi->active, mpi->requests, &index, &flag, &status);
@@ -259,15 +302,17 @@ static int mpi_test(struct net *net, struct net_done *done)
         memmove(&mpi->facts[index], &mpi->facts[index + 1], behind * sizeof *mpi->facts);
         if (!request.group)
                 return 1;
-        if (--request.group->left > 0) /* parts of a reduce-scatter are told together */
-                return 0;
         begin_next(mpi, request.group);
         return 1;
 }
 
 static bool mpi_pending(struct net *net)
 {
-        return ((struct net_mpi *)net)->active > 0;
+        const struct net_mpi *mpi = (const struct net_mpi *)net;
+        for (int i = 0; i < NET_GROUPS; i++)
+                if (mpi->groups[i].busy)
+                        return true;
+        return mpi->active > 0;
 }
 
 static void mpi_barrier(struct net *net)
@@ -294,18 +339,24 @@ static void free_communicator(MPI_Comm *comm)
                 MPI_Comm_free(comm);
 }
 
+static void free_group(struct group *group)
+{
+        free_communicator(&group->comm);
+        free(group->queue);
+        free(group->counts);
+        free(group->offsets);
+        shared_sum_free(&group->sum);
+        *group = (struct group){.comm = MPI_COMM_NULL};
+}
+
 static void mpi_close(struct net *net)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         assert(mpi->active == 0);
         for (int i = 0; i < 2; i++)
                 free_communicator(&mpi->channels[i]);
-        for (int i = 0; i < NET_GROUPS; i++) {
-                free_communicator(&mpi->groups[i].comm);
-                free(mpi->groups[i].queue);
-                free(mpi->groups[i].counts);
-                free(mpi->groups[i].offsets);
-        }
+        for (int i = 0; i < NET_GROUPS; i++)
+                free_group(&mpi->groups[i]);
         MPI_Op_free(&mpi->add_half);
         MPI_Op_free(&mpi->add_bf16);
         free(mpi->requests);
@@ -389,9 +440,9 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
 
 static void split(struct net_mpi *mpi, enum net_group group, int colour)
 {
-        MPI_Comm *comm = &mpi->groups[group].comm;
-        free_communicator(comm);
-        MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank, comm);
+        struct group *g = &mpi->groups[group];
+        free_group(g);
+        MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank, &g->comm);
 }
 
 void net_mpi_groups(struct net *net, int embedding_colour, int data_colour, int tensor_colour)

@@ -1,6 +1,7 @@
 /* All-reduces over Open MPI, started by tests/cli/allreduce.sh with several ranks. Of fp16 and bf16, every
  * rank gets the same bits, and each sum is one that half_add or bf16_add gives in some order. Those that are
- * issued together complete in order. Prints TAP on rank 0. */
+ * issued together complete in order. Of fp32 and fp64, sums have the bits of the binomial tree, whatever
+ * their size, summed for all or for each its part. Prints TAP on rank 0. */
 #include "models/half.h"
 #include "runtime/net/net.h"
 #include "tests/unit/numbers.h"
@@ -110,11 +111,94 @@ static void check(struct net *net, const struct format *format, int64_t count, i
         free(sums);
 }
 
+/* ---- the order of sums ---- */
+
+static double term(int64_t i, int rank)
+{
+        uint64_t random = 99 + 1000003 * (uint64_t)(rank + 1) + 31 * (uint64_t)i;
+        random_bits(&random);
+        return ldexp(random_number(&random) - 0.5, (int)random_below(&random, 30) - 15);
+}
+
+/* Neighbours first, then pairs of them. */
+static double tree_sum(int64_t i, int ranks, bool fp32)
+{
+        double x[MOST_RANKS];
+        for (int r = 0; r < ranks; r++)
+                x[r] = fp32 ? (float)term(i, r) : term(i, r);
+        for (int distance = 1; distance < ranks; distance *= 2)
+                for (int r = 0; r + distance < ranks; r += 2 * distance)
+                        x[r] = fp32 ? (float)x[r] + (float)x[r + distance] : x[r] + x[r + distance];
+        return x[0];
+}
+
+enum way { SUM_ALL, SUM_PART, SUM_PART_ELSEWHERE, WAYS };
+
+static double at(const void *x, int64_t i, bool fp32)
+{
+        return fp32 ? ((const float *)x)[i] : ((const double *)x)[i];
+}
+
+/* Elements of all ranks that are not the tree's. */
+static double count_wrong(struct net *net, int64_t count, bool fp32, enum way way)
+{
+        const size_t size = fp32 ? sizeof(float) : sizeof(double);
+        const int64_t each = (count + net->ranks - 1) / net->ranks, mine = each * net->rank;
+        const int64_t begin = way == SUM_ALL ? 0 : mine < count ? mine : count;
+        const int64_t end = way == SUM_ALL || begin + each > count ? count : begin + each;
+        char *x = malloc((size_t)count * size), *own = malloc((size_t)each * size);
+        double wrong = 0;
+        assert_non_null(x);
+        assert_non_null(own);
+        for (int64_t i = 0; i < count; i++)
+                if (fp32)
+                        ((float *)(void *)x)[i] = (float)term(i, net->rank);
+                else
+                        ((double *)(void *)x)[i] = term(i, net->rank);
+        const enum net_type type = fp32 ? NET_FLOAT : NET_DOUBLE;
+        if (way == SUM_ALL)
+                net->ops->iallreduce(net, x, count, type, NET_WORLD, 5);
+        else
+                net->ops->ireduce_scatter(net, x, way == SUM_PART ? NULL : own, count, type, NET_WORLD, 5);
+        wait(net);
+        const char *sums = way == SUM_PART_ELSEWHERE ? own : x + (size_t)begin * size;
+        for (int64_t i = begin; i < end; i++) {
+                const double sum = at(sums, i - begin, fp32), tree = tree_sum(i, net->ranks, fp32);
+                wrong += sum < tree || sum > tree;
+        }
+        free(x);
+        free(own);
+        net->ops->iallreduce(net, &wrong, 1, NET_DOUBLE, NET_WORLD, 5);
+        wait(net);
+        return wrong;
+}
+
+/* From one element to parts of several pieces, among them parts that are shorter or empty. */
+static int check_trees(struct net *net, int *tests)
+{
+        static const int64_t counts[] = {1, 5, 4096, 8193, 12289, 16385, 100003, 1500001};
+        static const char *const ways[WAYS] = {"for all", "for each its part", "for each its part elsewhere"};
+        int failed = 0;
+        for (int way = 0; way < WAYS; way++)
+                for (int fp32 = 0; fp32 <= 1; fp32++) {
+                        double wrong = 0;
+                        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+                                wrong += count_wrong(net, counts[i], fp32, (enum way)way);
+                        failed += wrong > 0;
+                        ++*tests;
+                        if (net->rank == 0)
+                                printf("%s %d - sums of %s over %d ranks %s are the tree's: %.0f are not\n",
+                                       wrong > 0 ? "not ok" : "ok", *tests, fp32 ? "fp32" : "fp64",
+                                       net->ranks, ways[way], wrong);
+                }
+        return failed;
+}
+
 /* Many at once, some issued while others complete: each is summed, and they complete in the order of issue.
  * Returns how many were wrong on any rank. */
 static double check_order(struct net *net)
 {
-        enum { AT_ONCE = 50, LATER = 30, ELEMENTS = 1000 };
+        enum { AT_ONCE = 50, LATER = 30, ELEMENTS = 20000, FEW = 1000 }; /* few: by another route */
         static float x[AT_ONCE + LATER][ELEMENTS];
         double wrong = 0;
         int issued = 0;
@@ -122,19 +206,23 @@ static double check_order(struct net *net)
                 for (int j = 0; j < ELEMENTS; j++)
                         x[i][j] = (float)(i + j + net->rank);
         for (; issued < AT_ONCE; issued++)
-                net->ops->iallreduce(net, x[issued], ELEMENTS, NET_FLOAT, NET_WORLD, issued);
+                net->ops->iallreduce(net, x[issued], issued % 2 ? FEW : ELEMENTS, NET_FLOAT, NET_WORLD,
+                                     issued);
         for (int i = 0; i < AT_ONCE + LATER; i++) {
                 struct net_done done;
+                wrong += !net->ops->pending(net);
                 while (!net->ops->test(net, &done))
                         sched_yield();
                 wrong += done.token != i;
-                for (int j = 0; j < ELEMENTS; j++)
+                for (int j = 0; j < (i % 2 ? FEW : ELEMENTS); j++)
                         wrong += x[i][j] != (float)(net->ranks * (i + j) + net->ranks * (net->ranks - 1) / 2);
                 if (issued < AT_ONCE + LATER) {
-                        net->ops->iallreduce(net, x[issued], ELEMENTS, NET_FLOAT, NET_WORLD, issued);
+                        net->ops->iallreduce(net, x[issued], issued % 2 ? FEW : ELEMENTS, NET_FLOAT,
+                                             NET_WORLD, issued);
                         issued++;
                 }
         }
+        wrong += net->ops->pending(net);
         net->ops->iallreduce(net, &wrong, 1, NET_DOUBLE, NET_WORLD, 5);
         wait(net);
         return wrong;
@@ -175,6 +263,7 @@ int main(int argc, char **argv)
                 return 2;
         for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
                 failed += check_format(net, &formats[i], &tests);
+        failed += check_trees(net, &tests);
         double disorder = check_order(net);
         failed += disorder > 0;
         if (net->rank == 0)

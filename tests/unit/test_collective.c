@@ -309,6 +309,8 @@ static void test_open_mpi_chooses_by_its_table(void **state)
         assert_int_equal(choice_of(mpi, 64, 1, 262143), COLLECTIVE_DOUBLING);
         assert_int_equal(choice_of(mpi, 200, 1, 100), COLLECTIVE_BINOMIAL);
         assert_int_equal(choice_of(LIBRARY_OPEN_MPI_NONBLOCKING, 4, 1, 1 << 20), COLLECTIVE_BINOMIAL);
+        assert_int_equal(choice_of(LIBRARY_RANVIER, 4, 1, 65535), COLLECTIVE_BINOMIAL);
+        assert_int_equal(choice_of(LIBRARY_RANVIER, 4, 1, 65536), COLLECTIVE_RING);
 }
 
 static void test_nccl_takes_trees_for_few_bytes_between_many_nodes_and_rings_for_many(void **state)

@@ -3,20 +3,27 @@
 #include <assert.h>
 #include <stdio.h>
 
-struct stage partition_stage(const struct gpt *gpt, int stages, int index)
+struct stage partition_split(const struct gpt *gpt, int stages, int last, int index)
 {
-        assert(1 <= stages && stages <= gpt->n_layer && 0 <= index && index < stages);
-        int each = gpt->n_layer / stages, more = gpt->n_layer % stages;
+        const int others = stages - 1, rest = gpt->n_layer - last;
+        assert(last >= 1 && 0 <= index && index < stages && (others ? rest >= others : rest == 0));
+        const int each = others ? rest / others : 0, more = others ? rest % others : 0;
         return (struct stage){
                 .index = index,
                 .stages = stages,
                 .chunks = 1,
                 .first_layer = index * each + (index < more ? index : more),
-                .layers = each + (index < more ? 1 : 0),
+                .layers = index == others ? last : each + (index < more ? 1 : 0),
                 .first = index == 0,
                 .last = index == stages - 1,
                 .shards = 1,
         };
+}
+
+struct stage partition_stage(const struct gpt *gpt, int stages, int index)
+{
+        assert(1 <= stages && stages <= gpt->n_layer);
+        return partition_split(gpt, stages, gpt->n_layer / stages, index);
 }
 
 struct stage partition_shard(const struct stage *stage, int shards, int shard)

@@ -12,8 +12,12 @@ struct stage {
         int shards, shard;       /* of its tensors this is one of so many parts; shard 0 of 1: all of them */
 };
 
-/* The contiguous split: n_layer / stages blocks each, the remainder one each to the earliest stages (the last
- * stage already carries the output projection). Needs 1 <= stages <= n_layer. */
+/* The contiguous split: `last` blocks to the last stage, which carries the output projection too, the others
+ * as evenly as can be, the remainder one each to the earliest. Needs 1 <= last <= n_layer - (stages - 1); of
+ * one stage `last` is all. */
+struct stage partition_split(const struct gpt *gpt, int stages, int last, int index);
+
+/* The same with n_layer / stages blocks on the last. Needs 1 <= stages <= n_layer. */
 struct stage partition_stage(const struct gpt *gpt, int stages, int index);
 
 /* A shard of a stage, split as Megatron-LM does (Shoeybi et al. 2019, section 3): of the products that enter

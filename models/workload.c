@@ -1,5 +1,7 @@
 #include "models/workload.h"
 
+#include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static const char *const names[KERNEL_ENTRIES] = {
@@ -674,4 +676,42 @@ struct kernel workload_clear(int64_t parameters, enum half half)
 {
         return (struct kernel){
                 .kind = KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = parameters};
+}
+
+/* Of a block on its own, forward and backward. */
+static double block_flops(const struct gpt *gpt, const struct work *work)
+{
+        enum { MOST_KERNELS = 256 };
+        struct kernel kernels[MOST_KERNELS];
+        const struct stage block = {.index = 1, .stages = 3, .chunks = 1, .layers = 1, .shards = 1};
+        double flops = 0;
+        int count = workload_forward(gpt, &block, work, false, NULL);
+        assert(count + workload_backward(gpt, &block, work, NULL) <= MOST_KERNELS);
+        count = workload_forward(gpt, &block, work, false, kernels);
+        count += workload_backward(gpt, &block, work, kernels + count);
+        for (int i = 0; i < count; i++)
+                flops += kernel_flops(&kernels[i]);
+        return flops;
+}
+
+int workload_balanced(const struct gpt *gpt, const struct work *work, int stages)
+{
+        struct work whole = *work;
+        whole.tp = 1;
+        whole.sequence_parallel = false;
+        const double tokens = (double)work->micro_batch_size * work->seq_len;
+        const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size, block = block_flops(gpt, &whole);
+        const int most = gpt->n_layer - (stages - 1);
+        int best = most;
+        double least = INFINITY;
+        assert(2 <= stages && stages <= gpt->n_layer);
+        for (int last = most; last >= 1; last--) {
+                const int other = (gpt->n_layer - last + stages - 2) / (stages - 1); /* the longest of them */
+                const double longest = fmax(other * block, last * block + head);
+                if (longest < least) {
+                        least = longest;
+                        best = last;
+                }
+        }
+        return best;
 }

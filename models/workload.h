@@ -155,6 +155,10 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out);
 
+/* Layers of the last of several stages for which the longest stage has the fewest floating-point operations;
+ * of those, the most. (partition_split) */
+int workload_balanced(const struct gpt *gpt, const struct work *work, int stages);
+
 /* A backward in two parts: the gradient of the input, and later that of the weights. PART_BOTH: in one. A
  * recomputed block runs its forward again in each; where the loss is made in chunks, all of that is in the
  * first, as a chunk's logits are gone when the next one's are made. */

@@ -157,12 +157,13 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
         return rc;
 }
 
-int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stage *nn, const char *path,
+int together_checkpoint(struct net *net, const struct options *options, struct nn_stage *nn, const char *path,
                         int64_t step, struct rv_error_info *err)
 {
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;
         struct checkpoint_training training = {.step = step, .seq_len = nn->plan.work.seq_len};
+        const struct plan grid = options_plan(options, false), *plan = &grid;
         const bool shared = nn->own && nn->master; /* then every replica takes part */
         int rc = 0,
             stage_of_mine = shared || plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
@@ -172,8 +173,8 @@ int together_checkpoint(struct net *net, const struct plan *plan, struct nn_stag
                 rc = writer ? 0 : err->code;
         }
         for (int i = 0; i < plan->pp * plan->virtual_stages; i++) {
-                const struct stage whole = partition_stage(&nn->gpt, plan->pp * plan->virtual_stages, i);
-                const struct stage stage = partition_shard(&whole, plan->tp, 0);
+                const struct stage rank = options_stage(options, i % plan->pp);
+                const struct stage stage = partition_chunk(&rank, i / plan->pp);
                 const bool has = stage_of_mine == i % plan->pp;
                 if (net->rank != 0 && !has)
                         continue;

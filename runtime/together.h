@@ -3,16 +3,16 @@
 #ifndef RANVIER_RUNTIME_TOGETHER_H
 #define RANVIER_RUNTIME_TOGETHER_H
 
+#include "runtime/engine/options.h"
 #include "runtime/engine/trace.h"
 #include "runtime/net/net.h"
 #include "runtime/nn/nn.h"
-#include "runtime/sched/plan.h"
 
 /* Adds the records of all other ranks to rank 0's trace. */
 void together_trace(struct net *, struct trace *);
 
 /* Writes the model to `path` from the stages of replica 0, on rank 0. */
-int together_checkpoint(struct net *, const struct plan *, struct nn_stage *, const char *path, int64_t step,
-                        struct rv_error_info *err);
+int together_checkpoint(struct net *, const struct options *, struct nn_stage *, const char *path,
+                        int64_t step, struct rv_error_info *err);
 
 #endif

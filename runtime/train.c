@@ -417,8 +417,7 @@ static int finish(struct run *run, struct rv_error_info *err)
         if (!memory)
                 abort();
         if (s->checkpoint)
-                together_checkpoint(run->net, &run->trainer.train.driver.plan, run->trainer.nn, s->checkpoint,
-                                    s->optim.steps, err);
+                together_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
         run->net->ops->gather(run->net, &mine, sizeof mine, memory);
         struct batch_times *times = gather_times(run, batches);
         if (s->plan.trace)

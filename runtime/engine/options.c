@@ -47,6 +47,7 @@ enum key {
         KEY_ALLREDUCE,
         KEY_TP,
         KEY_P2P,
+        KEY_SPLIT,
         KEY_VIRTUAL_STAGES,
         KEY_SEQUENCE_PARALLEL,
         KEY_OVERLAP_ALLREDUCE,
@@ -79,6 +80,11 @@ static const struct argp_option plan_options[] = {
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
          "backward; interleaved: the same on --virtual-stages chunks of the model a rank, with a shorter "
          "bubble and more messages; zero-bubble: 1f1b whose gradients of weights fill the bubble (ZB-H1)",
+         1},
+        {"split", KEY_SPLIT, "HOW", 0,
+         "Layers over stages: even, the default, as many on each, so that the last one, which has the output "
+         "projection too, works longest; balanced: fewer on the last one, by floating-point operations; or a "
+         "number, the last one's layers (the others share the rest evenly; a single stage has all)",
          1},
         {"virtual-stages", KEY_VIRTUAL_STAGES, "V", 0,
          "interleaved: chunks of the model that each rank works on, 2 or more; P x V divide the layers, and "
@@ -372,6 +378,23 @@ static int parse_p2p(struct options *o, const char *text)
         return rc;
 }
 
+static int parse_split(struct options *o, const char *text)
+{
+        int64_t last = 0;
+        if (strcmp(text, "even") == 0 || strcmp(text, "balanced") == 0) {
+                o->split = text[0] == 'e' ? SPLIT_EVEN : SPLIT_BALANCED;
+                return 0;
+        }
+        if (options_parse_int("--split", text, 1, INT_MAX, &last, &o->error))
+                return rv_fail(
+                        &o->error, RV_EINPUT,
+                        "--split: '%.64s' is neither even, balanced, nor a number of layers for the last "
+                        "stage, at least 1",
+                        text);
+        o->split = (int)last;
+        return 0;
+}
+
 static int parse_order(struct options *o, const char *text)
 {
         static const char *const names[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
@@ -519,6 +542,8 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         case KEY_OVERLAP_ALLREDUCE:
                 o->overlap_allreduce = true;
                 return 0;
+        case KEY_SPLIT:
+                return parse_split(o, text);
         case KEY_P2P:
                 return parse_p2p(o, text);
         case KEY_ORDER:
@@ -665,6 +690,21 @@ static int check_chunks(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* Other stages than the last have a layer each at least. */
+static int check_split(const struct options *o, struct rv_error_info *err)
+{
+        if (o->split != SPLIT_EVEN && o->virtual_stages > 1)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--split is even with --schedule interleaved, whose chunks are of equal sizes");
+        if (o->split > o->gpt.n_layer - (o->pp - 1))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--split %d: of the n_layer %d of %s the last of --pp %d stages can have %d at most",
+                        o->split, o->gpt.n_layer, o->gpt.name, o->pp, o->gpt.n_layer - (o->pp - 1));
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[OPTIONS_GRID];
@@ -685,6 +725,8 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
                                o->pp, o->gpt.name, o->gpt.n_layer);
         int rc = check_chunks(o, err);
+        if (rc == 0)
+                rc = check_split(o, err);
         if (rc == 0)
                 rc = check_layers_shared(o, err);
         if (rc)
@@ -821,7 +863,12 @@ enum half options_format(const struct options *o)
 
 struct stage options_stage(const struct options *o, int index)
 {
-        const struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
+        struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
+        const struct work work = options_work(o);
+        if (o->split != SPLIT_EVEN && o->pp > 1) {
+                const int last = o->split > 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp);
+                whole = partition_split(&o->gpt, o->pp, last, index);
+        }
         return partition_shard(&whole, o->tp, 0);
 }
 

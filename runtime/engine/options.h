@@ -33,6 +33,7 @@ struct options {
         bool overlap_allreduce; /* gradients are summed as the last backward goes on */
         int zero;               /* 0; 1: optimizer, 3: also weights and gradients sharded over replicas */
         enum plan_order order;
+        int split; /* of layers over stages: SPLIT_EVEN, SPLIT_BALANCED, or how many the last one has */
         enum options_fusion fusion; /* --fusion */
         bool fused;                 /* resolved: the fused kernels of models/workload.h */
         const char *device;         /* --device: "cpu", "cuda"; NULL: not given */
@@ -44,6 +45,9 @@ struct options {
         const char *report, *trace;
         struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
 };
+
+/* --split, else the layers of the last stage. */
+enum { SPLIT_EVEN = 0, SPLIT_BALANCED = -1 };
 
 void options_init(struct options *options);
 

@@ -135,11 +135,16 @@ static json_t *plan_json(const struct options *o)
 /* What is as AxoNN's unless a plan says otherwise. */
 static json_t *whole_plan_json(const struct options *o)
 {
+        const char *const names[] = {"balanced", "even"};
+        char last[16];
+        snprintf(last, sizeof last, "%d", o->split);
         json_t *plan = plan_json(o);
         json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
         json_object_set_new(plan, "zero", json_integer(o->zero));
         json_object_set_new(plan, "virtual_stages", json_integer(o->virtual_stages));
         json_object_set_new(plan, "order", json_string(o->order == ORDER_REPLICAS ? "replicas" : "stages"));
+        json_object_set_new(plan, "split",
+                            json_string(o->split > 0 ? last : names[o->split - SPLIT_BALANCED]));
         return plan;
 }
 

@@ -97,12 +97,14 @@ def main():
             ((1, 1), ()), ((2, 1), ()), ((4, 1), ()), ((2, 2), ()), ((3, 1), ("--fusion", "off")),
             ((3, 1), ("--recompute", "full")), ((2, 2), ("--recompute", "layer", "--fusion", "off")),
             ((3, 1), ("--recompute", "selective", "--fusion", "off")), ((4, 1), ("--p2p", "blocking", "--messages", "staged")))]
+        variants += [((2, 1), "axonn", ("--split", 3)), ((2, 2), "1f1b", ("--split", 1)), ((3, 1), "gpipe", ("--split", "balanced")),
+                     ((3, 2), "zero-bubble", ("--split", 1, "--zero", 1)), ((2, 2), "axonn", ("--split", 1, "--overlap-allreduce"))]
         variants += [((3, 2), "1f1b", ("--p2p", "blocking", "--messages", "staged", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:
             losses = train(folder, pp, dp, schedule, *more)
             worst = max(abs(a - b) / b for a, b in zip(losses, reference)) if isinstance(losses, list) else None
             print(f"# {pp} x {dp} {schedule}: largest relative difference {worst}", flush=True)
-            name = f"{pp} x {dp} with {schedule} {' '.join(more)}".strip()
+            name = f"{pp} x {dp} with {schedule} {' '.join(map(str, more))}".strip()
             tap.ok(worst is not None and len(losses) == STEPS and worst <= TOLERANCE,
                    f"{name} gives the losses of 1 x 1 within {TOLERANCE:g}", losses)
         check_chunks(tap, folder)

@@ -91,6 +91,86 @@ static void stages_cover_every_layer_once_and_differ_by_at_most_one(void **state
                 }
 }
 
+/* Whatever the last one has. */
+static void stages_before_the_last_share_the_rest_evenly(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        for (gpt.n_layer = 1; gpt.n_layer <= 12; gpt.n_layer++)
+                for (int stages = 1; stages <= gpt.n_layer; stages++)
+                        for (int last = stages > 1 ? 1 : gpt.n_layer; last <= gpt.n_layer - (stages - 1);
+                             last++) {
+                                int next = 0, most = 0, least = gpt.n_layer;
+                                for (int i = 0; i < stages; i++) {
+                                        const struct stage stage = partition_split(&gpt, stages, last, i);
+                                        assert_int_equal(stage.first_layer, next);
+                                        assert_int_equal(partition_layer(&stage, 0), next);
+                                        assert_true(stage.layers >= 1);
+                                        next += stage.layers;
+                                        if (i == stages - 1)
+                                                break;
+                                        most = stage.layers > most ? stage.layers : most;
+                                        least = stage.layers < least ? stage.layers : least;
+                                }
+                                assert_int_equal(next, gpt.n_layer);
+                                assert_int_equal(partition_split(&gpt, stages, last, stages - 1).layers,
+                                                 last);
+                                assert_true(stages == 1 || most - least <= 1);
+                        }
+}
+
+/* Flops of the kernels that a stage lists. */
+static double stage_flops(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+{
+        struct kernel kernels[2048];
+        int count = workload_forward(gpt, stage, work, false, NULL);
+        assert_true(count + workload_backward(gpt, stage, work, NULL) <= 2048);
+        count = workload_forward(gpt, stage, work, false, kernels);
+        count += workload_backward(gpt, stage, work, kernels + count);
+        double flops = 0;
+        for (int i = 0; i < count; i++)
+                flops += kernel_flops(&kernels[i]);
+        return flops;
+}
+
+static double longest_stage(const struct gpt *gpt, const struct work *work, int stages, int last)
+{
+        double longest = 0;
+        for (int i = 0; i < stages; i++) {
+                const struct stage stage = partition_split(gpt, stages, last, i);
+                longest = fmax(longest, stage_flops(gpt, &stage, work));
+        }
+        return longest;
+}
+
+static void the_balanced_split_has_the_shortest_longest_stage(void **state)
+{
+        (void)state;
+        static const char *const names[] = {"gpt2-124m", "gpt2-350m", "tiny"};
+        const struct gpt gpt2 = preset("gpt2-124m");
+        const struct work usual = {.micro_batch_size = 1, .seq_len = 256, .element_bytes = 4, .tp = 1};
+        assert_int_equal(workload_balanced(&gpt2, &usual, 2), 3); /* the head is worth 5.2 layers */
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                for (int choice = 0; choice < 8; choice++) {
+                        const struct gpt gpt = preset(names[i]);
+                        const struct work work = {.micro_batch_size = 2,
+                                                  .seq_len = choice & 1 ? gpt.n_positions : 32,
+                                                  .element_bytes = 4,
+                                                  .fused = choice & 2,
+                                                  .recompute = choice & 4 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+                                                  .tp = 1};
+                        for (int stages = 2; stages <= gpt.n_layer; stages++) {
+                                const int chosen = workload_balanced(&gpt, &work, stages);
+                                const double longest = longest_stage(&gpt, &work, stages, chosen);
+                                for (int last = 1; last <= gpt.n_layer - (stages - 1); last++)
+                                        if (longest > 1.01 * longest_stage(&gpt, &work, stages, last))
+                                                fail_msg("%s, %d stages: %d layers on the last are better "
+                                                         "than %d",
+                                                         gpt.name, stages, last, chosen);
+                        }
+                }
+}
+
 /* A chunk of a rank is the stage that it would be of a longer pipeline, and a rank's tensors are its chunks'.
  */
 static void chunks_of_a_rank_are_every_pth_stage(void **state)
@@ -1310,6 +1390,8 @@ int main(void)
                 cmocka_unit_test(axonn_models_have_the_size_in_their_name),
                 cmocka_unit_test(an_untied_head_is_one_more_matrix),
                 cmocka_unit_test(stages_cover_every_layer_once_and_differ_by_at_most_one),
+                cmocka_unit_test(stages_before_the_last_share_the_rest_evenly),
+                cmocka_unit_test(the_balanced_split_has_the_shortest_longest_stage),
                 cmocka_unit_test(chunks_of_a_rank_are_every_pth_stage),
                 cmocka_unit_test(slots_of_chunks_are_as_large_as_what_the_chunk_stores),
                 cmocka_unit_test(stage_slices_sum_to_the_whole_model),

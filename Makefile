@@ -31,7 +31,7 @@ device   := $(wildcard runtime/device/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
 real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/routes.c runtime/probe.c runtime/train_options.c \
-            runtime/together.c
+            runtime/together.c runtime/kernel_times.c runtime/machine_rates.c
 sim      := $(filter-out sim/main.c,$(wildcard sim/*.c)) $(wildcard sim/*.cpp)
 profile  := calibrate/profile.c calibrate/model.c
 fit      := calibrate/fit.c calibrate/robust.c

@@ -1,6 +1,7 @@
 /* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
 #include "models/file.h"
 #include "runtime/engine/report.h"
+#include "runtime/kernel_times.h"
 #include "runtime/limits.h"
 #include "runtime/routes.h"
 #include "runtime/together.h"
@@ -28,6 +29,7 @@ struct run {
         char *command;
         double *losses; /* [steps] */
         double first_validation, last_validation;
+        struct kernel_times *kernels; /* NULL: not asked for */
         struct file_writer log;
         double started, last_line; /* seconds of the clock: of training, of the last line of progress */
 };
@@ -167,6 +169,24 @@ static int check_step(const struct run *run, int64_t step, const struct trainer_
         return rc ? rc : diverged(run, "gradient norm", result->squared_norm, step, err);
 }
 
+/* The first step that the report's times may count. */
+static int first_measured(const struct run *run)
+{
+        return run->settings.optim.steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
+}
+
+static struct trainer_result take_step(struct run *run, int64_t step)
+{
+        struct trainer *t = &run->trainer;
+        const bool record = run->settings.plan.trace && step >= run->settings.optim.steps - TRACED_BATCHES;
+        if (!run->kernels || step < first_measured(run))
+                return trainer_step(t, step, record);
+        kernel_times_begin(run->kernels, t->device);
+        const struct trainer_result result = trainer_step(t, step, record);
+        kernel_times_end(run->kernels, t->device, t->times[step].ended - t->times[step].started);
+        return result;
+}
+
 static int train(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
@@ -175,8 +195,7 @@ static int train(struct run *run, struct rv_error_info *err)
         run->first_validation = run->last_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
         run->started = run->last_line = device_seconds();
         for (int64_t step = 0; step < steps; step++) {
-                bool record = s->plan.trace && step >= steps - TRACED_BATCHES;
-                struct trainer_result result = trainer_step(&run->trainer, step, record);
+                struct trainer_result result = take_step(run, step);
                 double validation = NAN;
                 if (check_step(run, step, &result, err))
                         return err->code;
@@ -206,6 +225,14 @@ struct rank_memory {
         int64_t used; /* of its device's memory, by all who use it, as the driver counts; -1: not known */
 };
 
+/* What rank 0 knows in the end: of every rank, batch by batch where it says batches. */
+struct results {
+        struct batch_times *times;
+        int batches;
+        struct rank_memory *memory;
+        struct kernel_summary *kernels; /* NULL: not asked for */
+};
+
 static int64_t used_bytes(struct device *device)
 {
         int64_t free_bytes, total_bytes;
@@ -224,12 +251,6 @@ static struct rank_memory own_memory(const struct run *run)
         memory.host_peak = usage.ru_maxrss * 1024;
         memory.used = used_bytes(run->trainer.device);
         return memory;
-}
-
-/* The first step that the report's times may count. */
-static int first_measured(const struct run *run)
-{
-        return run->settings.optim.steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
 }
 
 /* Puts the times of the steps to report first in trainer.times and returns how many they are, the same on
@@ -268,6 +289,23 @@ static struct batch_times *gather_times(struct run *run, int batches)
         return by_batch;
 }
 
+/* Every rank's, on rank 0 only; NULL if not asked for. */
+static struct kernel_summary *gather_kernels(struct run *run)
+{
+        struct net *net = run->net;
+        if (!run->kernels || run->kernels->batches == 0)
+                return NULL;
+        struct kernel_summary *mine = malloc(sizeof *mine), *all = NULL;
+        if (net->rank == 0)
+                all = malloc((size_t)net->ranks * sizeof *all);
+        if (!mine || (net->rank == 0 && !all))
+                abort();
+        kernel_times_summary(run->kernels, mine);
+        net->ops->gather(net, mine, sizeof *mine, all);
+        free(mine);
+        return all;
+}
+
 /* What rank 0's device says of itself, and what every rank's has of its memory in use. */
 static json_t *device_json(const struct run *run, const struct rank_memory *memory)
 {
@@ -283,26 +321,27 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
                          "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
-static json_t *extra_members(const struct run *run, const struct rank_memory *memory)
+static json_t *extra_members(const struct run *run, const struct results *results)
 {
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
         bool validated = validates(run), mixed = s->plan.mixed;
-        return json_pack("{s:o, s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o}", "device",
-                         device_json(run, memory), "training", "data", s->data, "steps",
+        return json_pack("{s:o, s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o, s:o*}", "device",
+                         device_json(run, results->memory), "training", "data", s->data, "steps",
                          (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
                          "threads", s->threads, "loss_scale",
                          mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
                          mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
                          s->host_link_bytes_per_second, "first_validation_loss",
                          validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
-                         validated ? json_real(run->last_validation) : json_null());
+                         validated ? json_real(run->last_validation) : json_null(), "kernels",
+                         results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL);
 }
 
-static int write_report(struct run *run, const struct batch_times *times, int batches,
-                        const struct rank_memory *memory, struct rv_error_info *err)
+static int write_report(struct run *run, const struct results *results, struct rv_error_info *err)
 {
-        int ranks = run->net->ranks, rc = 0;
+        int ranks = run->net->ranks, batches = results->batches, rc = 0;
+        const struct rank_memory *memory = results->memory;
         double *seconds = malloc((size_t)batches * sizeof *seconds);
         struct memory_bytes *bytes = malloc((size_t)ranks * sizeof *bytes);
         int64_t *live = malloc((size_t)ranks * sizeof *live), host = 0;
@@ -313,8 +352,8 @@ static int write_report(struct run *run, const struct batch_times *times, int ba
                 live[i] = memory[i].live_peak;
                 host = memory[i].host_peak > host ? memory[i].host_peak : host;
         }
-        struct phases phases = phases_median(times, batches, ranks, seconds);
-        json_t *extra = extra_members(run, memory);
+        struct phases phases = phases_median(results->times, batches, ranks, seconds);
+        json_t *extra = extra_members(run, results);
         struct report report = {
                 .world = "real",
                 .command = run->command,
@@ -387,18 +426,19 @@ static void note(struct rv_error_info *err, const struct rv_error_info *late)
 }
 
 /* On rank 0. */
-static void write_results(struct run *run, const struct batch_times *times, int batches,
-                          const struct rank_memory *memory, struct rv_error_info *err)
+static void write_results(struct run *run, const struct results *results, struct rv_error_info *err)
 {
         const struct options *o = &run->settings.plan;
         struct rv_error_info report = {0}, trace = {0}, log = {0}, output = {0};
         if (run->log.stream)
                 file_writer_commit(&run->log, &log);
-        if (batches > 0) {
-                write_report(run, times, batches, memory, &report);
-                print_device(run, memory);
-                print_losses(run, batches);
+        if (results->batches > 0) {
+                write_report(run, results, &report);
+                print_device(run, results->memory);
+                print_losses(run, results->batches);
         }
+        if (results->kernels)
+                kernel_summary_print(results->kernels, run->net->ranks, stdout);
         if (o->trace)
                 trace_write(&run->trainer.trace, o->trace, "real", &run->trainer.plan, &trace);
         file_check_printed(&output);
@@ -412,20 +452,23 @@ static void write_results(struct run *run, const struct batch_times *times, int 
 static int finish(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
-        int batches = pick_batches(run);
-        struct rank_memory mine = own_memory(run), *memory = calloc((size_t)run->net->ranks, sizeof *memory);
-        if (!memory)
+        struct results results = {.batches = pick_batches(run)};
+        struct rank_memory mine = own_memory(run);
+        results.memory = calloc((size_t)run->net->ranks, sizeof *results.memory);
+        if (!results.memory)
                 abort();
         if (s->checkpoint)
                 together_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
-        run->net->ops->gather(run->net, &mine, sizeof mine, memory);
-        struct batch_times *times = gather_times(run, batches);
+        run->net->ops->gather(run->net, &mine, sizeof mine, results.memory);
+        results.times = gather_times(run, results.batches);
+        results.kernels = gather_kernels(run);
         if (s->plan.trace)
                 together_trace(run->net, &run->trainer.trace);
         if (run->net->rank == 0)
-                write_results(run, times, batches, memory, err);
-        free(times);
-        free(memory);
+                write_results(run, &results, err);
+        free(results.times);
+        free(results.memory);
+        free(results.kernels);
         return net_agree(run->net, err->code, err);
 }
 
@@ -469,11 +512,30 @@ static int open_device(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
+/* Measures what the machine can do, on all ranks at once as they will train. */
+static int open_kernels(struct run *run, struct rv_error_info *err)
+{
+        const struct options *plan = &run->settings.plan;
+        if (!run->settings.kernels)
+                return 0;
+        run->net->ops->barrier(run->net);
+        run->kernels = calloc(1, sizeof *run->kernels);
+        if (!run->kernels)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
+        const struct device_request request = trainer_device_request(&run->settings, run->net);
+        const struct stage stage = options_stage(plan, 0), shard = partition_shard(&stage, plan->tp, 0);
+        run->kernels->vocabulary = partition_vocabulary(&plan->gpt, &shard);
+        return machine_rates_measure(&run->kernels->rates, options_device(plan), &request,
+                                     options_format(plan), err);
+}
+
 static int run_training(struct run *run, struct rv_error_info *err)
 {
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
+        if (rc == 0)
+                rc = open_kernels(run, err);
         if (rc == 0)
                 rc = open_device(run, err);
         rc = net_agree(run->net, rc, err);
@@ -493,6 +555,7 @@ static int run_training(struct run *run, struct rv_error_info *err)
         if (run->log.stream)
                 file_writer_abandon(&run->log);
         trainer_close(&run->trainer);
+        free(run->kernels);
         free(run->losses);
         return rc;
 }

@@ -32,6 +32,7 @@ enum key {
         KEY_INJECT_OVERFLOW,
         KEY_TOKENS,
         KEY_LOG,
+        KEY_KERNELS,
         KEY_CHECKPOINT
 };
 
@@ -62,6 +63,10 @@ static const struct argp_option train_options[] = {
          "Batches of one validation, always the same (default 4)", 3},
         {"log", KEY_LOG, "FILE.csv", 0, "Write losses, learning rate and speed of every step", 3},
         {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "Write the trained model (safetensors), for ranvier sample",
+         3},
+        {"kernels", KEY_KERNELS, 0, 0,
+         "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
+         "measured before the training in a second or so; the report has it too",
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
          3},
@@ -177,6 +182,9 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 rc = options_parse_switch("--cuda-graphs", text, &on, err);
                 s->no_graphs = !on;
                 return rc;
+        case KEY_KERNELS:
+                s->kernels = true;
+                return 0;
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
         case KEY_CPU_KERNELS:

@@ -91,16 +91,20 @@ static void open_ledger(struct trainer *t)
         t->train.engine.deferred_bytes = t->nn->layout.deferred;
 }
 
+struct device_request trainer_device_request(const struct train_settings *settings, const struct net *net)
+{
+        return (struct device_request){.threads = settings->threads,
+                                       .host_link_bytes_per_second = settings->host_link_bytes_per_second,
+                                       .local_rank = net->local_rank,
+                                       .local_ranks = net->local_ranks,
+                                       .no_graphs = settings->no_graphs,
+                                       .cpu_kernels = settings->cpu_kernels};
+}
+
 int trainer_open_device(struct trainer *t, const struct train_settings *settings, struct net *net,
                         struct rv_error_info *err)
 {
-        const struct device_request request = {.threads = settings->threads,
-                                               .host_link_bytes_per_second =
-                                                       settings->host_link_bytes_per_second,
-                                               .local_rank = net->local_rank,
-                                               .local_ranks = net->local_ranks,
-                                               .no_graphs = settings->no_graphs,
-                                               .cpu_kernels = settings->cpu_kernels};
+        const struct device_request request = trainer_device_request(settings, net);
         *t = (struct trainer){.settings = settings,
                               .net = net,
                               .plan = options_plan(&settings->plan, false),

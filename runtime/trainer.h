@@ -23,6 +23,7 @@ struct train_settings {
         int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
         int inject_rank;                   /* into this rank's gradients */
         double tokens;                     /* for the report's training_days */
+        bool kernels;                      /* time every kernel, for a table and the report */
 };
 
 /* A schedule and the driver that runs it: one trains, one validates. */
@@ -49,6 +50,9 @@ struct trainer {
         struct batch_times *times; /* [steps] */
         bool *skipped;             /* [steps]: for an overflow; the same on every rank */
 };
+
+/* How this rank opens its device. */
+struct device_request trainer_device_request(const struct train_settings *, const struct net *);
 
 /* Opens this rank's device. Then, within the limits that
  * the device has been given, everything else, and initialises the weights. trainer_close in any case. */

@@ -11,3 +11,8 @@ run-tests: $(BUILD)/tests/allreduce
 # Not a test: see make bench.
 $(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
+TESTS += test_kernel_times
+$(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/kernel_times.c) \
+                $(call lib,engine core models)
+	$(TEST_LINK)
+SCRIPT_TESTS += tests/cli/kernels.py

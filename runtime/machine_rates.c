@@ -1,0 +1,127 @@
+/* What a machine can do, by two kernels of the device itself: a product and a pass over memory. */
+#include "models/half.h"
+#include "runtime/device/kernels.h"
+#include "runtime/engine/report.h"
+#include "runtime/kernel_times.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+        REPEATS = 7,
+        CPU_SIDE = 1024, /* of the product of (side, k) with (n, k): 0.1 s of one core */
+        GPU_SIDE = 8192,
+        COLUMNS = 4096,     /* its n */
+        ELEMENTS = 32 << 20 /* of an array that no cache holds */
+};
+
+/* Seconds of the kernels that ran, as the device times them. */
+struct timed {
+        double seconds[REPEATS];
+        int count;
+};
+
+static void note(void *context, const struct kernel *kernel, double seconds, double end)
+{
+        (void)kernel;
+        (void)end;
+        struct timed *timed = context;
+        timed->seconds[timed->count++] = seconds;
+}
+
+/* The least: what is looked for is a limit. */
+static double least(struct timed *timed)
+{
+        return report_quantile(timed->seconds, REPEATS, 0);
+}
+
+/* `count` numbers from 0.5 to 1, as the device stores them: a product of zeros is a faster one on some
+ * devices. */
+static int fill(struct device *device, void *to, int64_t count, struct rv_error_info *err)
+{
+        const size_t size = device->half ? sizeof(uint16_t) : sizeof(real);
+        char *from = malloc((size_t)count * size);
+        if (!from)
+                return rv_fail(err, RV_ESYSTEM,
+                               "--kernels: no host memory to measure the machine's rates with");
+        uint32_t state = 1;
+        for (int64_t i = 0; i < count; i++) {
+                state = state * 1664525U + 1013904223U;
+                const float value = 0.5F + 0.5F * (float)(state >> 8) / (float)(1 << 24);
+                if (device->half)
+                        ((uint16_t *)from)[i] =
+                                device->half == HALF_BF16 ? bf16_from_float(value) : half_from_float(value);
+                else
+                        ((real *)from)[i] = (real)value;
+        }
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, to, from, count * (int64_t)size);
+        device->ops->synchronize(device);
+        free(from);
+        return RV_OK;
+}
+
+static void *array(struct device *device, int64_t elements, struct rv_error_info *err)
+{
+        const int64_t size = device->half ? sizeof(uint16_t) : sizeof(real);
+        void *memory = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, elements * size);
+        if (!memory || fill(device, memory, elements, err)) {
+                rv_fail(err, RV_ESYSTEM, "--kernels: no memory to measure the machine's rates with");
+                return NULL;
+        }
+        return memory;
+}
+
+static int measure_product(struct device *device, struct machine_rates *rates, struct rv_error_info *err)
+{
+        const int64_t side = strcmp(device->ops->name, "cpu") == 0 ? CPU_SIDE : GPU_SIDE;
+        void *x = array(device, side * side, err), *w = array(device, COLUMNS * side, err);
+        void *y = array(device, side * COLUMNS, err);
+        if (!x || !w || !y)
+                return RV_ESYSTEM;
+        struct timed timed = {.count = 0};
+        device->recorder = note;
+        device->recorder_context = &timed;
+        const struct matmul product = {.m = side, .n = COLUMNS, .k = side, .transpose_b = true};
+        for (int i = 0; i < REPEATS; i++)
+                kernels_matmul(device, &product, x, w, y);
+        device->ops->synchronize(device);
+        device->recorder = NULL;
+        rates->flops_per_second = 2.0 * (double)side * (double)side * COLUMNS / least(&timed);
+        return RV_OK;
+}
+
+static int measure_memory(struct device *device, struct machine_rates *rates, struct rv_error_info *err)
+{
+        const int64_t n = COLUMNS, m = ELEMENTS / n;
+        void *y = array(device, m * n, err), *x = array(device, m * n, err), *b = array(device, n, err);
+        if (!y || !x || !b)
+                return RV_ESYSTEM;
+        struct timed timed = {.count = 0};
+        const struct kernel kernel = {.kind = KERNEL_BIAS_RESIDUAL,
+                                      .half = (unsigned char)device->half,
+                                      .batch = 1,
+                                      .m = m,
+                                      .n = n};
+        device->recorder = note;
+        device->recorder_context = &timed;
+        for (int i = 0; i < REPEATS; i++)
+                kernels_bias_residual(device, y, b, x, m, n);
+        device->ops->synchronize(device);
+        device->recorder = NULL;
+        rates->bytes_per_second = kernel_bytes(&kernel) / least(&timed);
+        return RV_OK;
+}
+
+int machine_rates_measure(struct machine_rates *rates, const char *name, const struct device_request *request,
+                          enum half half, struct rv_error_info *err)
+{
+        struct device *device = device_open(name, request, err);
+        if (!device)
+                return err->code;
+        device->half = half;
+        int rc = measure_product(device, rates, err);
+        if (rc == RV_OK)
+                rc = measure_memory(device, rates, err);
+        device->ops->close(device);
+        return rc;
+}

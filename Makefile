@@ -110,7 +110,10 @@ lint:
 	@tests/lint.sh
 
 # Ratios measured in one run, on an idle machine. Not tests: nothing here fails for being slow.
-bench: bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half bench-events bench-overhead
+# Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
+bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -167,5 +170,5 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
 
 clean:
-	rm -rf build demo paper
-.PHONY: fit-published all demo test lint bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-gpu test-gpu install uninstall clean
+	rm -rf build demo bench paper
+.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-gpu test-gpu install uninstall clean

@@ -15,3 +15,6 @@ $(BUILD)/tests/events: $(call obj,tests/bench/events.c sim/agenda.c) $(call lib,
 	$(LINK) -ljansson -lm
 $(BUILD)/tests/overhead: $(call obj,tests/bench/overhead.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
+$(BUILD)/obj/tests/bench/sgemm.o: EXTRA = $(BLAS_CFLAGS)
+$(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models)
+	$(LINK) $(BLAS_LIBS) -ljansson -lm

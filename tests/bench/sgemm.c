@@ -1,0 +1,197 @@
+/* The rate of matrix products on this machine: every product of a training step (models/workload.h), and
+ * together as often as the step has them. On several threads each is done both ways, by one call of BLAS with
+ * threads of its own and by a call of one thread for each share of the rows; the faster counts. Prints JSON.
+ *
+ *     sgemm MODEL MICRO_BATCH SEQ_LEN THREADS
+ *
+ * A product's seconds are the least of its repetitions, so that the rate is a limit rather than an average.
+ */
+#include "models/workload.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPEAT = 5, MOST_THREADS = 256 };
+static const double SECONDS_ENOUGH = 0.5; /* of a product that is slow; it runs four times at least */
+
+static double now(void)
+{
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A product of weights: attention's are many and small, and count in the flops alone. */
+static bool is_product(const struct kernel *kernel)
+{
+        return kernel->k > 0 && kernel->batch == 1;
+}
+
+static double product_flops(const struct kernel *kernel)
+{
+        return 2 * (double)kernel->m * (double)kernel->n * (double)kernel->k;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+        return a > b ? a : b;
+}
+
+/* Not zero, not constant, and touched. */
+static float *numbers(int64_t count)
+{
+        float *x = malloc((size_t)count * sizeof *x);
+        if (!x) {
+                fprintf(stderr, "sgemm: no memory for a matrix of %lld elements\n", (long long)count);
+                exit(1);
+        }
+        uint32_t state = 1;
+        for (int64_t i = 0; i < count; i++) {
+                state = state * 1664525U + 1013904223U;
+                x[i] = (float)(state >> 8) / (float)(1 << 24) - 0.5F;
+        }
+        return x;
+}
+
+struct operands {
+        float *a, *b, *c;
+};
+
+/* Rows [first, first + rows) of the result. */
+struct share {
+        const struct kernel *of;
+        const struct operands *x;
+        int64_t first, rows;
+};
+
+static void *multiply(void *argument)
+{
+        const struct share *share = argument;
+        const struct kernel *of = share->of;
+        const int m = (int)of->m, n = (int)of->n, k = (int)of->k;
+        const float *a = share->x->a + share->first * (of->transpose_a ? 1 : of->k);
+        cblas_sgemm(CblasRowMajor, of->transpose_a ? CblasTrans : CblasNoTrans,
+                    of->transpose_b ? CblasTrans : CblasNoTrans, (int)share->rows, n, k, 1, a,
+                    of->transpose_a ? m : k, share->x->b, of->transpose_b ? k : n, of->accumulate ? 1 : 0,
+                    share->x->c + share->first * of->n, n);
+        return NULL;
+}
+
+static void multiply_in_shares(const struct kernel *of, const struct operands *x, int threads)
+{
+        struct share share[MOST_THREADS];
+        pthread_t thread[MOST_THREADS];
+        for (int i = 0; i < threads; i++) {
+                const int64_t first = of->m * i / threads;
+                share[i] = (struct share){of, x, first, of->m * (i + 1) / threads - first};
+        }
+        for (int i = 1; i < threads; i++)
+                if (pthread_create(&thread[i], NULL, multiply, &share[i]))
+                        abort();
+        multiply(&share[0]);
+        for (int i = 1; i < threads; i++)
+                pthread_join(thread[i], NULL);
+}
+
+static double least_seconds(const struct kernel *kernel, const struct operands *x, int threads)
+{
+        double least = 1e30, spent = 0;
+        struct share whole = {kernel, x, 0, kernel->m};
+        for (int i = 0; i < 2 * REPEAT && (i < 4 || spent < SECONDS_ENOUGH); i++) {
+                const bool shares = threads > 1 && i % 2;
+                openblas_set_num_threads(shares ? 1 : threads);
+                const double start = now();
+                if (shares)
+                        multiply_in_shares(kernel, x, threads);
+                else
+                        multiply(&whole);
+                const double seconds = now() - start;
+                least = seconds < least ? seconds : least;
+                spent += seconds;
+        }
+        return least;
+}
+
+/* How often each product runs: the first of equal ones has the count, the others 0. */
+static void count_products(const struct kernel *kernels, int *times, int count)
+{
+        for (int i = 0; i < count; i++) {
+                int first = 0;
+                while (first < i && !kernel_same(&kernels[first], &kernels[i]))
+                        first++;
+                times[first] += is_product(&kernels[i]);
+        }
+}
+
+static struct operands operands_for(const struct kernel *kernels, int count)
+{
+        int64_t a = 0, b = 0, c = 0;
+        for (int i = 0; i < count; i++) {
+                if (!is_product(&kernels[i]))
+                        continue;
+                a = larger(a, kernels[i].m * kernels[i].k);
+                b = larger(b, kernels[i].k * kernels[i].n);
+                c = larger(c, kernels[i].m * kernels[i].n);
+        }
+        return (struct operands){numbers(a), numbers(b), numbers(c)};
+}
+
+static int measure(const struct gpt *gpt, int micro_batch_size, int seq_len, int threads)
+{
+        const struct work work = {.micro_batch_size = micro_batch_size,
+                                  .seq_len = seq_len,
+                                  .element_bytes = 4,
+                                  .fused = true,
+                                  .tp = 1};
+        const struct stage stage = partition_stage(gpt, 1, 0);
+        const int forward = workload_forward(gpt, &stage, &work, false, NULL);
+        const int count = forward + workload_backward(gpt, &stage, &work, NULL);
+        struct kernel *kernels = calloc((size_t)count, sizeof *kernels);
+        int *times = calloc((size_t)count, sizeof *times);
+        if (!kernels || !times)
+                return 1;
+        workload_forward(gpt, &stage, &work, false, kernels);
+        workload_backward(gpt, &stage, &work, kernels + forward);
+        count_products(kernels, times, count);
+        const struct operands x = operands_for(kernels, count);
+        double flops = 0, seconds = 0;
+        for (int i = 0; i < count; i++) {
+                if (times[i] == 0)
+                        continue;
+                flops += times[i] * product_flops(&kernels[i]);
+                seconds += times[i] * least_seconds(&kernels[i], &x, threads);
+        }
+        printf("{\"flops_per_second\": %.6g, \"product_flops\": %.9g, \"threads\": %d, \"blas\": \"%s\"}\n",
+               flops / seconds, flops, threads, openblas_get_config());
+        free(x.a);
+        free(x.b);
+        free(x.c);
+        free(kernels);
+        free(times);
+        return 0;
+}
+
+int main(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct gpt gpt;
+        if (argc != 5) {
+                fprintf(stderr, "usage: sgemm MODEL MICRO_BATCH SEQ_LEN THREADS\n");
+                return 2;
+        }
+        if (gpt_load(&gpt, argv[1], &err)) {
+                fprintf(stderr, "sgemm: %s\n", err.sentence);
+                return 2;
+        }
+        const int micro_batch_size = atoi(argv[2]), seq_len = atoi(argv[3]), threads = atoi(argv[4]);
+        if (micro_batch_size < 1 || seq_len < 1 || threads < 1 || threads > MOST_THREADS) {
+                fprintf(stderr, "sgemm: MICRO_BATCH, SEQ_LEN and THREADS are 1 or more, threads %d at most\n",
+                        MOST_THREADS);
+                return 2;
+        }
+        return measure(&gpt, micro_batch_size, seq_len, threads);
+}

@@ -21,19 +21,41 @@ const char *kernel_role_name(enum kernel_role role)
         return role_names[role];
 }
 
-/* A vocabulary that is as wide as a layer is taken for one: no shape tells them apart. */
+/* Whether a product is between the last LayerNorm's output and logits, by its shape. */
+static bool is_output(const struct kernel_times *times, const struct kernel *kernel)
+{
+        const int64_t V = times->vocabulary, C = times->width;
+        if (kernel->kind != KERNEL_MATMUL || V == 0)
+                return false;
+        if (kernel->part == PART_WEIGHT)
+                return kernel->m == V && kernel->n == C;
+        return kernel->part == PART_INPUT ? kernel->k == V && kernel->n == C
+                                          : kernel->n == V && kernel->k == C;
+}
+
 static enum kernel_role role_of(const struct kernel_times *times, const struct kernel *kernel)
 {
-        const int64_t V = times->vocabulary;
         if (kernel->k == 0 || kernel->kind == KERNEL_ATTENTION || kernel->kind == KERNEL_ATTENTION_BACKWARD)
                 return ROLE_NONE;
         if (kernel->batch > 1)
                 return ROLE_SCORES;
-        if (kernel->kind == KERNEL_MATMUL && (kernel->m == V || kernel->n == V || kernel->k == V))
+        if (is_output(times, kernel))
                 return ROLE_OUTPUT;
         if (kernel->part == PART_WEIGHT)
                 return ROLE_WEIGHT_GRADIENT;
         return kernel->part == PART_INPUT ? ROLE_INPUT_GRADIENT : ROLE_FORWARD;
+}
+
+void kernel_times_init(struct kernel_times *times, const struct gpt *gpt, int shards)
+{
+        const struct stage stage = partition_stage(gpt, 1, 0), shard = partition_shard(&stage, shards, 0);
+        const int64_t V = partition_vocabulary(gpt, &shard), C = gpt->n_embd;
+        memset(times, 0, sizeof *times);
+        times->width = C;
+        times->vocabulary = V;
+        for (int wide = 1; wide <= 4; wide++)
+                if (V == wide * C || V == wide * C / shards)
+                        times->vocabulary = 0;
 }
 
 void kernel_times_note(void *context, const struct kernel *kernel, double seconds, double end)

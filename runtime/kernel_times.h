@@ -20,7 +20,7 @@ enum kernel_role {
 /* Rates of this machine, on the threads that train, with all ranks at it at once. */
 struct machine_rates {
         double flops_per_second; /* of a large matrix product */
-        double bytes_per_second; /* of a kernel that reads two large arrays and writes one */
+        double bytes_per_second; /* of a kernel that passes over large arrays */
 };
 
 /* Measures them on a device of its own, in a second or so; RV_OK or why it could not be opened. */
@@ -51,11 +51,15 @@ struct kernel_summary {
 
 struct kernel_times {
         struct machine_rates rates;
-        int64_t vocabulary; /* of this shard */
+        int64_t width, vocabulary; /* n_embd, and the tokens of this shard; 0: see init */
         int64_t batches;
         struct kernel_row now[KERNEL_ROWS]; /* of the batch that runs; seconds: its own */
         double seconds[KERNEL_ROWS][KERNEL_BATCHES], batch_seconds[KERNEL_BATCHES];
 };
+
+/* Of a vocabulary that is as wide as a layer's matrices no shape tells the output projection apart: then it
+ * counts among the other products. rates are the caller's to fill. */
+void kernel_times_init(struct kernel_times *times, const struct gpt *gpt, int shards);
 
 /* A kernel of a batch: struct device's recorder, with the kernel_times as its context. */
 void kernel_times_note(void *times, const struct kernel *kernel, double seconds, double end);

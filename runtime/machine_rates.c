@@ -1,9 +1,11 @@
-/* What a machine can do, by two kernels of the device itself: a product and a pass over memory. */
+/* What a machine can do, by kernels of the device itself: a product, and two passes over memory, of which the
+ * faster counts. */
 #include "models/half.h"
 #include "runtime/device/kernels.h"
 #include "runtime/engine/report.h"
 #include "runtime/kernel_times.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +18,8 @@ enum {
 };
 
 /* Seconds of the kernels that ran, as the device times them. */
-struct timed {
+struct probe {
+        struct device *device;
         double seconds[REPEATS];
         int count;
 };
@@ -25,14 +28,23 @@ static void note(void *context, const struct kernel *kernel, double seconds, dou
 {
         (void)kernel;
         (void)end;
-        struct timed *timed = context;
-        timed->seconds[timed->count++] = seconds;
+        struct probe *probe = context;
+        probe->seconds[probe->count++] = seconds;
+}
+
+static void begin(struct probe *probe)
+{
+        probe->count = 0;
+        probe->device->recorder_context = probe;
+        probe->device->recorder = note;
 }
 
 /* The least: what is looked for is a limit. */
-static double least(struct timed *timed)
+static double end(struct probe *probe)
 {
-        return report_quantile(timed->seconds, REPEATS, 0);
+        probe->device->ops->synchronize(probe->device);
+        probe->device->recorder = NULL;
+        return report_quantile(probe->seconds, probe->count, 0);
 }
 
 /* `count` numbers from 0.5 to 1, as the device stores them: a product of zeros is a faster one on some
@@ -40,7 +52,7 @@ static double least(struct timed *timed)
 static int fill(struct device *device, void *to, int64_t count, struct rv_error_info *err)
 {
         const size_t size = device->half ? sizeof(uint16_t) : sizeof(real);
-        char *from = malloc((size_t)count * size);
+        void *from = malloc((size_t)count * size);
         if (!from)
                 return rv_fail(err, RV_ESYSTEM,
                                "--kernels: no host memory to measure the machine's rates with");
@@ -71,44 +83,64 @@ static void *array(struct device *device, int64_t elements, struct rv_error_info
         return memory;
 }
 
-static int measure_product(struct device *device, struct machine_rates *rates, struct rv_error_info *err)
+static int measure_product(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
+        struct device *device = probe->device;
         const int64_t side = strcmp(device->ops->name, "cpu") == 0 ? CPU_SIDE : GPU_SIDE;
         void *x = array(device, side * side, err), *w = array(device, COLUMNS * side, err);
         void *y = array(device, side * COLUMNS, err);
         if (!x || !w || !y)
                 return RV_ESYSTEM;
-        struct timed timed = {.count = 0};
-        device->recorder = note;
-        device->recorder_context = &timed;
+        begin(probe);
         const struct matmul product = {.m = side, .n = COLUMNS, .k = side, .transpose_b = true};
         for (int i = 0; i < REPEATS; i++)
                 kernels_matmul(device, &product, x, w, y);
-        device->ops->synchronize(device);
-        device->recorder = NULL;
-        rates->flops_per_second = 2.0 * (double)side * (double)side * COLUMNS / least(&timed);
+        rates->flops_per_second = 2.0 * (double)side * (double)side * COLUMNS / end(probe);
         return RV_OK;
 }
 
-static int measure_memory(struct device *device, struct machine_rates *rates, struct rv_error_info *err)
+static int measure_memory(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
+        struct device *device = probe->device;
         const int64_t n = COLUMNS, m = ELEMENTS / n;
         void *y = array(device, m * n, err), *x = array(device, m * n, err), *b = array(device, n, err);
         if (!y || !x || !b)
                 return RV_ESYSTEM;
-        struct timed timed = {.count = 0};
         const struct kernel kernel = {.kind = KERNEL_BIAS_RESIDUAL,
                                       .half = (unsigned char)device->half,
                                       .batch = 1,
                                       .m = m,
                                       .n = n};
-        device->recorder = note;
-        device->recorder_context = &timed;
+        begin(probe);
         for (int i = 0; i < REPEATS; i++)
                 kernels_bias_residual(device, y, b, x, m, n);
-        device->ops->synchronize(device);
-        device->recorder = NULL;
-        rates->bytes_per_second = kernel_bytes(&kernel) / least(&timed);
+        rates->bytes_per_second = kernel_bytes(&kernel) / end(probe);
+        return RV_OK;
+}
+
+/* The optimizer's update, which moves four arrays at once: more of them under way may be faster than two. */
+static int measure_update(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
+{
+        struct device *device = probe->device;
+        const int64_t n = ELEMENTS / 4;
+        real *flat[4];
+        for (int i = 0; i < 4; i++)
+                flat[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE,
+                                             n * (int64_t)sizeof(real));
+        void *weights = device->half ? array(device, n, err) : NULL;
+        double *scale = device->ops->alloc(device, MEMORY_HOST, MEMORY_WORKSPACE, (int64_t)sizeof *scale);
+        if (!flat[0] || !flat[1] || !flat[2] || !flat[3] || !scale || (device->half && !weights))
+                return rv_fail(err, RV_ESYSTEM, "--kernels: no memory to measure the machine's rates with");
+        const struct adamw_range all = {.end = n};
+        const struct adamw update = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 1};
+        const struct kernel kernel = {
+                .kind = KERNEL_ADAMW, .half = (unsigned char)device->half, .batch = 1, .m = n};
+        *scale = 1;
+        begin(probe);
+        for (int i = 0; i < REPEATS; i++)
+                kernels_adamw(device, flat[0], flat[1], flat[2], flat[3], weights, &all,
+                              device->half ? NULL : scale, 0, n, &update);
+        rates->bytes_per_second = fmax(rates->bytes_per_second, kernel_bytes(&kernel) / end(probe));
         return RV_OK;
 }
 
@@ -119,9 +151,12 @@ int machine_rates_measure(struct machine_rates *rates, const char *name, const s
         if (!device)
                 return err->code;
         device->half = half;
-        int rc = measure_product(device, rates, err);
+        struct probe probe = {.device = device};
+        int rc = measure_product(&probe, rates, err);
         if (rc == RV_OK)
-                rc = measure_memory(device, rates, err);
+                rc = measure_memory(&probe, rates, err);
+        if (rc == RV_OK)
+                rc = measure_update(&probe, rates, err);
         device->ops->close(device);
         return rc;
 }

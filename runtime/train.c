@@ -519,12 +519,11 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
         if (!run->settings.kernels)
                 return 0;
         run->net->ops->barrier(run->net);
-        run->kernels = calloc(1, sizeof *run->kernels);
+        run->kernels = malloc(sizeof *run->kernels);
         if (!run->kernels)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
         const struct device_request request = trainer_device_request(&run->settings, run->net);
-        const struct stage stage = options_stage(plan, 0), shard = partition_shard(&stage, plan->tp, 0);
-        run->kernels->vocabulary = partition_vocabulary(&plan->gpt, &shard);
+        kernel_times_init(run->kernels, &plan->gpt, plan->tp);
         return machine_rates_measure(&run->kernels->rates, options_device(plan), &request,
                                      options_format(plan), err);
 }

@@ -83,7 +83,7 @@ static void *multiply(void *argument)
 
 static void multiply_in_shares(const struct kernel *of, const struct operands *x, int threads)
 {
-        struct share share[MOST_THREADS];
+        struct share share[MOST_THREADS] = {{0}};
         pthread_t thread[MOST_THREADS];
         for (int i = 0; i < threads; i++) {
                 const int64_t first = of->m * i / threads;

@@ -17,13 +17,20 @@ static struct kernel product(int64_t m, int64_t n, int64_t k, int part)
                 .kind = KERNEL_MATMUL, .part = (unsigned char)part, .batch = 1, .m = m, .n = n, .k = k};
 }
 
+static struct kernel_times *times_of(int vocabulary)
+{
+        const struct gpt gpt = {
+                .n_layer = 1, .n_embd = 16, .n_head = 1, .vocab_size = vocabulary, .n_positions = 64};
+        struct kernel_times *times = malloc(sizeof *times);
+        assert_non_null(times);
+        kernel_times_init(times, &gpt, 1);
+        times->rates = rates;
+        return times;
+}
+
 static struct kernel_times *times_new(void)
 {
-        struct kernel_times *times = calloc(1, sizeof *times);
-        assert_non_null(times);
-        times->rates = rates;
-        times->vocabulary = VOCABULARY;
-        return times;
+        return times_of(VOCABULARY);
 }
 
 static const struct kernel_row *row_of(const struct kernel_summary *summary, int kind, int role)
@@ -68,6 +75,29 @@ static void products_are_told_apart_by_what_they_are_for(void **state)
         assert_int_equal(summary->row[0].role, ROLE_OUTPUT); /* the longest */
         free(summary);
         free(times);
+}
+
+/* As many rows as tokens in the vocabulary mislead nobody; a vocabulary of 3 C leaves the row away. */
+static void the_output_projection_is_known_by_its_shape_or_not_at_all(void **state)
+{
+        (void)state;
+        struct kernel_summary *summary = malloc(sizeof *summary);
+        assert_non_null(summary);
+        for (int wide = 0; wide < 2; wide++) {
+                const int V = wide ? 48 : 64;
+                struct device device = {0};
+                struct kernel_times *times = times_of(V);
+                const struct kernel of_layer = product(V, 16, 16, 0), logits = product(V, V, 16, 0);
+                kernel_times_begin(times, &device);
+                kernel_times_note(times, &of_layer, 1, 0);
+                kernel_times_note(times, &logits, 1, 0);
+                kernel_times_end(times, &device, 2);
+                kernel_times_summary(times, summary);
+                assert_true((row_of(summary, KERNEL_MATMUL, ROLE_OUTPUT) == NULL) == (wide == 1));
+                assert_int_equal(row_of(summary, KERNEL_MATMUL, ROLE_FORWARD)->calls, 1 + wide);
+                free(times);
+        }
+        free(summary);
 }
 
 /* A product that flops limit and one that bytes limit: the roofline is the sum of both calls' limits. */
@@ -132,6 +162,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(products_are_told_apart_by_what_they_are_for),
+                cmocka_unit_test(the_output_projection_is_known_by_its_shape_or_not_at_all),
                 cmocka_unit_test(the_roofline_is_summed_call_by_call_and_seconds_are_medians),
                 cmocka_unit_test(more_batches_than_are_kept_leave_the_last_ones),
         };

@@ -84,7 +84,7 @@ static void the_output_projection_is_known_by_its_shape_or_not_at_all(void **sta
         struct kernel_summary *summary = malloc(sizeof *summary);
         assert_non_null(summary);
         for (int wide = 0; wide < 2; wide++) {
-                const int V = wide ? 48 : 64;
+                const int V = wide ? 48 : 80;
                 struct device device = {0};
                 struct kernel_times *times = times_of(V);
                 const struct kernel of_layer = product(V, 16, 16, 0), logits = product(V, V, 16, 0);

@@ -4,7 +4,6 @@
 #include "runtime/optim/optim.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +61,7 @@ int bench_poll(struct device *device, struct net *net)
         const int token = device->ops->poll(device);
         if (token < 0) {
                 net->ops->test(net, &done);
-                sched_yield();
+                device_rest(device, net->ranks > 1); /* as in a run */
         }
         return token;
 }

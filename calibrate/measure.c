@@ -553,6 +553,10 @@ int main(int argc, char **argv)
         bool done = rc == OPTIONS_DONE;
         session.request.local_ranks = net->local_ranks;
         session.request.local_rank = net->local_rank;
+        if (rc == RV_OK && session.request.threads == 0) {
+                session.request.threads = device_cpu_threads(net->local_ranks, &err);
+                rc = session.request.threads < 0 ? session.request.threads : RV_OK;
+        }
         rc = net_agree(net, done ? RV_OK : rc, &err);
         if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);

@@ -3,7 +3,6 @@
 #include "runtime/engine/engine.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +105,7 @@ static void run_batch(struct phase *phase, struct engine *engine, struct net *ne
                         const struct op op = phase->ops[token]; /* its place may be taken at once */
                         engine_complete(engine, &op);
                 } else if (!net->ops->test(net, &done)) {
-                        sched_yield();
+                        device_rest(phase->device, net->ranks > 1);
                 }
         }
 }

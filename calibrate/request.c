@@ -1,6 +1,7 @@
 #include "calibrate/request.h"
 
 #include "models/file.h"
+#include "runtime/device/device.h"
 #include "runtime/engine/options.h"
 
 #include <stdio.h>
@@ -37,7 +38,9 @@ static const struct argp_option argp_options[] = {
          "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
         {"device", KEY_DEVICE, "NAME", 0,
          "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one", 1},
-        {"threads", KEY_THREADS, "T", 0, "BLAS threads of each rank (default 1)", 1},
+        {"threads", KEY_THREADS, "T", 0,
+         "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
+         1},
         {"host-link", KEY_HOST_LINK, "RATE", 0,
          "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
          "as long as they take); train with the same; cpu only",
@@ -164,7 +167,7 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         case KEY_HOST_LINK:
                 return options_parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
         default:
-                return options_parse_count("--threads", text, 1, 4096, &request->threads, err);
+                return options_parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &request->threads, err);
         }
 }
 
@@ -269,7 +272,6 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
         *request = (struct request){.models = "demo",
                                     .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                     .shards = {{1}, 1},
-                                    .threads = 1,
                                     .ranks = ranks,
                                     .device = "cpu",
                                     .local_ranks = 1,

@@ -1,7 +1,6 @@
 #include "runtime/driver_real.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 
 _Static_assert((int)OP_INPUT_GRADIENT == (int)PART_INPUT && (int)OP_WEIGHT_GRADIENT == (int)PART_WEIGHT,
@@ -359,16 +358,9 @@ bool driver_real_poll(struct driver_real *d, struct engine *engine)
         return false;
 }
 
-/* While kernels run on this rank's own processors, a host that polls takes a third of one from them, however
- * often it yields. So it sleeps until they are done, and looks at the network only now and then: Open MPI
- * moves what is under way meanwhile, but no faster. */
-static const double look_seconds = 2e-3, sleep_seconds = 1;
-
 void driver_real_rest(struct driver_real *d)
 {
-        if (d->device->ops->wait)
-                d->device->ops->wait(d->device, d->net->ops->pending(d->net) ? look_seconds : sleep_seconds);
-        sched_yield();
+        device_rest(d->device, d->net->ops->pending(d->net));
 }
 
 void driver_real_run(struct driver_real *d, struct engine *engine)

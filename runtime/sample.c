@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32, as do the programs' kernels");
 enum { BYTES = 256 }; /* the vocabulary of a byte-level model */
@@ -117,8 +116,9 @@ static int sampler_open(struct sampler *sampler, const char *device, const struc
         sampler->window = calloc((size_t)sampler->T, sizeof *sampler->window);
         if (!sampler->window)
                 return rv_fail(err, RV_ESYSTEM, "no memory for a window of %d tokens", sampler->T);
-        int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-        const struct device_request request = {.threads = cores > 0 ? cores : 1, .local_ranks = 1};
+        const struct device_request request = {.threads = device_cpu_threads(1, err), .local_ranks = 1};
+        if (request.threads < 0)
+                return err->code;
         sampler->device = device_open(device, &request, err);
         if (!sampler->device)
                 return err->code;

@@ -1,6 +1,7 @@
 #include "runtime/train_options.h"
 
 #include "models/file.h"
+#include "runtime/device/device.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -70,7 +71,9 @@ static const struct argp_option train_options[] = {
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
          3},
-        {"threads", KEY_THREADS, "N", 0, "BLAS threads of each rank (default 1)", 3},
+        {"threads", KEY_THREADS, "N", 0,
+         "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
+         3},
         {0, 0, 0, 0, "For experiments:", 4},
         {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
          "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
@@ -177,7 +180,7 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 s->seed = (uint64_t)number;
                 return rc;
         case KEY_THREADS:
-                return options_parse_count("--threads", text, 1, 4096, &s->threads, err);
+                return options_parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &s->threads, err);
         case KEY_CUDA_GRAPHS:
                 rc = options_parse_switch("--cuda-graphs", text, &on, err);
                 s->no_graphs = !on;
@@ -355,6 +358,10 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                         "--warmup %lld must be less than --steps %lld: the learning rate falls after it",
                         (long long)s->optim.warmup, (long long)s->optim.steps);
         s->optim.clip = s->plan.clip;
+        if (s->threads == 0)
+                s->threads = device_cpu_threads(net->local_ranks, err);
+        if (s->threads < 0)
+                return s->threads;
         rc = check_device(s, err);
         return rc ? rc : check_injection(s, net->ranks, err);
 }
@@ -375,7 +382,6 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 .validation_fraction = 0.1,
                 .validation_batches = 4,
                 .seed = 1,
-                .threads = 1,
                 .tokens = 300e9,
                 .inject_step = -1,
         };

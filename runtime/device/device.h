@@ -100,8 +100,20 @@ struct device {
  * stage's memory calls it before nn_open, which reserves what it needs. RV_OK, or as ops->reserve. */
 int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
 
+/* What a host does that waits for the device: it gives way to the lanes, until there may be a token to poll
+ * or, if `network`, it is time to look after messages. */
+void device_rest(struct device *, bool network);
+
 /* Bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);
+
+/* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else as many
+ * processors as it may use. Ranks that are not bound to processors share all of them: `local_ranks` of this
+ * machine. RV_EINPUT with a sentence if the variable is no number of threads. */
+enum { DEVICE_MOST_THREADS = 4096 };
+int device_cpu_threads(int local_ranks, struct rv_error_info *err);
+/* Processors that this process may use. */
+int device_cpu_processors(void);
 
 /* The name of this machine's processor, or "unknown". */
 void device_cpu_name(char *name, size_t size);
@@ -111,7 +123,7 @@ double device_seconds(void);
 
 /* How a device is opened; a field means something to the device it names, or to all. */
 struct device_request {
-        int threads;                       /* cpu: BLAS threads of the compute lane */
+        int threads;                       /* cpu: of the compute lane */
         double host_link_bytes_per_second; /* cpu: see struct device */
         int local_rank, local_ranks; /* cuda: which of how many ranks on this machine: chooses the GPU, and
                                         the rank's share of it where there are fewer GPUs than ranks */
@@ -125,7 +137,7 @@ struct device_request {
 struct device *device_open(const char *name, const struct device_request *request, struct rv_error_info *err);
 
 /* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
- * BLAS threads of the compute lane. */
+ * those that a kernel is split over, the compute lane's worker among them. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);
 
 /* With the variant of its kernels that is called so: see struct device_request. */

@@ -229,6 +229,22 @@ static int check_same(const struct run *p, const struct run *m, const char *room
         return rc;
 }
 
+/* A rank of one thread takes about twice as long as one of two; a GPU's does not. */
+static int check_threads(const struct run *p, const struct run *m, struct rv_error_info *err)
+{
+        const json_t *device = json_object_get(m->document, "device");
+        const char *kind = json_string_value(json_object_get(device, "kind"));
+        const json_t *predicted = json_object_get(json_object_get(p->document, "profile"), "threads");
+        const json_t *measured = json_object_get(json_object_get(m->document, "training"), "threads");
+        if (!kind || strcmp(kind, "cpu") != 0 || !json_is_integer(predicted) || !json_is_integer(measured) ||
+            json_equal(predicted, measured))
+                return 0;
+        return rv_fail(err, RV_EINPUT,
+                       "%s rests on a profile of %lld threads a rank, %s ran with %lld: calibrate and train "
+                       "with the same --threads",
+                       p->path, json_integer_value(predicted), m->path, json_integer_value(measured));
+}
+
 int runs_check_pair(const struct run *predicted, const struct run *measured, struct rv_error_info *err)
 {
         if (!predicted->simulated && measured->simulated)
@@ -245,7 +261,9 @@ int runs_check_pair(const struct run *predicted, const struct run *measured, str
                                "%s is predicted, a measurement (ranvier train --report) was expected",
                                measured->path);
         int rc = check_same(predicted, measured, "model", err);
-        return rc ? rc : check_same(predicted, measured, "plan", err);
+        if (rc == 0)
+                rc = check_same(predicted, measured, "plan", err);
+        return rc ? rc : check_threads(predicted, measured, err);
 }
 
 double runs_error_percent(double predicted, double measured)

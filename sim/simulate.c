@@ -517,13 +517,14 @@ static json_t *extra_json(const struct simulation *s)
                                               s->replay.batch, "decisions", (json_int_t)s->decisions,
                                               "identical", (json_int_t)s->identical));
         else
-                json_object_set_new(extra, "profile",
-                                    json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b}", "path", m->profile.path,
-                                              "source", m->profile.source, "measured", m->profile.measured,
-                                              "load_ranks", m->load->ranks, "kernels_from_points",
-                                              s->prediction.prices.from_points, "kernels_from_fits",
-                                              s->prediction.prices.count - s->prediction.prices.from_points,
-                                              "fits_only", m->fits_only));
+                json_object_set_new(
+                        extra, "profile",
+                        json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
+                                  "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
+                                  m->load->ranks, "kernels_from_points", s->prediction.prices.from_points,
+                                  "kernels_from_fits",
+                                  s->prediction.prices.count - s->prediction.prices.from_points, "fits_only",
+                                  m->fits_only, "threads", json_object_get(m->profile.machine, "threads")));
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));

@@ -33,7 +33,7 @@ int device_cpu_threads(int local_ranks, struct rv_error_info *err)
                 return threads_wanted(wanted, err);
         const int mine = device_cpu_processors();
         const bool bound = mine < sysconf(_SC_NPROCESSORS_ONLN);
-        const int threads = bound ? mine : mine / local_ranks;
+        const int threads = bound || local_ranks < 2 ? mine : mine / local_ranks;
         if (threads < 1)
                 return 1;
         return threads < DEVICE_MOST_THREADS ? threads : DEVICE_MOST_THREADS;

@@ -63,6 +63,8 @@ sed '/"messages"/d' measured-1.json >no-messages.json
 sed 's/"world": "real"/"world": "dreamt"/' measured-1.json >another-world.json
 sed 's/"micro_batch_size": 2/"micro_batch_size": 4/' measured-1.json >another-plan.json
 sed 's/"n_layer": 4/"n_layer": 5/' measured-1.json >another-model.json
+sed 's/^ "world"/ "profile": {"threads": 1}, "world"/' predicted-1.json >predicted-threads.json
+sed 's/^ "world"/ "device": {"kind": "cpu"}, "training": {"threads": 2}, "world"/' measured-1.json >measured-threads.json
 sed 's/"n_head": 4/"n_head": 7/' measured-1.json >impossible-model.json
 echo '{"hello": 1}' >not-a-report.json
 : >empty.json
@@ -103,6 +105,7 @@ sed '/"kind":"backward"/d' offload.json >no-backward.json
         say compare predicted-1.json measured-2.json
         say compare predicted-1.json another-plan.json
         say compare predicted-1.json another-model.json
+        say compare predicted-threads.json measured-threads.json
         say compare predicted-1.json impossible-model.json
         say compare predicted-1.json missing.json
         say compare predicted-1.json empty.json

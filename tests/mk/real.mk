@@ -1,7 +1,7 @@
 TESTS += test_train_options
 $(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/train_options.c) \
-                $(call lib,engine core models)
-	$(TEST_LINK)
+                $(call lib,device engine core models)
+	$(TEST_LINK) $(BLAS_LIBS)
 SCRIPT_TESTS += tests/cli/shards.py tests/cli/allreduce.sh tests/cli/offload.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/pytorch.py)

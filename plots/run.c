@@ -240,7 +240,7 @@ static int check_threads(const struct run *p, const struct run *m, struct rv_err
             json_equal(predicted, measured))
                 return 0;
         return rv_fail(err, RV_EINPUT,
-                       "%s rests on a profile of %lld threads a rank, %s ran with %lld: calibrate and train "
+                       "%s was made with %lld threads a rank, %s with %lld: calibrate and train "
                        "with the same --threads",
                        p->path, json_integer_value(predicted), m->path, json_integer_value(measured));
 }

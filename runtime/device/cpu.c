@@ -1,4 +1,5 @@
 /* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
+#include "runtime/device/cpu_arena.h"
 #include "runtime/device/cpu_split.h"
 #include "runtime/device/cpu_variant.h"
 #include "runtime/device/device.h"
@@ -50,8 +51,9 @@ struct cpu_device {
         struct device base;
         struct lane lanes[DEVICE_LANES];
         int lanes_started;
-        struct cpu_split split; /* of the kernels, over a team of threads */
-        void **blocks;          /* what alloc gave, to free */
+        struct cpu_split split;                 /* of the kernels, over a team of threads */
+        struct cpu_arena arenas[MEMORY_SPACES]; /* what was reserved */
+        void **blocks;                          /* what alloc gave beside it, to free */
         size_t block_count, block_capacity;
         pthread_mutex_t reached_mutex; /* of the ring of tokens */
         pthread_cond_t reached_more;   /* one was added while the host waited; on the monotonic clock */
@@ -238,7 +240,44 @@ static bool fits_memory(const struct device *device, enum memory_space space, in
         return bytes <= device->limit_bytes[space] - used && (shared == 0 || bytes <= shared - used - other);
 }
 
-/* An allocation that the machine could not back with memory is refused here; later it would end in a kill. */
+/* Under a sanitizer every allocation is a block of its own, so that it sees who writes past one. */
+static int cpu_reserve(struct device *device, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err)
+{
+#ifdef __SANITIZE_ADDRESS__
+        (void)device;
+        (void)bytes;
+        (void)err;
+#else
+        struct cpu_device *cpu = cpu_of(device);
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                const int error = bytes[space] > 0 ? cpu_arena_open(&cpu->arenas[space], bytes[space]) : 0;
+                if (error)
+                        return rv_fail(err, RV_ESYSTEM, "the cpu device: cannot reserve %lld bytes: %s",
+                                       (long long)bytes[space], strerror(error));
+        }
+#endif
+        return RV_OK;
+}
+
+static void *new_block(struct cpu_device *cpu, int64_t bytes)
+{
+        if (cpu->block_count == cpu->block_capacity) {
+                const size_t larger = cpu->block_capacity ? 2 * cpu->block_capacity : 64;
+                void **blocks = realloc(cpu->blocks, larger * sizeof *blocks);
+                if (!blocks)
+                        return NULL;
+                cpu->blocks = blocks;
+                cpu->block_capacity = larger;
+        }
+        void *block = aligned_alloc(MEMORY_ALIGNMENT, (size_t)bytes);
+        if (block)
+                cpu->blocks[cpu->block_count++] = block;
+        return block;
+}
+
+/* What was not reserved, or is more than that, is a block of its own. An allocation that the machine could
+ * not back with memory is refused here; later it would end in a kill. So all of it is written to: a batch
+ * meets no page for the first time. */
 static void *cpu_alloc(struct device *device, enum memory_space space, enum memory_category category,
                        int64_t bytes)
 {
@@ -248,21 +287,14 @@ static void *cpu_alloc(struct device *device, enum memory_space space, enum memo
         const int64_t rounded = memory_aligned(bytes > 0 ? bytes : 1);
         if (!fits_memory(device, space, rounded))
                 return NULL;
-        if (cpu->block_count == cpu->block_capacity) {
-                const size_t larger = cpu->block_capacity ? 2 * cpu->block_capacity : 64;
-                void **blocks = realloc(cpu->blocks, larger * sizeof *blocks);
-                if (!blocks)
-                        return NULL;
-                cpu->blocks = blocks;
-                cpu->block_capacity = larger;
-        }
-        void *block = aligned_alloc(MEMORY_ALIGNMENT, (size_t)rounded);
-        if (!block)
+        void *memory = cpu_arena_take(&cpu->arenas[space], rounded);
+        if (!memory)
+                memory = new_block(cpu, rounded);
+        if (!memory)
                 return NULL;
-        memset(block, 0, (size_t)rounded);
-        cpu->blocks[cpu->block_count++] = block;
+        memset(memory, 0, (size_t)rounded);
         device->bytes.in[space][category] += memory_aligned(bytes);
-        return block;
+        return memory;
 }
 
 static void cpu_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
@@ -346,6 +378,8 @@ static void cpu_close(struct device *device)
         for (size_t i = 0; i < cpu->block_count; i++)
                 free(cpu->blocks[i]);
         free(cpu->blocks);
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                cpu_arena_close(&cpu->arenas[space]);
         free(cpu->reached);
         if (cpu->split.team)
                 cpu_team_close(cpu->split.team);
@@ -368,6 +402,7 @@ struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_
 {
         static const struct device_ops ops = {
                 .name = "cpu",
+                .reserve = cpu_reserve,
                 .alloc = cpu_alloc,
                 .launch = cpu_launch,
                 .copy = cpu_copy,

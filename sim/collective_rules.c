@@ -13,13 +13,13 @@
  * twice. */
 #include "sim/collective_model.h"
 
+#include "models/sums.h"
+
 #include <math.h>
 
 /* Below this many bytes fewer steps matter more than less to send (Thakur, Rabenseifner & Gropp 2005, section
  * 4.4). */
 enum { PLAIN_RING_FROM_BYTES = 4096 };
-/* As SHARED_PART_BYTES of runtime/net/mpi.c: of a member's part. */
-enum { SHARED_PART_BYTES = 16 << 10 };
 
 static double at_least_zero(double value)
 {
@@ -228,8 +228,7 @@ static enum collective_algorithm choose_by_size(const struct platform *p,
         if (p->collectives.library == LIBRARY_OPEN_MPI_NONBLOCKING)
                 return COLLECTIVE_BINOMIAL;
         if (p->collectives.library == LIBRARY_RANVIER)
-                return bytes >= (int64_t)SHARED_PART_BYTES * shape->size ? COLLECTIVE_RING
-                                                                         : COLLECTIVE_BINOMIAL;
+                return sums_shared(bytes, shape->size) ? COLLECTIVE_RING : COLLECTIVE_BINOMIAL;
         return bytes < PLAIN_RING_FROM_BYTES ? COLLECTIVE_DOUBLING : COLLECTIVE_RING;
 }
 

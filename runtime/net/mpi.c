@@ -1,6 +1,7 @@
 /* The network over Open MPI. Only the thread that opened it calls MPI (MPI_THREAD_FUNNELED): progress is made
  * by polling test(), since Open MPI moves large messages only inside its own calls. */
 #include "models/half.h"
+#include "models/sums.h"
 #include "runtime/net/net.h"
 #include "runtime/net/shared_sum.h"
 
@@ -117,17 +118,13 @@ static MPI_Op sum_of(const struct net_mpi *mpi, enum net_type type)
 
 /* ---- sums ---- */
 
-/* From so many bytes a member's part on, sums for all are shared: below, a message more costs more than
- * bytes. */
-enum { SHARED_PART_BYTES = 16 << 10 };
-
 static bool is_shared(const struct group *group, const struct waiting *w)
 {
         int members;
         if (w->kind != ALLREDUCE)
                 return w->kind == REDUCE_SCATTER;
         MPI_Comm_size(group->comm, &members);
-        return members > 1 && w->elements * bytes_of(w->type) >= (int64_t)SHARED_PART_BYTES * members;
+        return sums_shared(w->elements * bytes_of(w->type), members);
 }
 
 static void float_add(void *sum, const void *with, int64_t elements)

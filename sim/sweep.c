@@ -39,7 +39,8 @@ enum {
 /* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
 static const char *const passed[] = {"batch-size",  "seq-len",       "pipeline-limit",    "clip",
                                      "precision",   "bucket-params", "allreduce-buckets", "device-memory",
-                                     "host-memory", "fusion",        "messages",          "allreduce"};
+                                     "host-memory", "fusion",        "messages",          "allreduce",
+                                     "split"};
 enum { PASSED = sizeof passed / sizeof *passed };
 
 static const struct argp_option sweep_options[] = {
@@ -93,6 +94,10 @@ static const struct argp_option sweep_options[] = {
         {"messages", KEY_PASSED + 10, "ROUTE", 0,
          "direct, from and to device memory, the default; staged: copied through host memory", 3},
         {"allreduce", KEY_PASSED + 11, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
+         3},
+        {"split", KEY_PASSED + 12, "HOW", 0,
+         "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
+         "interleaved plan",
          3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 
 machine=(--profile v100-datasheet --platform summit)
 small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")
-echo 1..53
+echo 1..55
 
 # ---- against a brute force ----
 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --csv "$folder/all.csv" \
@@ -148,6 +148,15 @@ for what in plans times; do
         python3 "$folder/axes.py" "$ranvier" "$folder" $what
         result "and has exactly the $what that simulate gives"
 done
+halves=(tiny --gpus 2 --pp 2 --batch-size 8 --micro-batch-size 1 --precision mixed "${machine[@]}" --split 1)
+"$ranvier" sweep "${halves[@]}" --offload no --recompute none --offload-activations no --csv "$folder/split.csv" >/dev/null 2>&1 &&
+        "$ranvier" simulate "${halves[@]}" --report "$folder/split.json" >/dev/null &&
+        python3 -c "import csv, json, sys; row, = csv.DictReader(open('$folder/split.csv')); r = json.load(open('$folder/split.json'))
+sys.exit(abs(float(row['batch_seconds']) / r['batch_seconds']['median'] - 1) > 1e-8 or int(row['device_peak_bytes']) != r['memory']['device_peak_bytes'])"
+result "layers are split over the stages as simulate splits them"
+said=$("$ranvier" sweep "${halves[@]}" --schedule interleaved --virtual-stages 2 2>&1)
+[ $? -eq 2 ] && grep -q 'split is even with --schedule interleaved' <<<"$said"
+result "which chunks do not let them"
 said=$("$ranvier" "${small[@]}" --schedule 1f1b,gpip 2>&1)
 [ $? -eq 2 ] && grep -q "^ranvier sweep: --schedule: 'gpip' is not known" <<<"$said"
 result "a word of a list is checked as simulate's flag"

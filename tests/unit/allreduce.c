@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_RANKS = 4 };
+enum { MOST_RANKS = 5 };
 
 static void wait(struct net *net)
 {
@@ -123,7 +123,7 @@ static double term(int64_t i, int rank)
 /* Neighbours first, then pairs of them. */
 static double tree_sum(int64_t i, int ranks, bool fp32)
 {
-        double x[MOST_RANKS];
+        double x[MOST_RANKS] = {0};
         for (int r = 0; r < ranks; r++)
                 x[r] = fp32 ? (float)term(i, r) : term(i, r);
         for (int distance = 1; distance < ranks; distance *= 2)

@@ -91,7 +91,15 @@ void kernels_matmul_gelu_backward(struct device *, void *dh, const void *dy, con
 static inline struct kernel_args kernels_layernorm_args(const struct kernel_args *args)
 {
         void *const *p = args->p;
-        return (struct kernel_args){.p = {p[5], p[6], p[0], p[7], p[8]}, .ld = {args->stride[0][0]}};
+        struct kernel_args layernorm = *args; /* what LayerNorm has no use for stays: C++ includes this too */
+        layernorm.p[0] = p[5];
+        layernorm.p[1] = p[6];
+        layernorm.p[2] = p[0];
+        layernorm.p[3] = p[7];
+        layernorm.p[4] = p[8];
+        layernorm.ld[0] = args->stride[0][0];
+        layernorm.ld[1] = 0;
+        return layernorm;
 }
 
 /* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. q, k and v are the three

@@ -40,6 +40,7 @@ static void open_bench(struct bench *bench, bool measured, int gpus)
         bench->options.model = "tiny";
         bench->options.micro_batch_size = 1;
         bench->options.batch_size = 8;
+        bench->options.fusion = FUSION_OFF; /* kernels of few kinds, whose times add up by hand */
         if (options_resolve(&bench->options, gpus, &err))
                 fail_msg("%s", err.sentence);
 }

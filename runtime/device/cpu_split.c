@@ -167,27 +167,28 @@ static bool split_heads(struct job *w)
 
 /* ---- products ---- */
 
-/* A part of the batch: of its outer dimension, or of the inner one where the outer is 1. */
+/* Some matrices of the batch, those of one outer index at a time. */
 static void batch_part(void *context, int part, real *scratch)
 {
         const struct job *w = context;
         const struct range range = own_range(w, part);
-        const bool inner = w->args->inner == w->kernel->batch;
+        const int64_t inner = w->args->inner;
         struct kernel kernel = *w->kernel;
-        struct kernel_args args = *w->args;
-        if (inner)
-                args.inner = range.end - range.begin;
-        kernel.batch = (range.end - range.begin) * (inner ? 1 : args.inner);
-        for (int i = 0; i < 3; i++)
-                args.p[i] =
-                        advance(args.p[i], range.begin * args.stride[i][inner] * element_bytes(w->kernel));
-        w->split->run(&kernel, &args, scratch);
+        for (int64_t at = range.begin; at < range.end; at += kernel.batch) {
+                const int64_t left = inner - at % inner, bytes = element_bytes(w->kernel);
+                struct kernel_args args = *w->args;
+                kernel.batch = args.inner = least(left, range.end - at);
+                for (int i = 0; i < 3; i++)
+                        args.p[i] = advance(
+                                args.p[i],
+                                (at / inner * args.stride[i][0] + at % inner * args.stride[i][1]) * bytes);
+                w->split->run(&kernel, &args, scratch);
+        }
 }
 
 static bool split_batch(struct job *w)
 {
-        const int64_t inner = w->args->inner;
-        w->count = inner == w->kernel->batch ? inner : w->kernel->batch / inner;
+        w->count = w->kernel->batch;
         w->unit = 1;
         w->parts = least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, batch_part);

@@ -26,3 +26,9 @@ TESTS += test_variants
 $(BUILD)/tests/test_variants: $(call obj,tests/unit/test_variants.c) $(call lib,device models)
 	$(TEST_LINK) $(DEVICE_LIBS)
 SCRIPT_TESTS += tests/cli/variants.py
+
+# Kernels on several threads.
+TESTS += test_split
+$(BUILD)/obj/tests/unit/test_split.o: EXTRA = $(BLAS_CFLAGS)
+$(BUILD)/tests/test_split: $(call obj,tests/unit/test_split.c) $(call lib,device models)
+	$(TEST_LINK) $(DEVICE_LIBS)

@@ -16,3 +16,8 @@ $(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runt
                 $(call lib,engine core models)
 	$(TEST_LINK)
 SCRIPT_TESTS += tests/cli/kernels.py
+
+# What our own code allocates during a batch: its calls go through the test's.
+TESTS += test_allocations
+$(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(call lib,real nn net device engine core models)
+	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)

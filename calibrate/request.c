@@ -292,8 +292,6 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
-        if (request_gpu(request) && request->cpu_kernels)
-                return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!ranks)
                 request->ranks = words.ranks ? words.ranks : 1;
         else if (words.ranks && words.ranks != ranks)

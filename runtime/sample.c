@@ -14,7 +14,7 @@ _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32, as do the 
 enum { BYTES = 256 }; /* the vocabulary of a byte-level model */
 
 struct arguments {
-        const char *checkpoint, *prompt, *device;
+        const char *checkpoint, *prompt, *device, *cpu_kernels;
         int64_t tokens, top_k;
         double temperature;
         uint64_t seed;
@@ -36,7 +36,8 @@ enum {
         KEY_TEMPERATURE = 't',
         KEY_TOP_K = 'k',
         KEY_SEED = 's',
-        KEY_DEVICE = 'd'
+        KEY_DEVICE = 'd',
+        KEY_CPU_KERNELS = 256
 };
 
 static const struct argp_option options[] = {
@@ -48,6 +49,8 @@ static const struct argp_option options[] = {
         {"seed", KEY_SEED, "S", 0,
          "Start of the random numbers; the same seed gives the same text (default 1)", 0},
         {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 0},
+        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
+         "As of ranvier train: auto (the default), avx512, avx2, baseline or scalar; cpu only", 0},
         {0},
 };
 
@@ -78,6 +81,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         case KEY_PROMPT:
                 arguments->prompt = text;
                 return 0;
+        case KEY_CPU_KERNELS:
+                arguments->cpu_kernels = text;
+                return 0;
         case KEY_TOKENS:
         case KEY_TEMPERATURE:
         case KEY_TOP_K:
@@ -103,8 +109,8 @@ struct sampler {
 };
 
 /* `seq_len`: what the model was trained on; it knows no positions beyond. */
-static int sampler_open(struct sampler *sampler, const char *device, const struct gpt *gpt, int seq_len,
-                        const float *weights, struct rv_error_info *err)
+static int sampler_open(struct sampler *sampler, const struct arguments *arguments, const struct gpt *gpt,
+                        int seq_len, const float *weights, struct rv_error_info *err)
 {
         struct stage whole = partition_stage(gpt, 1, 0);
         struct memory_plan plan = {
@@ -116,10 +122,12 @@ static int sampler_open(struct sampler *sampler, const char *device, const struc
         sampler->window = calloc((size_t)sampler->T, sizeof *sampler->window);
         if (!sampler->window)
                 return rv_fail(err, RV_ESYSTEM, "no memory for a window of %d tokens", sampler->T);
-        const struct device_request request = {.threads = device_cpu_threads(1, err), .local_ranks = 1};
+        const struct device_request request = {.threads = device_cpu_threads(1, err),
+                                               .local_ranks = 1,
+                                               .cpu_kernels = arguments->cpu_kernels};
         if (request.threads < 0)
                 return err->code;
-        sampler->device = device_open(device, &request, err);
+        sampler->device = device_open(arguments->device, &request, err);
         if (!sampler->device)
                 return err->code;
         sampler->nn = nn_open(sampler->device, gpt, &whole, &plan, false, err);
@@ -276,7 +284,7 @@ static int sample(const struct arguments *arguments, struct rv_error_info *err)
         }
         status = checkpoint_read(arguments->checkpoint, &gpt, NULL, &weights, err);
         if (status == RV_OK)
-                status = sampler_open(&sampler, arguments->device, &gpt, training.seq_len, weights, err);
+                status = sampler_open(&sampler, arguments, &gpt, training.seq_len, weights, err);
         if (status == RV_OK)
                 status = write_text(&sampler, arguments, err);
 out:

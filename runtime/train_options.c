@@ -322,8 +322,6 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
-        if (gpu && s->cpu_kernels)
-                return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!gpu && s->no_graphs)
                 return rv_fail(err, RV_EINPUT,
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");

@@ -20,6 +20,10 @@ struct device *device_open(const char *name, const struct device_request *reques
                 return device;
         }
         if (strcmp(name, "cuda") == 0) {
+                if (request->cpu_kernels) {
+                        rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
+                        return NULL;
+                }
                 device_plugin_fn *open = load_plugin(err);
                 return open ? open(request, err) : NULL;
         }

@@ -113,7 +113,7 @@ def constant_model(byte):
 
 
 def main():
-    print("1..16")
+    print("1..19")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
         for seed, prompt in ((1, b"it was "), (2, b"a prompt that is longer than the window of the model")):
@@ -127,6 +127,10 @@ def main():
         check("another seed gives another", first[1] != sample(path, "--tokens", "50", "--seed", "6")[1])
         check("the likeliest of one is the likeliest", sample(path, "--prompt", "b", "--top-k", "1", "--tokens", "40") ==
               (0, likeliest(weights, b"b", 40) + b"\n", ""))
+        check("the reference's kernels write the same", sample(path, "--tokens", "50", "--seed", "5", "--cpu-kernels", "scalar") == first)
+        for wrong, sentence in (([], "'sse9': there are none of that name"), (["--device", "cuda"], "--cpu-kernels is for --device cpu")):
+            status, _, said = sample(path, "--cpu-kernels", "sse9", *wrong)
+            check(f"kernels that are not there are refused {' '.join(wrong)}", status == 2 and sentence in said, said)
         check("no tokens leave the prompt", sample(path, "--prompt", "h\u00e9", "--tokens", "0") ==
               (0, "h\u00e9\n".encode(), ""))
 

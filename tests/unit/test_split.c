@@ -646,6 +646,23 @@ static void no_kind_is_left_out(void **state)
         }
 }
 
+/* models/gpt.c allows no wider one. Of a single key all weights are 1. */
+static void the_widest_head_fits_the_scratch(void **state)
+{
+        enum { WIDEST = 131072 };
+        struct world *w = &worlds[0];
+        (void)state;
+        begin(w);
+        char *y = tensor(w, WIDEST), *qkv = tensor(w, 3 * WIDEST);
+        void *dqkv = tensor(w, 3 * WIDEST), *dy = tensor(w, WIDEST);
+        const size_t head = WIDEST * element_bytes(w, TENSOR);
+        real *lse = reals(w, 1);
+        kernels_attention(&w->device, y, lse, qkv, 1, 1, 1, WIDEST, 1e-3);
+        assert_memory_equal(y, qkv + 2 * head, head);
+        kernels_attention_backward(&w->device, dqkv, reals(w, 1), dy, y, lse, qkv, 1, 1, 1, WIDEST, 1e-3);
+        assert_memory_equal((char *)dqkv + 2 * head, dy, head);
+}
+
 static void small_kernels_stay_whole(void **state)
 {
         (void)state;
@@ -721,7 +738,8 @@ static void every_part_is_run_once(void **state)
 
 #define OF_EACH_KIND                                                                                         \
         cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(products_differ_by_rounding_alone),        \
-                cmocka_unit_test(no_kind_is_left_out), cmocka_unit_test(small_kernels_stay_whole)
+                cmocka_unit_test(no_kind_is_left_out), cmocka_unit_test(the_widest_head_fits_the_scratch),   \
+                cmocka_unit_test(small_kernels_stay_whole)
 
 int main(void)
 {

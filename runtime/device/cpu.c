@@ -240,6 +240,12 @@ static bool fits_memory(const struct device *device, enum memory_space space, in
         return bytes <= device->limit_bytes[space] - used && (shared == 0 || bytes <= shared - used - other);
 }
 
+static void close_arenas(struct cpu_device *cpu)
+{
+        for (int space = 0; space < MEMORY_SPACES; space++)
+                cpu_arena_close(&cpu->arenas[space]);
+}
+
 /* Under a sanitizer every allocation is a block of its own, so that it sees who writes past one. */
 static int cpu_reserve(struct device *device, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err)
 {
@@ -251,9 +257,11 @@ static int cpu_reserve(struct device *device, const int64_t bytes[MEMORY_SPACES]
         struct cpu_device *cpu = cpu_of(device);
         for (int space = 0; space < MEMORY_SPACES; space++) {
                 const int error = bytes[space] > 0 ? cpu_arena_open(&cpu->arenas[space], bytes[space]) : 0;
-                if (error)
+                if (error) {
+                        close_arenas(cpu);
                         return rv_fail(err, RV_ESYSTEM, "the cpu device: cannot reserve %lld bytes: %s",
                                        (long long)bytes[space], strerror(error));
+                }
         }
 #endif
         return RV_OK;
@@ -331,6 +339,8 @@ static int cpu_poll(struct device *device)
         return token;
 }
 
+/* No token is missed: reach adds it under the mutex, which is held here from the look at the counts to the
+ * sleep. Only who waits records events, so `events` does not rise meanwhile. */
 static void cpu_wait(struct device *device, double seconds)
 {
         struct cpu_device *cpu = cpu_of(device);
@@ -378,8 +388,7 @@ static void cpu_close(struct device *device)
         for (size_t i = 0; i < cpu->block_count; i++)
                 free(cpu->blocks[i]);
         free(cpu->blocks);
-        for (int space = 0; space < MEMORY_SPACES; space++)
-                cpu_arena_close(&cpu->arenas[space]);
+        close_arenas(cpu);
         free(cpu->reached);
         if (cpu->split.team)
                 cpu_team_close(cpu->split.team);
@@ -429,8 +438,8 @@ struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_
         pthread_condattr_destroy(&monotonic);
         cpu->split.run = variant->run;
         cpu->split.sums = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof(real));
-        cpu->split.team = cpu_team_open(threads);
-        if (!cpu->split.sums || !cpu->split.team) {
+        cpu->split.team = cpu->split.sums ? cpu_team_open(threads) : NULL;
+        if (!cpu->split.team) {
                 rv_fail(err, RV_ESYSTEM, "the cpu device: cannot start %d threads for its kernels: %s",
                         threads, strerror(errno));
                 cpu_close(&cpu->base);

@@ -22,7 +22,7 @@ void cpu_arena_close(struct cpu_arena *arena)
 {
         if (arena->base)
                 munmap(arena->base, (size_t)arena->bytes);
-        arena->base = NULL;
+        *arena = (struct cpu_arena){0};
 }
 
 void *cpu_arena_take(struct cpu_arena *arena, int64_t bytes)

@@ -21,6 +21,13 @@ struct member {
         real *scratch;
 };
 
+/* What is seen by whom. A kernel's `run`, `context`, `parts`, `next` and `working` are written before
+ * `kernels` is incremented, and read by helpers that have seen it incremented (release, acquire). They are
+ * written again only after `working` was seen to be 0: every helper decrements it when it has read them for
+ * the last time, and releases what its parts wrote. Parts are given away by `next` alone, which orders
+ * nothing. Of a helper that goes to sleep and the caller, one sees the other: it increments `sleeping` and
+ * then looks at `kernels`, the caller increments `kernels` and then looks at `sleeping`, all in one order
+ * (sequentially consistent). If it is the caller, the mutex makes it wait until the helper does. */
 struct cpu_team {
         int threads, started;   /* started: helpers, members[1 .. started] */
         struct member *members; /* [0]: who calls cpu_team_run */

@@ -31,8 +31,9 @@ struct device_ops {
         int (*reserve)(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
         /* Memory of the device, or of the host such that copies to and from it run beside kernels (pinned on
          * a GPU); zeroed, aligned to MEMORY_ALIGNMENT, counted under `space` and `category`. NULL: out of
-         * memory, or beyond the limit or what was reserved. Host code reaches MEMORY_HOST alone; kernels
-         * reach both (for a few numbers that both sides need: a GPU reads host memory over its link). */
+         * memory, or beyond the limit or, where that is the device's own, what was reserved. Host code
+         * reaches MEMORY_HOST alone; kernels reach both (for a few numbers that both sides need: a GPU reads
+         * host memory over its link). */
         void *(*alloc)(struct device *, enum memory_space space, enum memory_category category,
                        int64_t bytes);
         /* Queues a kernel on the compute lane; shapes in `kernel`. Does not block; args are copied. */

@@ -32,8 +32,8 @@ int device_cpu_threads(int local_ranks, struct rv_error_info *err)
         if (wanted && wanted[0] != '\0')
                 return threads_wanted(wanted, err);
         const int mine = device_cpu_processors();
-        const bool bound = mine < sysconf(_SC_NPROCESSORS_ONLN);
-        const int threads = bound || local_ranks < 2 ? mine : mine / local_ranks;
+        const long share = sysconf(_SC_NPROCESSORS_ONLN) / (local_ranks > 1 ? local_ranks : 1);
+        const int threads = mine < share ? mine : (int)share;
         if (threads < 1)
                 return 1;
         return threads < DEVICE_MOST_THREADS ? threads : DEVICE_MOST_THREADS;

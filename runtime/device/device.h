@@ -109,8 +109,9 @@ void device_rest(struct device *, bool network);
 int64_t device_cpu_memory_bytes(void);
 
 /* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else as many
- * processors as it may use. Ranks that are not bound to processors share all of them: `local_ranks` of this
- * machine. RV_EINPUT with a sentence if the variable is no number of threads. */
+ * processors as it may use, and no more than its share of the machine's among its `local_ranks`: mpirun may
+ * bind several to the same ones, such as a socket. RV_EINPUT with a sentence if the variable is no number of
+ * threads. */
 enum { DEVICE_MOST_THREADS = 4096 };
 int device_cpu_threads(int local_ranks, struct rv_error_info *err);
 /* Processors that this process may use. */

@@ -1,4 +1,5 @@
 /* The contract of runtime/device/device.h, over the CPU device. */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "runtime/nn/nn.h"
 #include "tests/unit/numbers.h"
 
@@ -6,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct device *open_cpu(void)
 {
@@ -314,6 +316,32 @@ static void a_paced_copy_leaves_the_processor_to_others(void **state)
         device->ops->close(device);
 }
 
+static void a_rank_has_the_threads_of_its_processors_or_its_share_of_all(void **state)
+{
+        struct rv_error_info err;
+        cpu_set_t mine, one;
+        (void)state;
+        unsetenv("OMP_NUM_THREADS");
+        assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+        const int all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+        assert_int_equal(device_cpu_threads(1, &err), CPU_COUNT(&mine));
+        assert_in_range(device_cpu_threads(2, &err), 1, all > 1 ? all / 2 : 1);
+        assert_int_equal(device_cpu_threads(2 * all, &err), 1);
+        CPU_ZERO(&one);
+        for (size_t i = 0; CPU_COUNT(&one) == 0; i++)
+                if (CPU_ISSET(i, &mine))
+                        CPU_SET(i, &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        assert_int_equal(device_cpu_threads(1, &err), 1);
+        setenv("OMP_NUM_THREADS", "3,2", 1);
+        assert_int_equal(device_cpu_threads(2, &err), 3);
+        setenv("OMP_NUM_THREADS", "3 or 4", 1);
+        assert_int_equal(device_cpu_threads(2, &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "OMP_NUM_THREADS is '3 or 4': must be 1 to 4096 threads");
+        unsetenv("OMP_NUM_THREADS");
+        assert_int_equal(sched_setaffinity(0, sizeof mine, &mine), 0);
+}
+
 static void more_memory_than_there_is_is_refused(void **state)
 {
         (void)state;
@@ -413,6 +441,7 @@ int main(void)
                 cmocka_unit_test(a_device_begins_with_the_memory_of_the_machine),
                 cmocka_unit_test(copies_are_paced_to_the_link),
                 cmocka_unit_test(a_paced_copy_leaves_the_processor_to_others),
+                cmocka_unit_test(a_rank_has_the_threads_of_its_processors_or_its_share_of_all),
                 cmocka_unit_test(more_memory_than_there_is_is_refused),
                 cmocka_unit_test(a_stage_takes_the_memory_that_is_predicted_to_the_byte),
         };

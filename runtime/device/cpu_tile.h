@@ -10,7 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#if defined(__AVX512F__)
+#if defined(CPU_SCALAR) /* the reference build: one number at a time */
+enum { VECTOR_BYTES = sizeof(real), ROWS = 4, MOST_VECTORS = 16 };
+#elif defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, ROWS = 8, MOST_VECTORS = 3 }; /* of 32 registers */
 #elif defined(__AVX__)
 enum { VECTOR_BYTES = 32, ROWS = 4, MOST_VECTORS = 3 }; /* of 16 */
@@ -63,10 +65,8 @@ INLINE void blocks_product(int64_t n, int64_t k, const real *a, int64_t a_row, i
         int64_t j = 0;
         for (; j + PANEL <= n; j += PANEL)
                 block_product(MOST_VECTORS, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
-        if (MOST_VECTORS > 2 && j + 2 * LANES <= n) {
+        for (; MOST_VECTORS > 2 && j + 2 * LANES <= n; j += 2 * LANES)
                 block_product(2, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
-                j += 2 * LANES;
-        }
         if (j < n)
                 block_product(1, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
 }

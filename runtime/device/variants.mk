@@ -15,7 +15,7 @@ cpu_sources   = $(cpu_kernels) models/half.c $(if $(filter scalar,$(1)),runtime/
 
 # ARCH is for all else; a variant has its own.
 x86_64 := $(if $(on_x86),-march=x86-64 -mtune=generic)
-cpu_flags_scalar   := $(x86_64) $(if $(SAN),,-O2) -fno-tree-vectorize -fno-tree-slp-vectorize -ffp-contract=off -DHALF_PORTABLE
+cpu_flags_scalar   := $(x86_64) $(if $(SAN),,-O2) -fno-tree-vectorize -fno-tree-slp-vectorize -ffp-contract=off -DHALF_PORTABLE -DCPU_SCALAR
 cpu_flags_baseline := $(x86_64) -DHALF_PORTABLE
 cpu_flags_avx2     := $(x86_64) -mavx2 -mfma -mf16c
 cpu_flags_avx512   := $(cpu_flags_avx2) -mavx512f -mavx512vl -mavx512bw -mavx512dq -mprefer-vector-width=512

@@ -2,9 +2,10 @@
  * shapes. Outputs that a kernel writes begin as NaN. Bounds count the rounded operations: u is one rounding,
  * a sum of n terms adds up to n u times the sum of their sizes, the exponential brings 2 u and its argument's
  * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
- * once more as they are stored. */
+ * once more as they are stored; and with each variant of the kernels that this processor runs. */
 #include "models/half.h"
 #include "runtime/device/cpu_math.h"
+#include "runtime/device/cpu_variant.h"
 #include "runtime/device/kernels.h"
 #include "tests/unit/numbers.h"
 
@@ -21,12 +22,14 @@ static const struct shape shapes[] = {{1, 1},  {1, 7},   {7, 1},    {3, 17},  {5
                                       {8, 64}, {13, 97}, {31, 101}, {6, 256}, {2, 513}, {131, 513}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
+static const char *built_for; /* of the kernels that run now */
+
 static int open_device(void **state, enum half format)
 {
         static const char *const names[] = {"reals", "fp16", "bf16"};
-        print_message("seed %llu, tensors of %s\n", (unsigned long long)seed, names[format]);
+        print_message("seed %llu, %s, tensors of %s\n", (unsigned long long)seed, built_for, names[format]);
         struct rv_error_info err = {0};
-        struct device *device = device_cpu_open(1, &err);
+        struct device *device = device_cpu_open_with(1, built_for, &err);
         if (!device)
                 return -1;
         device->half = format;
@@ -1544,6 +1547,16 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(a_nan_in_a_query_stays_in_its_row_of_attention),                            \
                 cmocka_unit_test(attention_gives_the_same_bits)
 
+/* Under a sanitizer, which takes its time, only the one that a run takes. */
+static bool is_tested(const struct cpu_variant *v)
+{
+#ifdef __SANITIZE_ADDRESS__
+        return v == cpu_variant_choose(cpu_variants, cpu_variant_count, NULL, NULL);
+#else
+        return v->runs();
+#endif
+}
+
 int main(void)
 {
         const struct CMUnitTest of_reals[] = {
@@ -1558,8 +1571,14 @@ int main(void)
                 cmocka_unit_test(unscaled_gradients_are_reals_and_the_halves_cleared),
                 cmocka_unit_test(parameter_gradients_are_rounded_once_a_kernel),
         };
-        const int failed = cmocka_run_group_tests(of_reals, open_real, close_device);
-        const int failed_fp16 = cmocka_run_group_tests_name("of_fp16", of_halves, open_fp16, close_device);
-        const int failed_bf16 = cmocka_run_group_tests_name("of_bf16", of_halves, open_bf16, close_device);
-        return failed + failed_fp16 + failed_bf16;
+        int failed = 0;
+        for (int i = 0; i < cpu_variant_count; i++) {
+                if (!is_tested(&cpu_variants[i]))
+                        continue;
+                built_for = cpu_variants[i].name;
+                failed += cmocka_run_group_tests(of_reals, open_real, close_device) +
+                          cmocka_run_group_tests_name("of_fp16", of_halves, open_fp16, close_device) +
+                          cmocka_run_group_tests_name("of_bf16", of_halves, open_bf16, close_device);
+        }
+        return failed;
 }

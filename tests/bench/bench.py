@@ -15,7 +15,7 @@ Parts:
   ranks     2 ranks of 1 thread against 1 rank of 2: throughput in stages and in replicas, beside what the bubble allows;
             and PyTorch's DistributedDataParallel over gloo, 2 processes of 1 thread, the same batch
   events    the simulator against a loop over a binary heap that passes the same events
-  scale     seconds for one simulated plan of 48, 384 and 3,072 GPUs
+  scale     one simulated plan of 48, 384 and 3,072 GPUs: seconds / those of 48
   overhead  the core and its loop against a batch of kernels of 1 ms (these three are tests/bench/events.py's)
 
 A step's time is that of the batch after the first of its process; ratios are made of runs that follow each other. Rows of
@@ -29,6 +29,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -47,7 +48,7 @@ KEEP = "glibc.malloc.mmap_threshold=17179869184:glibc.malloc.trim_threshold=1717
 SETTINGS = (("as installed", {}, []), ("memory kept", {"GLIBC_TUNABLES": KEEP}, []),
             ("memory kept, huge pages", {"GLIBC_TUNABLES": KEEP + ":glibc.malloc.hugetlb=1"}, []),
             ("memory kept, huge pages, AdamW over lists", {"GLIBC_TUNABLES": KEEP + ":glibc.malloc.hugetlb=1"}, ["--foreach"]))
-STEP_LIMIT = 600  # seconds that one program may take
+STEP_LIMIT = 300  # seconds that one program may take
 
 
 class Shape:
@@ -87,6 +88,7 @@ class Bench:
         for shape in (*SHAPES, PARALLEL):
             shape.write(self.scratch)
         self.measured, self.csv = [], os.path.join(self.folder, "bench.csv")
+        self.memory = {}  # of our runs so far on all cores, by the shape's name
         self.cores = len(os.sched_getaffinity(0))
         self.torch = find_torch()
         if not self.torch:
@@ -144,6 +146,8 @@ class Bench:
         for key in ("min", "median", "max"):
             row[key] = float(row[key])
         self.measured.append(row)
+        if row["unit"] == "seconds":  # what ratios are made of: in the file only
+            return
         print(f"{row['group']:9} {row['name']:40} {row['median']:8.3f}   {row['min']:8.3f} to {row['max']:8.3f} in {row['runs']} "
               f"run{'s' if int(row['runs']) > 1 else ''}   {row['unit']}", flush=True)
 
@@ -158,7 +162,6 @@ class Bench:
             print("PyTorch's step, against the fastest of its settings: "
                   + "; ".join(f"{name} {seconds / min(tried):.2f}" for (name, _, _), seconds in zip(SETTINGS, tried)))
         return self.setting
-
 
     # ---- what is written ----
 
@@ -243,12 +246,20 @@ def find_torch():
     return None
 
 
-def run(command, environment):
-    done = subprocess.run(list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True,
-                          timeout=STEP_LIMIT, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
-    return done.stdout
+def run(command, environment, limit=STEP_LIMIT):
+    """Its output. No program may hang: mpirun's ranks, and PyTorch's, end with it."""
+    command = list(map(str, command))
+    program = subprocess.Popen(command, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        output, errors = program.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGTERM)
+        program.communicate()
+        sys.exit(f"{' '.join(command)} took more than {limit} s")
+    if program.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{errors}")
+    return output
 
 
 def threads_of(bench):
@@ -270,10 +281,13 @@ def part_steps(bench, limit, pytorch):
             if not bench.wanted(name):
                 continue
             long = shape.length >= 1024
-            runs = max(1, bench.runs - threads_of(bench)[-1] + threads - 1) if long else bench.runs
+            runs = max(1, bench.runs // 2) if long else bench.runs
             ours, peer, least = [], [], []
             for _ in range(runs):
-                ours.append(bench.ours(shape, threads, steps=3 if shape.length <= 64 else 1)[0])
+                seconds, report = bench.ours(shape, threads, steps=3 if shape.length <= 64 else 1)
+                ours.append(seconds)
+                if threads == bench.cores:
+                    bench.memory.setdefault(shape.name, []).append(report["memory"])
                 if pytorch:
                     peer.append(bench.pytorch(shape, threads, bench.fastest_setting(), steps=3 if shape.length <= 64 else 1)[0])
                 if limit:
@@ -286,11 +300,11 @@ def part_steps(bench, limit, pytorch):
 
 def part_memory(bench):
     for shape in SHAPES:
-        if not bench.wanted(shape.name):
+        if not bench.wanted(named(shape, bench.cores)):
             continue
-        of_ledger, of_peer = [], []
+        of_ledger, of_peer, known = [], [], bench.memory.get(shape.name, [])
         for _ in range(1 if shape.length >= 1024 else min(2, bench.runs)):
-            memory = bench.ours(shape, bench.cores)[1]["memory"]
+            memory = known.pop() if known else bench.ours(shape, bench.cores)[1]["memory"]
             of_ledger.append(memory["host_peak_bytes"] / (memory["device_peak_bytes"] + memory["host_offloaded_bytes"]))
             if bench.torch:
                 of_peer.append(memory["host_peak_bytes"] / bench.pytorch(shape, bench.cores, 0)[1])
@@ -328,12 +342,10 @@ def part_ranks(bench):
 def part_other(bench, part):
     """A part that another program measures, which writes rows of the same columns."""
     program, path = os.path.join(HERE, "events.py"), os.path.join(bench.scratch, part + ".csv")
-    if not os.path.exists(program):
-        print(f"{part}: skipped, {program} is not there")
-        return
     if os.path.exists(path):
         os.remove(path)
-    run([program, part, "--runs", bench.runs, "--csv", path], {"RANVIER_BIN": ranvier.BIN})
+    run([program, part, "--runs", bench.runs, "--csv", path, "--tests", os.path.join(ranvier.BIN, "..", "tests")],
+        {"RANVIER_BIN": ranvier.BIN}, limit=60 * (1 + bench.runs))
     with open(path) as file:
         for row in csv.DictReader(file):
             bench.take(row)
@@ -356,17 +368,19 @@ def main():
     parts = a.parts or PARTS
     bench = Bench(a)
     start = time.time()
-    if "limit" in parts or "pytorch" in parts:
-        part_steps(bench, "limit" in parts, "pytorch" in parts)
-    if "memory" in parts:
-        part_memory(bench)
-    if "ranks" in parts:
-        part_ranks(bench)
-    for part in ("events", "scale", "overhead"):
-        if part in parts:
-            part_other(bench, part)
-    if bench.measured:
-        bench.write()
+    try:
+        if "limit" in parts or "pytorch" in parts:
+            part_steps(bench, "limit" in parts, "pytorch" in parts)
+        if "memory" in parts:
+            part_memory(bench)
+        if "ranks" in parts:
+            part_ranks(bench)
+        for part in ("events", "scale", "overhead"):
+            if part in parts:
+                part_other(bench, part)
+    finally:  # a program that fails, or an interrupt, does not take the other figures with it
+        if bench.measured:
+            bench.write()
     print(f"{time.time() - start:.0f} s")
 
 

@@ -3,8 +3,10 @@
  * each: one in each layer's forward and one in its backward (the worst case), or every matrix product. A
  * batch's seconds are divided by those of the kernels on the rank that has the most to do, and in a pipeline
  * one forward and backward more, while it fills and drains. Kernels that are so long by the clock are a
- * GPU's: what polling takes from a core that computes is in polling.c. Prints name, min, median, max.
- * `overhead PP DP`, with so many ranks. */
+ * GPU's: what polling takes from a core that computes is in polling.c. Beside it, of the rank where it is
+ * most: what part of the batch the host's thread handles completions (the core, the engine, the trace, and
+ * launching what comes next), that in seconds an operation, and what part of the batch it runs at all. Prints
+ * name, unit, min, median, max. `overhead PP DP`, with so many ranks. */
 #include "runtime/driver_real.h"
 #include "runtime/engine/report.h"
 #include "runtime/sched/policy.h"
@@ -12,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { MICRO_BATCHES = 32, REPEATS = 7 };
 
@@ -26,6 +29,13 @@ static const struct load {
              {"products", KIND(KERNEL_MATMUL)}};
 static const enum policy_id policies[] = {POLICY_AXONN, POLICY_1F1B};
 enum { LOADS = sizeof loads / sizeof *loads, POLICIES_MEASURED = sizeof policies / sizeof *policies };
+
+/* What a batch gives; see above. */
+enum figure { BATCH, HANDLING, OPERATION, HOST, FIGURES };
+static const char *const units[FIGURES] = {[BATCH] = "batch / its kernels",
+                                           [HANDLING] = "core and loop / batch",
+                                           [OPERATION] = "seconds",
+                                           [HOST] = "host's thread / batch"};
 
 /* What the lane did: see device_record_fn. */
 struct kernels {
@@ -86,7 +96,8 @@ static void open_bench(struct bench *b, struct net *net, const struct optim *opt
         const struct stage stage = options_stage(o, plan_stage(&plan, net->rank));
         const struct memory_plan memory = options_memory(o, stage.index);
         struct core_stage part = options_core_stage(o, stage.index, 0);
-        *b = (struct bench){.device = device_cpu_open(1, &err)};
+        const struct device_request request = {.threads = 1, .local_ranks = net->local_ranks};
+        *b = (struct bench){.device = device_open("cpu", &request, &err)};
         if (!b->device)
                 fail(err.sentence);
         b->real = (struct driver_real){.device = b->device,
@@ -122,47 +133,83 @@ static void close_bench(struct bench *b)
         b->device->ops->close(b->device);
 }
 
-/* One batch: its seconds on the slowest rank through those of an ideal one; on rank 0. */
-static double run(struct bench *b, unsigned hold_kinds)
+static double thread_seconds(void)
 {
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As driver_real_run: seconds that the host's thread handled completions, and how many. */
+static double run_timed(struct bench *b, int *operations)
+{
+        double start = device_seconds();
+        driver_real_start(&b->real, &b->engine);
+        double handling = device_seconds() - start;
+        for (*operations = 0; !engine_done(&b->engine);) {
+                start = device_seconds();
+                if (driver_real_poll(&b->real, &b->engine)) {
+                        handling += device_seconds() - start;
+                        ++*operations;
+                } else {
+                        driver_real_rest(&b->real);
+                }
+        }
+        return handling;
+}
+
+/* One batch: its figures, each of the rank where it is most; on rank 0. */
+static void run(struct bench *b, unsigned hold_kinds, double figures[FIGURES])
+{
+        enum { KERNELS = FIGURES, GATHERED };
         struct net *net = b->real.net;
-        const int ranks = net->ranks;
-        double mine[2], all[2 * 2] = {0}, longest = 0, most = 0;
+        double mine[GATHERED], all[2 * GATHERED] = {0}, most[GATHERED] = {0};
+        int operations;
         b->kernels = (struct kernels){.hold = hold_kinds};
         net->ops->barrier(net);
-        driver_real_run(&b->real, &b->engine);
+        const double before = thread_seconds();
+        mine[HANDLING] = run_timed(b, &operations);
+        mine[HOST] = thread_seconds() - before;
         b->device->ops->synchronize(b->device);
         if (b->kernels.held < 2 * MICRO_BATCHES)
                 fail("a forward or backward has no kernel that holds the lane");
-        mine[0] = b->engine.ended - b->engine.started;
-        mine[1] = b->kernels.seconds;
+        mine[BATCH] = b->engine.ended - b->engine.started;
+        mine[KERNELS] = b->kernels.seconds;
+        mine[OPERATION] = mine[HANDLING] / operations;
         net->ops->gather(net, mine, sizeof mine, all);
-        for (int i = 0; i < ranks; i++) {
-                longest = fmax(longest, all[2 * i]);
-                most = fmax(most, all[2 * i + 1]);
-        }
-        return longest / (most * (MICRO_BATCHES + b->real.plan.pp - 1) / MICRO_BATCHES);
+        for (int i = 0; i < net->ranks * GATHERED; i++)
+                most[i % GATHERED] = fmax(most[i % GATHERED], all[i]);
+        figures[BATCH] =
+                most[BATCH] / (most[KERNELS] * (MICRO_BATCHES + b->real.plan.pp - 1) / MICRO_BATCHES);
+        figures[HANDLING] = most[HANDLING] / most[BATCH];
+        figures[OPERATION] = most[OPERATION];
+        figures[HOST] = most[HOST] / most[BATCH];
 }
 
-static void print(const struct load *load, const struct plan *plan, double *ratios)
+static void print(const struct load *load, const struct plan *plan, double figures[REPEATS][FIGURES])
 {
-        const double median = report_quantile(ratios, REPEATS, 0.5);
-        printf("%s pp %d dp %d %s,%.5f,%.5f,%.5f\n", policy_get(plan->policy)->name, plan->pp, plan->dp,
-               load->name, ratios[0], median, ratios[REPEATS - 1]);
+        for (int figure = 0; figure < FIGURES; figure++) {
+                double values[REPEATS];
+                for (int i = 0; i < REPEATS; i++)
+                        values[i] = figures[i][figure];
+                const double median = report_quantile(values, REPEATS, 0.5);
+                printf("%s pp %d dp %d %s,%s,%.5g,%.5g,%.5g\n", policy_get(plan->policy)->name, plan->pp,
+                       plan->dp, load->name, units[figure], values[0], median, values[REPEATS - 1]);
+        }
 }
 
 /* All in turn, many times. */
 static void measure(struct bench *benches)
 {
-        double ratios[POLICIES_MEASURED][LOADS][REPEATS];
+        double figures[POLICIES_MEASURED][LOADS][REPEATS][FIGURES];
         for (int repeat = -1; repeat < REPEATS; repeat++) /* the first is not counted */
                 for (int i = 0; i < POLICIES_MEASURED; i++)
                         for (int j = 0; j < LOADS; j++)
-                                ratios[i][j][repeat < 0 ? 0 : repeat] = run(&benches[i], loads[j].held);
+                                run(&benches[i], loads[j].held, figures[i][j][repeat < 0 ? 0 : repeat]);
         for (int i = 0; i < POLICIES_MEASURED; i++)
                 for (int j = 0; j < LOADS; j++)
                         if (benches->real.net->rank == 0)
-                                print(&loads[j], &benches[i].real.plan, ratios[i][j]);
+                                print(&loads[j], &benches[i].real.plan, figures[i][j]);
 }
 
 int main(int argc, char **argv)

@@ -91,9 +91,10 @@ static void enqueue(struct lane *lane, const struct command *command)
                 lane->ring = grow(lane->ring, &lane->capacity, &lane->head, sizeof *lane->ring);
         lane->ring[(lane->head + lane->count) % lane->capacity] = *command;
         lane->count++;
-        if (lane->sleeping)
-                pthread_cond_signal(&lane->work);
+        const bool sleeping = lane->sleeping;
         pthread_mutex_unlock(&lane->mutex);
+        if (sleeping) /* it would wake to find the mutex taken */
+                pthread_cond_signal(&lane->work);
 }
 
 /* Seconds for which a compute lane that has nothing to do looks for more before it sleeps: what the host
@@ -201,9 +202,10 @@ static void reach(struct cpu_device *cpu, int token)
         cpu->reached[(cpu->reached_head + count) % cpu->reached_capacity] = token;
         atomic_store_explicit(&cpu->reached_count, count + 1, memory_order_release);
         atomic_fetch_sub_explicit(&cpu->events, 1, memory_order_relaxed);
-        if (cpu->waited_for)
-                pthread_cond_signal(&cpu->reached_more);
+        const bool waited_for = cpu->waited_for;
         pthread_mutex_unlock(&cpu->reached_mutex);
+        if (waited_for)
+                pthread_cond_signal(&cpu->reached_more);
 }
 
 static void *lane_main(void *argument)

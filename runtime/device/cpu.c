@@ -58,7 +58,8 @@ struct cpu_device {
         pthread_mutex_t reached_mutex; /* of the ring of tokens */
         pthread_cond_t reached_more;   /* one was added while the host waited; on the monotonic clock */
         bool waited_for;
-        atomic_int events; /* queued and not reached */
+        atomic_int events;     /* queued and not reached */
+        double queued_seconds; /* the host's own: when the last of them was */
         int *reached;
         size_t reached_capacity, reached_head;
         atomic_size_t reached_count; /* changed under the mutex; poll looks at it first, without */
@@ -325,6 +326,7 @@ static void cpu_record(struct device *device, enum device_lane lane, int token)
         assert(token >= 0);
         const struct command command = {.kind = COMMAND_EVENT, .token = token};
         atomic_fetch_add_explicit(&cpu_of(device)->events, 1, memory_order_relaxed);
+        cpu_of(device)->queued_seconds = device_seconds();
         enqueue(&cpu_of(device)->lanes[lane], &command);
 }
 
@@ -346,7 +348,10 @@ static int cpu_poll(struct device *device)
 static void cpu_wait(struct device *device, double seconds)
 {
         struct cpu_device *cpu = cpu_of(device);
-        const struct timespec until = time_of(device_seconds() + seconds);
+        const double now = device_seconds();
+        if (now < cpu->queued_seconds + device->awake_seconds)
+                return;
+        const struct timespec until = time_of(now + seconds);
         int timed_out = 0;
         pthread_mutex_lock(&cpu->reached_mutex);
         cpu->waited_for = true;

@@ -26,15 +26,19 @@ static int threads_wanted(const char *text, struct rv_error_info *err)
         return (int)threads;
 }
 
+int device_cpu_share(int local_ranks)
+{
+        const int mine = device_cpu_processors();
+        const long share = sysconf(_SC_NPROCESSORS_ONLN) / (local_ranks > 1 ? local_ranks : 1);
+        const int least = mine < share ? mine : (int)share;
+        return least > 1 ? least : 1;
+}
+
 int device_cpu_threads(int local_ranks, struct rv_error_info *err)
 {
         const char *wanted = getenv("OMP_NUM_THREADS");
         if (wanted && wanted[0] != '\0')
                 return threads_wanted(wanted, err);
-        const int mine = device_cpu_processors();
-        const long share = sysconf(_SC_NPROCESSORS_ONLN) / (local_ranks > 1 ? local_ranks : 1);
-        const int threads = mine < share ? mine : (int)share;
-        if (threads < 1)
-                return 1;
+        const int threads = device_cpu_share(local_ranks);
         return threads < DEVICE_MOST_THREADS ? threads : DEVICE_MOST_THREADS;
 }

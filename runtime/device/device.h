@@ -91,6 +91,8 @@ struct device {
         void *fail_context;
         double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
                                               as they take */
+        double awake_seconds;              /* cpu: for so long after the host launched something it rests by
+                                              looking again, on a processor of its own; 0: it has none */
         bool reserved;                     /* device_reserve was called */
         bool passing; /* the functions of kernels.h launch nothing: runtime/nn walks past what it has done */
         device_record_fn *recorder; /* may be NULL; set while nothing is queued */
@@ -108,10 +110,11 @@ void device_rest(struct device *, bool network);
 /* Bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);
 
-/* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else as many
- * processors as it may use, and no more than its share of the machine's among its `local_ranks`: mpirun may
- * bind several to the same ones, such as a socket. RV_EINPUT with a sentence if the variable is no number of
- * threads. */
+/* Processors that a rank has for itself: those that it may use, and no more than its share of the machine's
+ * among its `local_ranks`: mpirun may bind several to the same ones, such as a socket. At least 1. */
+int device_cpu_share(int local_ranks);
+/* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else its share of
+ * the processors. RV_EINPUT with a sentence if the variable is no number of threads. */
 enum { DEVICE_MOST_THREADS = 4096 };
 int device_cpu_threads(int local_ranks, struct rv_error_info *err);
 /* Processors that this process may use. */

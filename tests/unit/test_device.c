@@ -342,6 +342,55 @@ static void a_rank_has_the_threads_of_its_processors_or_its_share_of_all(void **
         assert_int_equal(sched_setaffinity(0, sizeof mine, &mine), 0);
 }
 
+/* Whether a wait right after a copy of 100 ms was queued, and an event, is over at once. A later wait lasts
+ * until the event. */
+static bool looks_again(struct device *device, char *from, int64_t bytes)
+{
+        const double start = device_seconds();
+        device->ops->copy(device, DEVICE_HOST_TO_DEVICE, from + bytes, from, bytes);
+        device->ops->record(device, DEVICE_HOST_TO_DEVICE, 1);
+        device->ops->wait(device, 10);
+        const bool early = device_seconds() < start + device->awake_seconds;
+        nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL);
+        device->ops->wait(device, 10);
+        assert_true(device_seconds() >= start + 0.1);
+        assert_int_equal(device->ops->poll(device), 1);
+        return early;
+}
+
+/* One of many tries has to: others may have the processors meanwhile. */
+static void a_host_with_a_processor_of_its_own_looks_for_a_while_before_it_sleeps(void **state)
+{
+        (void)state;
+        enum { BYTES = 1 << 20, TRIES = 50 };
+        struct device *device = open_cpu();
+        char *from = calloc(2, BYTES);
+        assert_non_null(from);
+        device->host_link_bytes_per_second = 1e7;
+        assert_false(looks_again(device, from, BYTES)); /* it has none */
+        device->awake_seconds = 0.02;
+        int tries = 1;
+        while (tries < TRIES && !looks_again(device, from, BYTES))
+                tries++;
+        assert_true(tries < TRIES);
+        device->ops->close(device);
+        free(from);
+}
+
+static void only_a_host_beside_fewer_threads_than_processors_has_one_of_its_own(void **state)
+{
+        (void)state;
+        const int share = device_cpu_share(1);
+        for (int threads = 1; threads <= share; threads++) {
+                struct rv_error_info err = {0};
+                const struct device_request request = {.threads = threads, .local_ranks = 1};
+                struct device *device = device_open("cpu", &request, &err);
+                assert_non_null(device);
+                assert_int_equal(device->awake_seconds > 0, threads < share);
+                device->ops->close(device);
+        }
+}
+
 static void more_memory_than_there_is_is_refused(void **state)
 {
         (void)state;
@@ -442,6 +491,8 @@ int main(void)
                 cmocka_unit_test(copies_are_paced_to_the_link),
                 cmocka_unit_test(a_paced_copy_leaves_the_processor_to_others),
                 cmocka_unit_test(a_rank_has_the_threads_of_its_processors_or_its_share_of_all),
+                cmocka_unit_test(a_host_with_a_processor_of_its_own_looks_for_a_while_before_it_sleeps),
+                cmocka_unit_test(only_a_host_beside_fewer_threads_than_processors_has_one_of_its_own),
                 cmocka_unit_test(more_memory_than_there_is_is_refused),
                 cmocka_unit_test(a_stage_takes_the_memory_that_is_predicted_to_the_byte),
         };

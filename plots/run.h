@@ -28,8 +28,9 @@ struct run {
 struct run *runs_read(char *const *paths, int count, struct rv_error_info *err);
 void runs_free(struct run *runs, int count);
 
-/* RV_EINPUT with a sentence unless `predicted` is simulated, `measured` is real, and both have the same model,
- * the same plan and, as far as they say, the same threads a rank; the sentence names the first difference. */
+/* RV_EINPUT with a sentence unless `predicted` is simulated, `measured` is real, and both have the same
+ * model, the same plan and, as far as they say, the same threads a rank; the sentence names the first
+ * difference. */
 int runs_check_pair(const struct run *predicted, const struct run *measured, struct rv_error_info *err);
 
 /* predicted / measured - 1, in percent. */

@@ -10,15 +10,15 @@ enum {
 /* Shapes and, of each operand, the alignment: what the choice of a kernel's code depends on. */
 struct cuda_gate_form {
         struct kernel kernel;
-        uint32_t alignments; /* four bits an operand */
+        uint64_t alignments; /* four bits an operand */
 };
 
 /* ---- kernels that were met ---- */
 
 /* The largest power of two, at most 256, that divides an address, as its exponent; 15: there is none. */
-static uint32_t alignment_of(const void *pointer)
+static uint64_t alignment_of(const void *pointer)
 {
-        uint32_t exponent = 0;
+        uint64_t exponent = 0;
         if (!pointer)
                 return 15;
         while (exponent < 8 && !((uintptr_t)pointer >> exponent & 1))

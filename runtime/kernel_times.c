@@ -133,7 +133,7 @@ static void print_row(const struct kernel_row *row, double batch_seconds, FILE *
 {
         char name[80], seconds[REPORT_TEXT];
         row_name(name, sizeof name, row);
-        fprintf(out, "  %-37s %6lld %12s %6.1f %% %8.1f %8.1f %6.0f %%\n", name, (long long)row->calls,
+        fprintf(out, "  %-39s %6lld %12s %6.1f %% %8.1f %8.1f %6.0f %%\n", name, (long long)row->calls,
                 report_seconds(seconds, row->seconds), 100 * row->seconds / batch_seconds,
                 row->flops / row->seconds / 1e9, row->bytes / row->seconds / 1e9,
                 100 * row->roof_seconds / row->seconds);
@@ -155,16 +155,16 @@ void kernel_summary_print(const struct kernel_summary *ranks, int count, FILE *o
                 "GB/s,\nmeasured on %s before the training\n",
                 slowest, s->batches, s->rates.flops_per_second / 1e9, s->rates.bytes_per_second / 1e9,
                 count > 1 ? "all ranks at once" : "the same threads");
-        fprintf(out, "  %-37s %6s %12s %8s %8s %8s %8s\n", "kernel", "calls", "time", "of batch", "Gflop/s",
+        fprintf(out, "  %-39s %6s %12s %8s %8s %8s %8s\n", "kernel", "calls", "time", "of batch", "Gflop/s",
                 "GB/s", "of roof");
         for (int i = 0; i < s->rows; i++) {
                 print_row(&s->row[i], s->batch_seconds, out);
                 roof += s->row[i].roof_seconds;
         }
-        fprintf(out, "  %-37s %6s %12s %6.1f %% %8s %8s %6.0f %%\n", "all kernels", "",
+        fprintf(out, "  %-39s %6s %12s %6.1f %% %8s %8s %6.0f %%\n", "all kernels", "",
                 report_seconds(seconds, kernels), 100 * kernels / s->batch_seconds, "", "",
                 100 * roof / kernels);
-        fprintf(out, "  %-37s %6s %12s %6.1f %%\n", "between kernels", "",
+        fprintf(out, "  %-39s %6s %12s %6.1f %%\n", "between kernels", "",
                 report_seconds(seconds, s->batch_seconds - kernels), 100 * (1 - kernels / s->batch_seconds));
 }
 

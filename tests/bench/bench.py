@@ -192,7 +192,7 @@ class Bench:
             print("gnuplot is not installed: no figure")
             return
         data, variables = os.path.join(self.scratch, "figure.dat"), [f"panels={0}"]
-        rows = [row for row in rows if row["unit"] != "seconds"]
+        rows = [row for row in rows if row["unit"] != "seconds" and (row["group"] != "overhead" or row["unit"] == DRAWN_OVERHEAD)]
         drawn = [panel for panel in PANELS if any(row["group"] == panel[0] for row in rows)]
         with open(data, "w") as file:
             for index, (group, title, axis) in enumerate(drawn):
@@ -223,6 +223,7 @@ PANELS = (("limit", "Against the limit of its matrix products", "sgemm limit / o
           ("memory", "The most resident memory", "less is better"), ("ranks", "Two ranks on two cores", "more is better"),
           ("events", "The simulator, an event", "less is better"),
           ("overhead", "The core and its loop", "a batch / its kernels of 1 ms"))
+DRAWN_OVERHEAD = "batch / its kernels"  # the others are parts of a percent of it
 OF_NAME = ("events", "overhead")  # their rows' names end, after a comma, in what the colour says
 
 

@@ -48,7 +48,7 @@ static void describe(const struct kernel_model *model, char text[TEXT])
 
 static void print_row(const char *name, const struct fit_quality *quality, const char *model, FILE *stream)
 {
-        fprintf(stream, "  %-23s %6d %7.1f %% %5.1f %%", name, quality->points, 100 * quality->median_error,
+        fprintf(stream, "  %-35s %6d %7.1f %% %5.1f %%", name, quality->points, 100 * quality->median_error,
                 100 * quality->worst_error);
         if (quality->points > 1)
                 fprintf(stream, " %7.1f %% %5.1f %%", 100 * quality->left_out_median_error,
@@ -71,8 +71,8 @@ static void print_line(const char *name, const struct line_fit *fit, FILE *strea
 
 void fits_print(const struct profile_load *load, FILE *stream)
 {
-        fprintf(stream, "  %-23s %6s %17s %17s\n", "", "", "residuals", "leave-one-out");
-        fprintf(stream, "  %-23s %6s %9s %7s %9s %7s  %s\n", "fit", "points", "median", "worst", "median",
+        fprintf(stream, "  %-35s %6s %17s %17s\n", "", "", "residuals", "leave-one-out");
+        fprintf(stream, "  %-35s %6s %9s %7s %9s %7s  %s\n", "fit", "points", "median", "worst", "median",
                 "worst", "what was found");
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {

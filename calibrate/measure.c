@@ -353,7 +353,7 @@ static void print_launches(const struct profile_load *load)
         static const char *const names[] = {"launch", "launch in a graph"};
         for (int i = 0; i < 2; i++)
                 if (launches[i]->host_seconds > 0)
-                        printf("  %-23s %s of the host a kernel, %s from one to the next\n", names[i],
+                        printf("  %-35s %s of the host a kernel, %s from one to the next\n", names[i],
                                report_seconds(host, launches[i]->host_seconds),
                                report_seconds(lane, launches[i]->lane_seconds));
 }
@@ -367,13 +367,13 @@ static void print_closure(struct session *s, const struct profile *profile, int 
                 least = part < least ? part : least;
                 most = part > most ? part : most;
         }
-        printf("  %-23s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
+        printf("  %-35s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
                100 * least, 100 * most);
         if (profile->loads[load].error > 0)
-                printf("  %-23s %.1f %% that all kernels share: drift from round to round, and that sum\n",
+                printf("  %-35s %.1f %% that all kernels share: drift from round to round, and that sum\n",
                        "standard error", 100 * profile->loads[load].error);
         if (least < 0.95)
-                printf("  %-23s something else was running on this machine; measure again when it is idle\n",
+                printf("  %-35s something else was running on this machine; measure again when it is idle\n",
                        "warning");
 }
 
@@ -396,7 +396,7 @@ static void print_profile(struct session *s, const struct profile *profile)
                 const struct profile_load *load = &profile->loads[i];
                 print_load(s, load);
                 print_launches(load);
-                printf("  %-23s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
+                printf("  %-35s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
         }
 }

@@ -1,12 +1,13 @@
-#!/bin/sh
-# Runs test programs and scripts that print TAP, one after another; shows each one's count, and every line of those that
+#!/bin/bash
+# Runs test programs and scripts that print TAP, TEST_JOBS (1) at a time; shows each one's count, and every line of those that
 # fail. The last line is "N passed, N failed". A program that dies, or prints no test, counts as a failure.
 export CMOCKA_MESSAGE_OUTPUT=TAP
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
-passed=0
-failed=0
-for test in "$@"; do
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# Runs one, and shows it when it has ended; its counts go to a file of their own.
+run() {
+        local test=$1 output=$folder/$2.out start status ok bad plan
         start=$(date +%s)
         timeout "${TEST_TIMEOUT:-900}" "$test" >"$output" 2>&1 </dev/null
         status=$?
@@ -17,14 +18,26 @@ for test in "$@"; do
         plan=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$output" | awk '{ sum += $1 } END { print sum + 0 }')
         [ "$plan" -ne $((ok + bad)) ] && bad=$((bad + 1))
         [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && bad=1
-        printf '%-28s %4d passed, %d failed   %d s\n' "$(basename "$test")" "$ok" "$bad" "$(($(date +%s) - start))"
-        if [ "$bad" -gt 0 ]; then
-                echo "---- $test ended with status $status:"
-                cat "$output"
-                echo "----"
-        fi
-        passed=$((passed + ok))
-        failed=$((failed + bad))
+        {
+                printf '%-28s %4d passed, %d failed   %d s\n' "$(basename "$test")" "$ok" "$bad" "$(($(date +%s) - start))"
+                if [ "$bad" -gt 0 ]; then
+                        echo "---- $test ended with status $status:"
+                        cat "$output"
+                        echo "----"
+                fi
+        } >"$folder/$2.shown"
+        cat "$folder/$2.shown"
+        echo "$ok $bad" >"$folder/$2.count"
+}
+
+index=0
+for test in "$@"; do
+        index=$((index + 1))
+        run "$test" $index &
+        [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-1}" ] && wait -n
 done
+wait
+# One that left no count, whatever happened to it, has failed.
+read -r passed failed < <(cat "$folder"/*.count | awk -v all=$index '{ ok += $1; bad += $2 } END { print ok + 0, bad + all - NR }')
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -6,20 +6,6 @@
 
 #include <assert.h>
 
-static cpu_kernel_fn *const row_kernels[KERNEL_KINDS] = {
-        [KERNEL_LAYERNORM] = cpu_layernorm,
-        [KERNEL_LAYERNORM_BACKWARD] = cpu_layernorm_backward,
-        [KERNEL_BIAS] = cpu_bias,
-        [KERNEL_BIAS_BACKWARD] = cpu_bias_backward,
-        [KERNEL_BIAS_GELU] = cpu_bias_gelu,
-        [KERNEL_GELU_BACKWARD] = cpu_gelu_backward,
-        [KERNEL_BIAS_RESIDUAL] = cpu_bias_residual,
-        [KERNEL_SOFTMAX] = cpu_softmax,
-        [KERNEL_SOFTMAX_BACKWARD] = cpu_softmax_backward,
-        [KERNEL_CROSS_ENTROPY] = cpu_cross_entropy,
-        [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
-};
-
 /* Elements of all tensors of rows together that are converted at a time, unless a single row is longer: 64
  * KiB of fp32, which are in the second-level cache still when they are rounded. */
 enum { PIECE = 1 << 14 };
@@ -85,6 +71,13 @@ static void return_rows(const enum cpu_operand *operands, const struct kernel *k
                         reals_to(kernel->half, (uint16_t *)args->p[i] + row * n, piece->p[i], kernel->m * n);
 }
 
+static void run_reals(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+{
+        struct kernel of_reals = *kernel;
+        of_reals.half = HALF_NONE;
+        cpu_run(&of_reals, args, scratch);
+}
+
 void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const enum cpu_operand *operands = cpu_row_operands(kernel->kind);
@@ -97,7 +90,7 @@ void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, 
                 fp32.m = rows - row < at_once ? rows - row : at_once;
                 piece.ld[1] = args->ld[1] + row;
                 take_rows(operands, &fp32, args, &piece, row);
-                row_kernels[kernel->kind](&fp32, &piece);
+                run_reals(&fp32, &piece, scratch);
                 return_rows(operands, &fp32, args, &piece, row);
         }
         for (int i = 0; i < CPU_OPERANDS; i++)

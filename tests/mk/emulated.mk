@@ -46,7 +46,8 @@ $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMUL
 # Refusals, limits, failures and graphs of `train --device cuda`.
 SCRIPT_TESTS += tests/cli/device.py
 # What it trains: the CPU device's losses; what it calls in the loop.
-SCRIPT_TESTS += tests/cli/cuda_emulated.py
+# Minutes under the sanitizers, where test_conformance runs the same kernels.
+SCRIPT_TESTS += $(if $(SAN),,tests/cli/cuda_emulated.py)
 run-tests: $(EMULATED_PLUGIN)
 
 # Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.

@@ -100,11 +100,11 @@ static void enqueue(struct lane *lane, const struct command *command)
 
 /* Seconds for which a compute lane that has nothing to do looks for more before it sleeps: what the host
  * takes to wake and to launch the next operation. To be woken costs a lane about 0.05 ms more. */
-static const double awake_seconds = 2e-4;
+static const double lane_awake_seconds = 2e-4;
 
 static void stay_awake(struct lane *lane)
 {
-        const double until = device_seconds() + awake_seconds;
+        const double until = device_seconds() + lane_awake_seconds;
         pthread_mutex_unlock(&lane->mutex);
         while (atomic_load_explicit(&lane->count, memory_order_relaxed) == 0 && device_seconds() < until)
                 sched_yield();

@@ -55,10 +55,15 @@ static inline void reals_to(enum half format, void *restrict to, const real *res
 #endif
 }
 
+static inline int64_t element_bytes(enum half format)
+{
+        return format == HALF_NONE ? (int64_t)sizeof(real) : 2;
+}
+
 /* The element `at` of a tensor. */
 static inline void *element_of(enum half format, const void *tensor, int64_t at)
 {
-        return (char *)tensor + at * (format == HALF_NONE ? (int64_t)sizeof(real) : 2);
+        return (char *)tensor + at * element_bytes(format);
 }
 
 /* rows x columns of a matrix, stored from element `at` on with `ld` elements a row, to and from a dense tile.

@@ -1,4 +1,5 @@
 #include "runtime/device/cpu_split.h"
+#include "runtime/device/cpu_half.h"
 #include "runtime/device/cpu_rows.h"
 
 #include <string.h>
@@ -42,16 +43,6 @@ static struct range own_range(const struct job *w, int part)
         return range_of(w->count, w->unit, part, w->parts);
 }
 
-static int least(int64_t a, int64_t b)
-{
-        return (int)(a < b ? a : b);
-}
-
-static int64_t element_bytes(const struct kernel *kernel)
-{
-        return kernel->half ? 2 : (int64_t)sizeof(real);
-}
-
 static void *advance(const void *p, int64_t bytes)
 {
         return p ? (char *)p + bytes : NULL;
@@ -74,7 +65,7 @@ static void rows_part(void *context, int part, real *scratch)
 {
         struct job *w = context;
         const struct range rows = own_range(w, part);
-        const int64_t n = w->kernel->n, row_bytes = n * element_bytes(w->kernel);
+        const int64_t n = w->kernel->n, row_bytes = n * element_bytes((enum half)w->kernel->half);
         struct kernel kernel = *w->kernel;
         struct kernel_args args = *w->args;
         kernel.batch = 1;
@@ -135,7 +126,7 @@ static bool split_rows(struct job *w)
         w->parts = sums + count_operands(w->operands, OPERAND_LOSS) > 0
                            ? SUMMED_PARTS
                            : PARTS_A_THREAD * cpu_team_threads(w->split->team);
-        w->parts = least(w->parts, w->count / LEAST_ROWS);
+        w->parts = (int)least(w->parts, w->count / LEAST_ROWS);
         if (w->parts < 2 || (sums > 0 && w->kernel->half) || w->parts * sums * w->kernel->n > CPU_SCRATCH)
                 return false;
         run(w, rows_part);
@@ -160,7 +151,7 @@ static bool split_heads(struct job *w)
 {
         w->count = w->kernel->batch;
         w->unit = 1;
-        w->parts = least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
+        w->parts = (int)least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, heads_part);
         return true;
 }
@@ -175,7 +166,7 @@ static void batch_part(void *context, int part, real *scratch)
         const int64_t inner = w->args->inner;
         struct kernel kernel = *w->kernel;
         for (int64_t at = range.begin; at < range.end; at += kernel.batch) {
-                const int64_t left = inner - at % inner, bytes = element_bytes(w->kernel);
+                const int64_t left = inner - at % inner, bytes = element_bytes((enum half)w->kernel->half);
                 struct kernel_args args = *w->args;
                 kernel.batch = args.inner = least(left, range.end - at);
                 for (int i = 0; i < 3; i++)
@@ -190,7 +181,7 @@ static bool split_batch(struct job *w)
 {
         w->count = w->kernel->batch;
         w->unit = 1;
-        w->parts = least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
+        w->parts = (int)least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, batch_part);
         return true;
 }
@@ -223,7 +214,7 @@ enum { LAYERNORM_OUT = 5, LAYERNORM_STATS = 6 };
 static void advance_at(struct kernel_args *args, int place, int64_t elements, const struct kernel *kernel)
 {
         if (place >= 0)
-                args->p[place] = advance(args->p[place], elements * element_bytes(kernel));
+                args->p[place] = advance(args->p[place], elements * element_bytes((enum half)kernel->half));
 }
 
 /* One block of c: some rows of op(a), some columns of op(b). */
@@ -254,15 +245,15 @@ static void block_part(void *context, int part, real *scratch)
 }
 
 /* Every block copies its rows of op(a) and its columns of op(b) into BLAS's own layout: of all ways to have
- * as many blocks as threads, the one that copies least. */
-static bool split_blocks(struct job *w)
+ * as many blocks as threads, at most so many of them side by side, the one that copies least. */
+static bool split_blocks(struct job *w, int most_columns)
 {
         const int threads = cpu_team_threads(w->split->team);
         const double m = (double)w->kernel->m, n = (double)w->kernel->n;
         w->parts = threads;
         w->columns = 1;
         double fewest = m + n * threads;
-        for (int columns = 2; columns <= threads; columns++) {
+        for (int columns = 2; columns <= most_columns; columns++) {
                 const double copied = m * columns + n * (threads / columns);
                 if (threads % columns != 0 || copied >= fewest)
                         continue;
@@ -273,22 +264,13 @@ static bool split_blocks(struct job *w)
         return true;
 }
 
-/* With a LayerNorm a block has whole rows. */
-static bool split_product_rows(struct job *w)
-{
-        w->parts = cpu_team_threads(w->split->team);
-        w->columns = 1;
-        run(w, block_part);
-        return true;
-}
-
 /* ---- elements of flat arrays ---- */
 
 static void flat_part(void *context, int part, real *scratch)
 {
         struct job *w = context;
         const struct range range = own_range(w, part);
-        const int64_t stored = range.begin * element_bytes(w->kernel);
+        const int64_t stored = range.begin * element_bytes((enum half)w->kernel->half);
         const int64_t reals = range.begin * (int64_t)sizeof(real);
         struct kernel kernel = *w->kernel;
         struct kernel_args args = *w->args;
@@ -332,7 +314,7 @@ static bool split_flat(struct job *w)
 {
         w->count = w->kernel->m;
         w->unit = ALIGNED_ELEMENTS;
-        w->parts = least(SUMMED_PARTS, w->count / LEAST_ELEMENTS);
+        w->parts = (int)least(SUMMED_PARTS, w->count / LEAST_ELEMENTS);
         if (w->parts < 2)
                 return false;
         run(w, flat_part);
@@ -344,16 +326,17 @@ static bool split_flat(struct job *w)
 
 static bool split(struct job *w)
 {
+        const int threads = cpu_team_threads(w->split->team);
         switch (w->kernel->kind) {
         case KERNEL_MATMUL:
-                return w->kernel->batch > 1 ? split_batch(w) : split_blocks(w);
+                return w->kernel->batch > 1 ? split_batch(w) : split_blocks(w, threads);
         case KERNEL_MATMUL_BIAS:
         case KERNEL_MATMUL_BIAS_GELU:
         case KERNEL_MATMUL_BIAS_RESIDUAL:
         case KERNEL_MATMUL_GELU_BACKWARD:
-                return split_blocks(w);
-        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
-                return split_product_rows(w);
+                return split_blocks(w, threads);
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM: /* needs whole rows */
+                return split_blocks(w, 1);
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:
                 return split_heads(w);

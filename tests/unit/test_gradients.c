@@ -268,22 +268,23 @@ static void backward_in(const struct network *net, int way)
         net->device->ops->synchronize(net->device);
 }
 
+static const struct gpt tied_gpt = {.name = "tiny",
+                                    .n_layer = 3,
+                                    .n_embd = 20,
+                                    .n_head = 5,
+                                    .vocab_size = 19,
+                                    .n_positions = 7,
+                                    .tied = true};
+
 /* A chunk's logits take the place of those before it, so validation, which keeps nothing, is made in them
  * too. Only the sums over rows, of the loss and of the head's gradient, are made in another order. */
 static void chunks_of_the_loss_give_the_same_gradients(void **state)
 {
         (void)state;
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 3,
-                                .n_embd = 20,
-                                .n_head = 5,
-                                .vocab_size = 19,
-                                .n_positions = 7,
-                                .tied = true};
         for (int way = 0; way < WAYS; way++) {
-                struct network plain = open_network(&gpt, 1, RECOMPUTE_NONE, false),
-                               whole = open_network(&gpt, 1, RECOMPUTE_NONE, true),
-                               chunked = open_chunked(&gpt, 1, RECOMPUTE_FULL, true, 1);
+                struct network plain = open_network(&tied_gpt, 1, RECOMPUTE_NONE, false),
+                               whole = open_network(&tied_gpt, 1, RECOMPUTE_NONE, true),
+                               chunked = open_chunked(&tied_gpt, 1, RECOMPUTE_FULL, true, 1);
                 assert_int_equal(plain.stages[0]->layout.logits, memory_aligned(B * T * 19 * 8));
                 assert_int_equal(whole.stages[0]->layout.work_logits, memory_aligned(B * T * 19 * 8));
                 assert_int_equal(chunked.stages[0]->layout.work_logits, memory_aligned(16 * 19 * 8));
@@ -313,15 +314,8 @@ static void chunks_of_the_loss_give_the_same_gradients(void **state)
 static void fused_kernels_give_the_same_gradients(void **state)
 {
         (void)state;
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 3,
-                                .n_embd = 20,
-                                .n_head = 5,
-                                .vocab_size = 19,
-                                .n_positions = 7,
-                                .tied = true};
-        struct network plain = open_network(&gpt, 1, false, false),
-                       fused = open_network(&gpt, 1, false, true);
+        struct network plain = open_network(&tied_gpt, 1, false, false),
+                       fused = open_network(&tied_gpt, 1, false, true);
         assert_true(fused.stages[0]->layout.block_attention < plain.stages[0]->layout.block_attention);
         const double loss = forward(&plain, false);
         assert_within(forward(&fused, true), loss, 1e-13 * loss, "loss", 0);

@@ -597,13 +597,8 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
                                     .m = 8,
                                     .n = 16,
                                     .k = 4};
-        const struct kernel product = {.kind = KERNEL_MATMUL_BIAS_RESIDUAL,
-                                       .transpose_b = 1,
-                                       .half = HALF_BF16,
-                                       .batch = 1,
-                                       .m = 8,
-                                       .n = 16,
-                                       .k = 4};
+        struct kernel product = both;
+        product.kind = KERNEL_MATMUL_BIAS_RESIDUAL;
         const struct kernel layernorm = {
                 .kind = KERNEL_LAYERNORM, .half = HALF_BF16, .batch = 1, .m = 8, .n = 16};
         struct kernel_point points[] = {{product, 0.75, 0.75, 0.75, 1, 0.02},

@@ -89,10 +89,12 @@ int gathered_price(struct price_list *list, const struct options *options, const
         fill(&network, price, forward, backward);
         const double waits[] = {gathered_seconds(forward, count, blocking) - work_of(forward, count),
                                 gathered_seconds(backward, count, blocking) - work_of(backward, count)};
-        price->forward += waits[0];
-        price->backward += waits[1];
+        price->forward.seconds += waits[0];
+        price->backward.seconds += waits[1];
+        ((double *)price->forward.part_seconds)[0] += waits[0];
+        ((double *)price->backward.part_seconds)[0] += waits[1];
         list->gathered_waits = waits[0] + waits[1];
-        list->gathered = list->gathered_waits / (price->forward + price->backward);
+        list->gathered = list->gathered_waits / (price->forward.seconds + price->backward.seconds);
         free(forward);
         return 0;
 }

@@ -12,7 +12,7 @@ static int check_prices(const struct prediction *p, struct rv_error_info *err)
 {
         double sum = 0, most = 0;
         for (int i = 0; i < p->options->pp * p->options->virtual_stages; i++) {
-                const double both = p->prices.stages[i].forward + p->prices.stages[i].backward;
+                const double both = p->prices.stages[i].forward.seconds + p->prices.stages[i].backward.seconds;
                 sum += both;
                 most = fmax(most, both);
         }

@@ -29,20 +29,35 @@ static const struct price_list *prices_of(const struct priced *priced, const str
         return kind ? &priced->other_prices[kind - 1] : priced->prices;
 }
 
-/* All that shards do together in a forward or backward, in one. It begins when the last of them has come to
- * it, and takes what each of its collectives does by closed form: there are thousands a batch, one after
- * another, on links that nothing else uses meanwhile. */
-static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
+/* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
+static double tensor_of(struct priced *priced, const struct sim_group *group, const struct price_pass *pass,
+                        int part)
+{
+        const struct kernel *collective = &pass->collectives[part];
+        const int kind = (int)collective->kind - KERNEL_KINDS;
+        struct priced_tensor *known = &priced->tensors[(group->id / group->size * 4 + kind) % PRICED_TENSORS];
+        if (known->size != group->size || known->id != group->id ||
+            !kernel_same(&known->collective, collective)) {
+                const struct collective_group shards = {group->first, group->stride, group->size, 1};
+                *known = (struct priced_tensor){group->size, group->id, *collective,
+                                                tensor_part_seconds(priced->platform, &shards, pass, part)};
+        }
+        return known->seconds;
+}
+
+/* What shards do together begins when the last of them has come to it, and takes the closed form: there are
+ * thousands a batch, one after another, on links that nothing else uses meanwhile. */
+static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;
+        struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
+        op->more = true; /* a part follows, an empty one behind the last */
         for (int i = 0; i < group.size; i++)
                 if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
                         return false;
-        const double ends =
-                rank->world->now + tensor_seconds(priced->platform, &group, priced->prices,
-                                                  lane->now.op.chunk * priced->prices->pp + rank->stage,
-                                                  lane->now.op.of == OP_FORWARD);
+        const struct price_pass *pass = price_pass_of(priced->prices, rank->stage, op);
+        const double ends = rank->world->now + tensor_of(priced, &group, pass, op->segment);
         for (int i = 0; i < group.size; i++) {
                 struct sim_lane *other =
                         sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR];
@@ -252,7 +267,7 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
-        op->more = lane->rank->world->plan.tp > 1 && pass;
+        op->more = pass && op->count == 0 && price_more(prices, stage, op);
         if (op->kind == OP_BACKWARD && op->count > 0) {
                 const int64_t end = op->offset + op->count;
                 op->offset = price_span(prices, stage, op).offset;

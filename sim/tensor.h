@@ -3,7 +3,6 @@
 #define RANVIER_SIM_TENSOR_H
 
 #include "sim/collective_model.h"
-#include "sim/driver_sim.h"
 #include "sim/platform.h"
 #include "sim/price.h"
 
@@ -11,8 +10,10 @@
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum half half);
 
-/* All of a forward, or of a backward, of the model's stage `stage`: chunk x pp + position. */
-double tensor_seconds(const struct platform *platform, const struct sim_group *group,
-                      const struct price_list *prices, int stage, bool forward);
+/* What shards do together behind the part `part` of a pass, and in all of it. */
+double tensor_part_seconds(const struct platform *platform, const struct collective_group *shards,
+                           const struct price_pass *pass, int part);
+double tensor_seconds(const struct platform *platform, const struct collective_group *shards,
+                      const struct price_pass *pass);
 
 #endif

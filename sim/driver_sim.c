@@ -141,16 +141,8 @@ static void look_at_marked(struct sim_world *world)
 /* A batch is complete on this rank: keeps its times and begins the next one, or lets its actors end. */
 static void end_batch(struct sim_rank *rank)
 {
-        const struct engine *e = &rank->engine;
         const int64_t index = rank - rank->world->rank;
-        rank->world->times[(int64_t)rank->done++ * rank->world->ranks + index] = (struct batch_times){
-                .started = e->started,
-                .pipeline_end = e->pipeline_end,
-                .allreduce_end = e->allreduce_end,
-                .ended = e->ended,
-                .busy_seconds = e->busy_seconds,
-                .tensor_seconds = e->tensor_seconds,
-        };
+        rank->world->times[(int64_t)rank->done++ * rank->world->ranks + index] = engine_times(&rank->engine);
         if (!finished(rank)) {
                 engine_start(&rank->engine);
                 return;

@@ -11,7 +11,7 @@ $(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 SCRIPT_TESTS += tests/cli/gpu.sh
 run-tests: $(BUILD)/tests/gpu $(BUILD)/emulated/device_cuda.so
-$(BUILD)/tests/events: $(call obj,tests/bench/events.c sim/agenda.c) $(call lib,paper engine core models)
+$(BUILD)/tests/events: $(call obj,tests/bench/events.c) $(call lib,paper engine core models)
 	$(LINK) -ljansson -lm
 $(BUILD)/tests/overhead: $(call obj,tests/bench/overhead.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm

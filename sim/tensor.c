@@ -14,13 +14,13 @@ double tensor_collective_seconds(const struct platform *p, const struct collecti
                                   bytes, half);
 }
 
-double tensor_seconds(const struct platform *platform, const struct sim_group *group,
+double tensor_seconds(const struct platform *platform, struct plan_group group,
                       const struct price_list *prices, int stage, bool forward)
 {
         const struct stage_price *price = &prices->stages[stage];
         const struct price_collective *each = forward ? price->tensor.forward : price->tensor.backward;
         const int count = forward ? price->tensor.forwards : price->tensor.backwards;
-        const struct collective_group shards = {group->first, group->stride, group->size, 1};
+        const struct collective_group shards = {group.first, group.stride, group.size, 1};
         double seconds = 0;
         for (int i = 0; i < count; i++) {
                 const struct kernel *k = &each[i].kernel;

@@ -12,7 +12,7 @@ double tensor_collective_seconds(const struct platform *platform, const struct c
                                  enum kernel_kind collective, int64_t bytes, enum half half);
 
 /* All of a forward, or of a backward, of the model's stage `stage`: chunk x pp + position. */
-double tensor_seconds(const struct platform *platform, const struct sim_group *group,
+double tensor_seconds(const struct platform *platform, struct plan_group group,
                       const struct price_list *prices, int stage, bool forward);
 
 #endif

@@ -32,7 +32,7 @@ struct batch {
         struct plan plan;
         int replica; /* folded: which one stands for all */
         bool folded;
-        struct stage_costs *stages; /* [pp], folded; else by rank of the first shards: [dp x pp] */
+        struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
         double *tensors;            /* all of the stages' */
         struct known_collective known[KNOWN_COLLECTIVES];
         int known_count;
@@ -79,31 +79,59 @@ static void price_messages(struct batch *b, int replica, struct stage_costs *sta
         }
 }
 
-static double all_messages(const struct batch *b, const struct stage_costs *stages)
+/* ---- what shards do together ---- */
+
+static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
 {
-        double sum = 0;
+        const struct plan_group shards = plan_group(&b->plan, rank, GROUP_TENSOR);
+        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++)
+                stage->tensor[i] =
+                        nudged(b, PRICE_TENSOR, 0,
+                               tensor_seconds(&b->costs->platform, shards, costs_prices(b->costs, rank),
+                                              i / 2 * b->plan.pp + plan_stage(&b->plan, rank), i % 2 == 0));
+}
+
+/* ---- replicas ---- */
+
+/* What a replica's links cost a micro-batch: messages of its way there and back, and the shards that take
+ * longest. */
+static double links_seconds(const struct batch *b, const struct stage_costs *stages)
+{
+        double messages = 0, shards = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                double own = 0;
+                messages += 2 * stages[i].next_message;
+                for (int pass = 0; pass < 2 * b->plan.virtual_stages; pass++)
+                        own += stages[i].tensor[pass];
+                shards = fmax(shards, own);
+        }
+        return messages + b->plan.micro_batches * shards;
+}
+
+static void price_replica(struct batch *b, int replica, struct stage_costs *stages)
+{
+        price_messages(b, replica, stages);
         for (int i = 0; i < b->plan.pp; i++)
-                sum += stages[i].next_message;
-        return sum;
+                price_tensors(b, plan_rank(&b->plan, replica, i, 0), &stages[i]);
 }
 
 /* Replicas begin at different places of nodes: after as many as there are GPUs in a node the places repeat.
- */
+ * The one whose links cost most stands for all. */
 static void choose_replica(struct batch *b)
 {
         const int places = b->costs->platform.gpus_per_node;
         double longest = -1;
         int slowest = 0;
         for (int replica = 0; replica < b->plan.dp && replica < places; replica++) {
-                price_messages(b, replica, b->stages);
-                const double sum = all_messages(b, b->stages);
-                if (sum > longest * (1 + 1e-12)) {
-                        longest = sum;
+                price_replica(b, replica, b->stages);
+                const double cost = links_seconds(b, b->stages);
+                if (cost > longest * (1 + 1e-12)) {
+                        longest = cost;
                         slowest = replica;
                 }
         }
         b->replica = slowest;
-        price_messages(b, slowest, b->stages);
+        price_replica(b, slowest, b->stages);
 }
 
 /* ---- collectives ---- */
@@ -127,6 +155,16 @@ static double price_collective(const struct batch *b, int rank, const struct op 
                                   gradients ? options_format(b->costs->options) : HALF_NONE);
 }
 
+/* The ends of a pipeline lie in one node in some replicas, and apart in others. */
+static double slowest_exchange(const struct batch *b, const struct op *op)
+{
+        const int places = b->costs->platform.gpus_per_node;
+        double slowest = 0;
+        for (int replica = 0; replica < b->plan.dp && replica < places; replica++)
+                slowest = fmax(slowest, price_collective(b, plan_rank(&b->plan, replica, 0, 0), op));
+        return slowest;
+}
+
 static double collective(struct batch *b, int rank, const struct op *op)
 {
         for (int i = 0; i < b->known_count; i++) {
@@ -134,7 +172,9 @@ static double collective(struct batch *b, int rank, const struct op *op)
                 if (k->kind == op->kind && k->group == op->group && k->rank == rank && k->bytes == op->bytes)
                         return k->seconds;
         }
-        const double seconds = nudged(b, PRICE_ALLREDUCE, op->bytes, price_collective(b, rank, op));
+        const bool exchange = b->folded && op->group == GROUP_EMBEDDING;
+        const double seconds = nudged(b, PRICE_ALLREDUCE, op->bytes,
+                                      exchange ? slowest_exchange(b, op) : price_collective(b, rank, op));
         if (b->known_count < KNOWN_COLLECTIVES)
                 b->known[b->known_count++] =
                         (struct known_collective){op->kind, op->group, rank, op->bytes, seconds};
@@ -250,37 +290,33 @@ static double run(struct batch *b, const struct core_stage *stages, int micro_ba
         return found < 0 ? NAN : found;
 }
 
-/* Micro-batches after which a schedule repeats itself; of more than a few, so that offloaded activations go
- * through all of their slots. */
+/* Micro-batches after which a schedule repeats itself. */
 static int period_of(const struct plan *plan)
 {
-        const int few = 4, limit = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 1;
-        const int cycle = limit > plan->pp ? limit : plan->pp;
-        return plan->policy == POLICY_INTERLEAVED ? plan->pp * ((few + plan->pp - 1) / plan->pp)
-               : cycle > few                      ? cycle
-                                                  : few;
+        const int few = 4;
+        const int cycle = plan->policy == POLICY_INTERLEAVED ? plan->pp
+                          : plan->policy == POLICY_AXONN     ? core_pipeline_limit(plan)
+                                                             : 1;
+        return cycle * ((few + cycle - 1) / cycle);
+}
+
+/* And after which it does so: when the pipeline is full, and every stage has had gradients, and offloaded
+ * activations have gone through all of their slots. */
+static int settled_after(const struct plan *plan)
+{
+        enum { FEW = 8 };
+        return 2 * plan->pp > FEW ? 2 * plan->pp : FEW;
 }
 
 static double steady(struct batch *b, const struct core_stage *stages, bool whole)
 {
-        const int all = b->plan.micro_batches, period = period_of(&b->plan);
-        const int second = 2 * period + all % period, first = second - period;
+        const int all = b->plan.micro_batches, period = period_of(&b->plan),
+                  settled = settled_after(&b->plan);
+        const int first = all > settled ? settled + (all - settled) % period : all, second = first + period;
         if (whole || second >= all)
                 return run(b, stages, all);
         const double shorter = run(b, stages, first), longer = run(b, stages, second);
         return longer + (double)(all - second) / period * (longer - shorter);
-}
-
-static void price_tensors(struct batch *b, int member, int rank)
-{
-        const int chunks = b->plan.virtual_stages, stage = plan_stage(&b->plan, rank);
-        struct stage_costs *costs = &b->stages[member];
-        costs->tensor = &b->tensors[2 * chunks * member];
-        for (int i = 0; b->plan.tp > 1 && i < 2 * chunks; i++)
-                costs->tensor[i] = nudged(
-                        b, PRICE_TENSOR, 0,
-                        tensor_seconds(&b->costs->platform, plan_group(&b->plan, rank, GROUP_TENSOR),
-                                       costs_prices(b->costs, rank), i / 2 * b->plan.pp + stage, i % 2 == 0));
 }
 
 static double batch_seconds(const struct costs *costs, const struct price_nudge *nudge, bool whole)
@@ -298,14 +334,12 @@ static double batch_seconds(const struct costs *costs, const struct price_nudge 
         if (stages && b.stages && b.tensors) {
                 for (int i = 0; i < pp; i++)
                         stages[i] = options_core_stage(o, i, 0);
+                for (int i = 0; i < members; i++)
+                        b.stages[i].tensor = &b.tensors[2 * b.plan.virtual_stages * i];
                 if (b.folded)
                         choose_replica(&b);
-                for (int i = 0; i < members; i++) {
-                        const int replica = b.folded ? b.replica : i / pp;
-                        if (!b.folded && i % pp == 0)
-                                price_messages(&b, replica, &b.stages[i]);
-                        price_tensors(&b, i, plan_rank(&b.plan, replica, i % pp, 0));
-                }
+                for (int i = 0; !b.folded && i < b.plan.dp; i++)
+                        price_replica(&b, i, &b.stages[i * pp]);
                 found = steady(&b, stages, whole);
         }
         free(stages);

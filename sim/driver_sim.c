@@ -141,16 +141,8 @@ static void look_at_marked(struct sim_world *world)
 /* A batch is complete on this rank: keeps its times and begins the next one, or lets its actors end. */
 static void end_batch(struct sim_rank *rank)
 {
-        const struct engine *e = &rank->engine;
         const int64_t index = rank - rank->world->rank;
-        rank->world->times[(int64_t)rank->done++ * rank->world->ranks + index] = (struct batch_times){
-                .started = e->started,
-                .pipeline_end = e->pipeline_end,
-                .allreduce_end = e->allreduce_end,
-                .ended = e->ended,
-                .busy_seconds = e->busy_seconds,
-                .tensor_seconds = e->tensor_seconds,
-        };
+        rank->world->times[(int64_t)rank->done++ * rank->world->ranks + index] = engine_times(&rank->engine);
         if (!finished(rank)) {
                 engine_start(&rank->engine);
                 return;
@@ -439,26 +431,12 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
 {
-        const struct plan *plan = &rank->world->plan;
-        const int me = rank->rank, stages = plan_stage_stride(plan), replicas = plan_replica_stride(plan);
-        const int shards = plan_shard_stride(plan), shard = plan_shard(plan, me);
-        const int of_pipeline = me - rank->stage * stages, of_replicas = me - rank->replica * replicas;
-        const int of_shards = me - shard * shards;
-        switch (kind) {
-        case GROUP_EMBEDDING:
-                return (struct sim_group){
-                        kind, 2, rank->stage != 0, of_pipeline, (plan->pp - 1) * stages, of_pipeline, NULL};
-        case GROUP_DATA:
-                return (struct sim_group){kind,
-                                          plan->dp,
-                                          rank->replica,
-                                          of_replicas,
-                                          replicas,
-                                          of_replicas,
-                                          rank->world->folded ? &rank->place : NULL};
-        case GROUP_TENSOR:
-                return (struct sim_group){kind, plan->tp, shard, of_shards, shards, of_shards, NULL};
-        default:
-                return (struct sim_group){kind, plan_ranks(plan), me, 0, 1, 0, NULL};
-        }
+        const struct plan_group group = plan_group(&rank->world->plan, rank->rank, kind);
+        return (struct sim_group){.kind = kind,
+                                  .size = group.size,
+                                  .index = group.index,
+                                  .first = group.first,
+                                  .stride = group.stride,
+                                  .id = group.first,
+                                  .twins = kind == GROUP_DATA && rank->world->folded ? &rank->place : NULL};
 }

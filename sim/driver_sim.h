@@ -13,7 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/phases.h"
-#include "sim/agenda.h"
+#include "runtime/engine/agenda.h"
 #include "sim/network.h"
 
 struct sim_rank;

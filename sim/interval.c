@@ -1,5 +1,9 @@
 #include "sim/interval.h"
 
+#include "sim/paper_batch.h"
+
+#include "sim/paper_batch.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -85,7 +89,7 @@ static void note_kernel(struct propagation *p, const struct kernel *kernel)
         p->kernels[p->kernel_count++] = (struct asked){*kernel, group};
 }
 
-static enum interval_part part_of(enum machine_price price)
+static enum interval_part part_of(enum price_of price)
 {
         static const enum interval_part parts[] = {[PRICE_KERNEL] = INTERVAL_KERNELS,
                                                    [PRICE_MESSAGE] = INTERVAL_MESSAGES,
@@ -136,7 +140,7 @@ static bool is_changed(const struct propagation *p, enum interval_part part, con
 }
 
 /* By what the estimate's price is multiplied. */
-static double factor(void *context, enum machine_price price, const struct kernel *kernel, int64_t bytes)
+static double factor(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes)
 {
         struct propagation *p = context;
         const enum interval_part part = part_of(price);
@@ -155,10 +159,10 @@ static double factor(void *context, enum machine_price price, const struct kerne
 
 static double estimate(struct propagation *p, const struct change *change)
 {
-        const struct machine_nudge nudge = {factor, p};
+        const struct price_nudge nudge = {factor, p};
         p->change = change;
         p->largest = 0;
-        return machine_estimate_nudged(p->machine, p->options, &nudge);
+        return paper_batch_nudged(p->machine, p->options, &nudge);
 }
 
 /* Half of what the batch differs by between the change up and the change down, relative. */

@@ -1,10 +1,9 @@
 /* The machine that a prediction is for: what its kernels take, how its devices are joined, what memory they
- * have; and rough prices for estimates. */
+ * have. */
 #ifndef RANVIER_SIM_MACHINE_H
 #define RANVIER_SIM_MACHINE_H
 
 #include "runtime/engine/capacity.h"
-#include "runtime/engine/estimate.h"
 #include "sim/fold.h"
 #include "sim/platform.h"
 
@@ -45,21 +44,5 @@ struct capacity machine_capacity(const struct machine *machine, const struct opt
 
 /* Of one device, in the mean over all that have a rank, as percent of peak counts it; 0: not known. */
 double machine_peak_flops_per_second(const struct machine *machine);
-
-/* Seconds of a batch by estimate_batch; NAN: not known. `machine` is the context that capacity_changes hands
- * on. Prices of links: a message between neighbours takes the mean over the pipeline's hops; in an all-reduce
- * replicas are in different nodes if they are one pipeline or more apart, and all GPUs of a node send at
- * once; so they do in copies, which go both ways. */
-double machine_estimate(void *machine, const struct options *options);
-
-/* The same with prices changed: each is multiplied by what `factor` says of it. `kernel` is NULL for links.
- */
-enum machine_price { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
-struct machine_nudge {
-        double (*factor)(void *context, enum machine_price price, const struct kernel *kernel, int64_t bytes);
-        void *context;
-};
-double machine_estimate_nudged(const struct machine *machine, const struct options *options,
-                               const struct machine_nudge *nudge);
 
 #endif

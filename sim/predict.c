@@ -1,67 +1,9 @@
 #include "sim/predict.h"
 
-#include "sim/gathered.h"
 #include "sim/priced.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. No
- * pass takes longer than a kernel may: a rate is then far too small. */
-static int check_prices(const struct prediction *p, struct rv_error_info *err)
-{
-        double sum = 0, most = 0;
-        for (int i = 0; i < p->options->pp * p->options->virtual_stages; i++) {
-                const double both = p->prices.stages[i].forward.seconds + p->prices.stages[i].backward.seconds;
-                sum += both;
-                most = fmax(most, both);
-        }
-        if (!(most <= MODEL_MOST_SECONDS)) /* NAN too */
-                return rv_fail(err, RV_EINPUT,
-                               "profile %s prices a forward and backward of this plan at %.3g s, must be at "
-                               "most %g; is a rate or a number of seconds of another unit?",
-                               p->machine->profile.path, most, MODEL_MOST_SECONDS);
-        if (sum == 0)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
-                        p->machine->profile.path);
-        return 0;
-}
-
-/* The stages on every kind of GPU. */
-static int price_kinds(struct prediction *p, struct rv_error_info *err)
-{
-        const struct machine *m = p->machine;
-        int rc = 0;
-        if (m->kinds > 1)
-                p->other_prices = calloc((size_t)m->kinds - 1, sizeof *p->other_prices);
-        if (m->kinds > 1 && !p->other_prices)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
-        for (int kind = 0; rc == 0 && kind < m->kinds; kind++) {
-                const struct price_basis basis = {machine_profile(m, kind), machine_load(m, kind),
-                                                  m->fits_only, m->local, !m->no_graphs};
-                struct price_list *prices = kind ? &p->other_prices[kind - 1] : &p->prices;
-                rc = price_stages(prices, p->options, &basis, err);
-                if (rc == 0 && options_plan(p->options, false).zero == 3)
-                        rc = gathered_price(prices, p->options, &p->platform, basis.load, err);
-        }
-        return rc;
-}
-
-static int price(struct prediction *p, struct rv_error_info *err)
-{
-        const struct machine *m = p->machine;
-        const struct plan plan = options_plan(p->options, false);
-        p->platform = m->platform;
-        p->platform.staged = plan.stage_messages || plan.stage_allreduce;
-        if (p->platform.messages && !m->fits_only)
-                platform_meet_messages(&p->platform, plan.message_bytes);
-        int rc = price_kinds(p, err);
-        if (rc == 0)
-                rc = priced_check_lines(&p->platform, p->options, &m->profile, err);
-        return rc ? rc : check_prices(p, err);
-}
 
 static int weigh(struct prediction *p, struct rv_error_info *err)
 {
@@ -90,9 +32,9 @@ int predict_open(struct prediction *p, const struct options *options, const stru
         trace_init(&p->trace);
         int rc = 0;
         if (machine)
-                rc = price(p, err);
+                rc = costs_open(&p->costs, options, machine, NULL, err);
         else
-                p->platform = platform_without_network((int)options_ranks(options));
+                p->costs.platform = platform_without_network((int)options_ranks(options));
         return rc ? rc : weigh(p, err);
 }
 
@@ -102,10 +44,7 @@ void predict_close(struct prediction *p)
         free(p->rank_live_peak);
         sim_world_free(&p->world);
         trace_free(&p->trace);
-        price_free(&p->prices);
-        for (int i = 0; p->other_prices && i < p->machine->kinds - 1; i++)
-                price_free(&p->other_prices[i]);
-        free(p->other_prices);
+        costs_close(&p->costs);
         free(p->rank_bytes);
         free(p->places);
         *p = (struct prediction){0};
@@ -129,7 +68,7 @@ static int collect(struct prediction *p, struct rv_error_info *err)
 static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *err)
 {
         const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
-        const char *obstacle = fold_obstacle(&p->platform, p->options);
+        const char *obstacle = fold_obstacle(&p->costs.platform, p->options);
         if (asked == FOLD_ON && obstacle)
                 return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
                                obstacle);
@@ -147,11 +86,11 @@ static int fold_platform(struct prediction *p)
         const struct plan plan = options_plan(p->options, false);
         if (!p->folded)
                 return plan_ranks(&plan);
-        p->platform.folded_ranks = plan_ranks(&plan);
+        p->costs.platform.folded_ranks = plan_ranks(&plan);
         if (plan_replica_stride(&plan) > plan_stage_stride(&plan))
                 return plan.pp * plan.tp;
-        p->platform.folded_beside = plan.dp;
-        p->platform.folded_shards = plan.tp;
+        p->costs.platform.folded_beside = plan.dp;
+        p->costs.platform.folded_shards = plan.tp;
         return plan_ranks(&plan);
 }
 
@@ -159,9 +98,9 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        struct priced priced = {.prices = &p->prices,
-                                .other_prices = p->other_prices,
-                                .platform = &p->platform,
+        struct priced priced = {.prices = &p->costs.prices,
+                                .other_prices = p->costs.other_prices,
+                                .platform = &p->costs.platform,
                                 .fits_only = p->machine && p->machine->fits_only,
                                 .half = options_format(o)};
         struct sim_physics own = priced_physics(&priced);
@@ -171,7 +110,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         if (!p->places)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", ranks);
         if (rc == 0)
-                rc = network_open(&p->platform, ranks, o->pp, p->places, err);
+                rc = network_open(&p->costs.platform, ranks, o->pp, p->places, err);
         if (rc == 0)
                 rc = sim_world_init(&p->world, o, p->folded, physics ? physics : &own,
                                     traced ? &p->trace : NULL, batches, p->places, err);

@@ -5,15 +5,12 @@
 #include "runtime/engine/report.h"
 #include "sim/driver_sim.h"
 #include "sim/machine.h"
-#include "sim/price.h"
+#include "sim/costs.h"
 
 struct prediction {
         const struct options *options; /* resolved */
         const struct machine *machine; /* NULL: replayed */
-        struct platform platform;      /* the machine's, its links as messages of the plan's size find them */
-        struct price_list prices;
-        struct price_list
-                *other_prices; /* [machine->kinds - 1]: of GPUs of the other kinds of nodes; or NULL */
+        struct costs costs;            /* replayed: no prices, and a platform without a network */
         struct memory_bytes *rank_bytes; /* [ranks] */
         struct network_place *places;    /* [ranks] */
         struct trace trace;              /* if asked for */

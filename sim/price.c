@@ -55,6 +55,8 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
                                         &price.source, pricing->err);
         if (rc)
                 return rc;
+        if (basis->nudge)
+                price.seconds *= basis->nudge->factor(basis->nudge->context, PRICE_KERNEL, kernel, 0);
         struct price *grown = realloc(list->prices, (size_t)(list->count + 1) * sizeof *grown);
         if (!grown)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d kernels",

@@ -60,6 +60,14 @@ struct price_list {
                                             and gradients, and which part of them; see gathered.h */
 };
 
+/* Errors of prices that are tried out: what each price is multiplied by. `kernel` is NULL for links, `bytes`
+ * are 0 for kernels. */
+enum price_of { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
+struct price_nudge {
+        double (*factor)(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes);
+        void *context;
+};
+
 /* What prices rest on. */
 struct price_basis {
         const struct profile *profile;
@@ -67,6 +75,7 @@ struct price_basis {
         bool fits_only;         /* by the fits even where something was measured */
         bool offloaded_by_line; /* offloaded updates take what was measured while copies ran beside them */
         bool graphs;            /* a stage's forward and backward are handed to the device as graphs */
+        const struct price_nudge *nudge; /* NULL: prices are as they are */
 };
 
 /* Prices all stages of a plan. Errors name the kernel or line that the profile lacks. The caller frees with

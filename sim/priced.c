@@ -38,9 +38,9 @@ static double tensor_of(struct priced *priced, const struct sim_group *group, co
         struct priced_tensor *known = &priced->tensors[(group->id / group->size * 4 + kind) % PRICED_TENSORS];
         if (known->size != group->size || known->id != group->id ||
             !kernel_same(&known->collective, collective)) {
-                const struct collective_group shards = {group->first, group->stride, group->size, 1};
+                const struct plan_group shards = {group->first, group->stride, group->size, group->index};
                 *known = (struct priced_tensor){group->size, group->id, *collective,
-                                                tensor_part_seconds(priced->platform, &shards, pass, part)};
+                                                tensor_part_seconds(priced->platform, shards, pass, part)};
         }
         return known->seconds;
 }
@@ -206,19 +206,25 @@ static void copy_both_ways(struct sim_lane *lane, double alone, double both)
                 sim_lane_ends(other, end_of(*link, !way));
 }
 
-/* As it was measured; without a measurement of both directions at once, one is as fast as alone. */
+double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both)
+{
+        const struct profile_load *measured = platform->copies;
+        const enum profile_line line = line_of(op->kind);
+        const double alone = profile_line_seconds(measured, line, op->bytes, fits_only);
+        double beside = alone; /* fetches and write backs were measured while both directions copied */
+        if (both && line == LINE_COPY)
+                beside = profile_line_seconds(measured, LINE_COPY_BOTH, op->bytes, fits_only);
+        else if (both && line == LINE_COPY_BACK)
+                beside = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, fits_only);
+        return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
+}
+
 static void copy_measured(const struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
-        const struct profile_load *measured = priced->platform->copies;
-        const enum profile_line line = line_of(op->kind);
-        const double alone = profile_line_seconds(measured, line, op->bytes, priced->fits_only);
-        double both = alone; /* fetches and write backs were measured while both directions copied */
-        if (line == LINE_COPY)
-                both = profile_line_seconds(measured, LINE_COPY_BOTH, op->bytes, priced->fits_only);
-        else if (line == LINE_COPY_BACK)
-                both = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, priced->fits_only);
-        if (measured->lines[LINE_COPY_BOTH].fit.present)
-                copy_both_ways(lane, alone, isnan(both) ? alone : fmax(alone, both));
+        const double alone = priced_copy_seconds(priced->platform, op, priced->fits_only, false);
+        if (priced->platform->copies->lines[LINE_COPY_BOTH].fit.present)
+                copy_both_ways(lane, alone,
+                               priced_copy_seconds(priced->platform, op, priced->fits_only, true));
         else
                 sim_lane_ends(lane, lane->rank->world->now + alone);
 }

@@ -43,6 +43,10 @@ struct priced {
 int priced_check_lines(const struct platform *platform, const struct options *options,
                        const struct profile *profile, struct rv_error_info *err);
 
+/* Seconds of a copy between host and device as it was measured (platform->copies), all of it while the other
+ * direction copies too (`both`) or not. */
+double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both);
+
 /* `priced` must live as long as the physics. */
 struct sim_physics priced_physics(struct priced *priced);
 

@@ -3,6 +3,7 @@
 
 #include "models/file.h"
 #include "sim/interval.h"
+#include "sim/paper_batch.h"
 #include "sim/predict.h"
 #include "sim/replay.h"
 
@@ -238,8 +239,8 @@ static void explain_need(struct simulation *s)
         char basis[192];
         snprintf(basis, sizeof basis, "estimated from %.80s on %.64s, not simulated", s->settings->profile,
                  s->machine.platform.name);
-        int count = capacity_changes(o, &s->capacity, machine_estimate, &s->machine, changes);
-        capacity_print(stderr, o, &s->capacity, &s->need, changes, count, machine_estimate(&s->machine, o),
+        int count = capacity_changes(o, &s->capacity, paper_batch_of, &s->machine, changes);
+        capacity_print(stderr, o, &s->capacity, &s->need, changes, count, paper_batch_seconds(&s->machine, o),
                        basis);
         fprintf(stderr, "--ignore-memory predicts the plan all the same\n");
 }
@@ -280,7 +281,7 @@ static int load_inputs(struct simulation *s, struct options *plan, struct rv_err
 
 static int write_platform(const struct simulation *s, struct rv_error_info *err)
 {
-        const struct platform *platform = &s->prediction.platform;
+        const struct platform *platform = &s->prediction.costs.platform;
         struct file_writer writer;
         if (!s->settings->platform_xml)
                 return 0;
@@ -328,7 +329,7 @@ static const char *plural(int count)
 
 static void print_kernels(const struct simulation *s)
 {
-        const struct price_list *prices = &s->prediction.prices;
+        const struct price_list *prices = &s->prediction.costs.prices;
         const struct machine *m = &s->machine;
         int fitted = prices->count - prices->from_points;
         if (m->fits_only)
@@ -346,7 +347,7 @@ static void print_kernels(const struct simulation *s)
 
 static void print_gathered(const struct simulation *s)
 {
-        const struct price_list *prices = &s->prediction.prices;
+        const struct price_list *prices = &s->prediction.costs.prices;
         if (options_plan(&s->settings->plan, false).zero == 3)
                 printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
                        "time of a "
@@ -494,7 +495,7 @@ static void print_notes(const struct simulation *s)
 static json_t *extra_json(const struct simulation *s)
 {
         const struct machine *m = &s->machine;
-        const struct platform *platform = &s->prediction.platform;
+        const struct platform *platform = &s->prediction.costs.platform;
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
         allreduce_note(s, note, sizeof note);
@@ -521,9 +522,9 @@ static json_t *extra_json(const struct simulation *s)
                         extra, "profile",
                         json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
                                   "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
-                                  m->load->ranks, "kernels_from_points", s->prediction.prices.from_points,
+                                  m->load->ranks, "kernels_from_points", s->prediction.costs.prices.from_points,
                                   "kernels_from_fits",
-                                  s->prediction.prices.count - s->prediction.prices.from_points, "fits_only",
+                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points, "fits_only",
                                   m->fits_only, "threads", json_object_get(m->profile.machine, "threads")));
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,

@@ -1,5 +1,7 @@
 #include "sim/space.h"
 
+#include "sim/paper_batch.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->list = grown;
                 c->capacity = capacity;
         }
-        double seconds = machine_estimate((void *)c->machine, options);
+        double seconds = paper_batch_seconds(c->machine, options);
         c->list[c->count] = (struct candidate){*options, c->machine, c->group->considered, seconds};
         c->count++;
         return 0;

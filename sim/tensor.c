@@ -14,16 +14,17 @@ double tensor_collective_seconds(const struct platform *p, const struct collecti
                                   bytes, half);
 }
 
-double tensor_part_seconds(const struct platform *platform, const struct collective_group *shards,
+double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
                            const struct price_pass *pass, int part)
 {
         const struct kernel *k = &pass->collectives[part];
-        return tensor_collective_seconds(platform, shards, k->kind, kernel_collective_bytes(k, sizeof(float)),
+        const struct collective_group gpus = {shards.first, shards.stride, shards.size, 1};
+        return tensor_collective_seconds(platform, &gpus, k->kind, kernel_collective_bytes(k, sizeof(float)),
                                          (enum half)k->half);
 }
 
 /* A pass has few different collectives, so the last ones' seconds are kept. */
-double tensor_seconds(const struct platform *platform, const struct collective_group *shards,
+double tensor_seconds(const struct platform *platform, struct plan_group shards,
                       const struct price_pass *pass)
 {
         enum { KEPT = 4 };

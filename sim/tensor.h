@@ -11,9 +11,9 @@ double tensor_collective_seconds(const struct platform *platform, const struct c
                                  enum kernel_kind collective, int64_t bytes, enum half half);
 
 /* What shards do together behind the part `part` of a pass, and in all of it. */
-double tensor_part_seconds(const struct platform *platform, const struct collective_group *shards,
+double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
                            const struct price_pass *pass, int part);
-double tensor_seconds(const struct platform *platform, const struct collective_group *shards,
+double tensor_seconds(const struct platform *platform, struct plan_group shards,
                       const struct price_pass *pass);
 
 #endif

@@ -151,3 +151,15 @@ bool engine_done(const struct engine *engine)
 {
         return core_done(engine->core);
 }
+
+struct batch_times engine_times(const struct engine *engine)
+{
+        return (struct batch_times){
+                .started = engine->started,
+                .pipeline_end = engine->pipeline_end,
+                .allreduce_end = engine->allreduce_end,
+                .ended = engine->ended,
+                .busy_seconds = engine->busy_seconds,
+                .tensor_seconds = engine->tensor_seconds,
+        };
+}

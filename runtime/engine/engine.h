@@ -5,6 +5,7 @@
 
 #include "runtime/engine/driver.h"
 #include "runtime/engine/ledger.h"
+#include "runtime/engine/phases.h"
 #include "runtime/engine/trace.h"
 #include "runtime/sched/core.h"
 
@@ -47,5 +48,8 @@ void engine_start(struct engine *engine);
 void engine_complete(struct engine *engine, const struct op *done);
 
 bool engine_done(const struct engine *engine);
+
+/* The moments of the batch that is done. */
+struct batch_times engine_times(const struct engine *engine);
 
 #endif

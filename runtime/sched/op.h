@@ -2,8 +2,7 @@
 #ifndef RANVIER_RUNTIME_SCHED_OP_H
 #define RANVIER_RUNTIME_SCHED_OP_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "runtime/sched/plan.h"
 
 enum op_kind {
         OP_LOAD,               /* host to device: the batch's tokens (first stage) and targets (last) */
@@ -46,13 +45,6 @@ enum op_lane {
         LANE_SCALARS, /* the few numbers that all ranks agree on: not behind the gradients */
         LANE_TENSOR,  /* what shards do together; the compute lane waits for it */
         LANES
-};
-
-enum op_group {
-        GROUP_EMBEDDING, /* first and last stage of one pipeline */
-        GROUP_DATA,      /* the same stage of all pipelines */
-        GROUP_TENSOR,    /* the shards of one stage of one pipeline */
-        GROUP_WORLD
 };
 
 enum {

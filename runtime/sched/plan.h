@@ -124,6 +124,37 @@ static inline int plan_previous_rank(const struct plan *plan, int rank)
         const int stage = plan_stage(plan, rank), previous = stage > 0 ? stage - 1 : plan->pp - 1;
         return rank + (previous - stage) * plan_stage_stride(plan);
 }
+
+/* Ranks that do something together. */
+enum op_group {
+        GROUP_EMBEDDING, /* first and last stage of one pipeline */
+        GROUP_DATA,      /* the same stage of all pipelines */
+        GROUP_TENSOR,    /* the shards of one stage of one pipeline */
+        GROUP_WORLD
+};
+
+/* The ranks of the group of that kind that `rank` is in: member i is rank first + i stride, `rank` itself the
+ * index-th. */
+struct plan_group {
+        int first, stride, size, index;
+};
+static inline struct plan_group plan_group(const struct plan *plan, int rank, enum op_group kind)
+{
+        const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
+        const int shard = plan_shard(plan, rank), stages = plan_stage_stride(plan);
+        const int replicas = plan_replica_stride(plan), shards = plan_shard_stride(plan);
+        switch (kind) {
+        case GROUP_EMBEDDING:
+                return (struct plan_group){rank - stage * stages, (plan->pp - 1) * stages, 2, stage != 0};
+        case GROUP_DATA:
+                return (struct plan_group){rank - replica * replicas, replicas, plan->dp, replica};
+        case GROUP_TENSOR:
+                return (struct plan_group){rank - shard * shards, shards, plan->tp, shard};
+        default:
+                return (struct plan_group){0, 1, plan_ranks(plan), rank};
+        }
+}
+
 /* A micro-batch in one chunk is a piece of a rank's work: chunk x micro_batches + micro-batch. */
 static inline int plan_pieces(const struct plan *plan)
 {

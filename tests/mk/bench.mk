@@ -11,10 +11,12 @@ $(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 SCRIPT_TESTS += tests/cli/gpu.sh
 run-tests: $(BUILD)/tests/gpu $(BUILD)/emulated/device_cuda.so
-$(BUILD)/tests/events: $(call obj,tests/bench/events.c sim/agenda.c) $(call lib,paper engine core models)
+$(BUILD)/tests/events: $(call obj,tests/bench/events.c) $(call lib,paper engine core models)
 	$(LINK) -ljansson -lm
 $(BUILD)/tests/overhead: $(call obj,tests/bench/overhead.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/obj/tests/bench/sgemm.o: EXTRA = $(BLAS_CFLAGS)
 $(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
+$(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(call lib,sim engine core profile models)
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

@@ -1,7 +1,7 @@
 #include "tests/paper/observer.h"
 
 #include "runtime/sched/policy.h"
-#include "tests/paper/paper.h"
+#include "tests/paper/equal_stages.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * tests/paper/observer.c); and the closed forms. */
 #include "runtime/sched/policy.h"
 #include "tests/paper/observer.h"
-#include "tests/paper/paper.h"
+#include "tests/paper/equal_stages.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -117,7 +117,8 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
         struct watch w = {.random = seed};
         w.plan = random_plan(&w.random, &w.parameters);
         bool eager = random_int(&w.random, 0, 1);
-        w.paper = paper_new(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete, &w);
+        w.paper = paper_of_equal_stages(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete,
+                                        &w);
         *broken = NULL;
         for (int batch = 0; batch < 2 && !*broken; batch++)
                 *broken = run_batch(&w, eager);
@@ -208,7 +209,7 @@ static struct plan simple_plan(enum policy_id policy, int pp, int m)
 
 static double fixed_run(const struct plan *plan, int64_t parameters, struct fixed f)
 {
-        struct paper *paper = paper_new(plan, parameters, false, fixed_seconds, NULL, NULL, &f);
+        struct paper *paper = paper_of_equal_stages(plan, parameters, false, fixed_seconds, NULL, NULL, &f);
         double seconds = paper_run(paper);
         paper_delete(paper);
         return seconds;
@@ -355,8 +356,8 @@ static void sums_beside_the_last_backward_leave_one_of_them_behind_it(void **sta
                         plan.dp = 2;
                         plan.overlap_allreduce = true;
                         plan.bucket_parameters = PAPER_LAYER;
-                        struct paper *paper =
-                                paper_new(&plan, n * PAPER_LAYER, false, overlapped_seconds, NULL, NULL, &f);
+                        struct paper *paper = paper_of_equal_stages(&plan, n * PAPER_LAYER, false,
+                                                                    overlapped_seconds, NULL, NULL, &f);
                         const double found = paper_run(paper), before = 3.0 * 1 + 2.0 * 2;
                         assert_seconds(found, before + (each ? 2 + 3.0 * n : 2.0 * n + 0.5), "overlapped", 1,
                                        n);

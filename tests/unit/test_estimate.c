@@ -2,7 +2,7 @@
  * same prices: exact where it says so, within a stated factor elsewhere. */
 #include "runtime/engine/estimate.h"
 #include "runtime/sched/policy.h"
-#include "tests/paper/paper.h"
+#include "tests/paper/equal_stages.h"
 #include "tests/unit/numbers.h"
 
 enum { SEED = 20260721, PLANS = 400 };
@@ -134,7 +134,7 @@ static void price_world(struct world *w)
 static struct estimate run_world(struct world *w, int64_t parameters)
 {
         struct plan plan = options_plan(&w->options, false);
-        struct paper *paper = paper_new(&plan, parameters, false, operation_seconds, NULL, NULL, w);
+        struct paper *paper = paper_of_equal_stages(&plan, parameters, false, operation_seconds, NULL, NULL, w);
         struct estimate found = {.batch_seconds = paper_run(paper)};
         double allreduced = 0;
         for (int rank = 0; rank < plan.pp * plan.dp; rank++) {

@@ -1,4 +1,4 @@
-#include "sim/agenda.h"
+#include "runtime/engine/agenda.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* What will happen when: a heap of moments. What falls on one moment happens in the order in which it was
  * noted, so that a simulation is the same every time. */
-#ifndef RANVIER_SIM_AGENDA_H
-#define RANVIER_SIM_AGENDA_H
+#ifndef RANVIER_RUNTIME_ENGINE_AGENDA_H
+#define RANVIER_RUNTIME_ENGINE_AGENDA_H
 
 #include <stdbool.h>
 #include <stdint.h>

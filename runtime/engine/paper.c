@@ -1,0 +1,546 @@
+#include "runtime/engine/paper.h"
+
+#include "runtime/engine/agenda.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An operation that was issued and has not completed. It stands in a list of those that wait for something,
+ * or in the agenda; the room of one that is over is used again. */
+struct paper_op {
+        struct op op;
+        int rank;
+        double seconds; /* messages: of transit, or, eager, when it arrives */
+        int next;       /* in the list that it waits in, or of unused ones; -1: the last */
+};
+
+struct list {
+        int first, last;
+};
+
+/* A device's link to the host. The copy under way in each direction has `left` (1 to 0) to do at `since`; all
+ * of it takes `alone` seconds, or `both` while the other direction copies too. */
+struct host_link {
+        struct {
+                int op; /* -1: none */
+                double left, alone, both;
+                unsigned serial; /* of the moment noted last for its end */
+                struct list waiting;
+        } way[2]; /* to the device, to the host */
+        double since;
+};
+
+enum { GROUPS = GROUP_WORLD + 1 };
+
+struct member {
+        struct paper *paper;
+        int rank, stage;
+        struct engine engine;
+        double lane_free[LANES];
+        bool overflow;
+        struct list sends[2], receives[2]; /* towards this rank: activations (0), gradients (1) */
+        struct list collectives[GROUPS];
+        struct list
+                order; /* of LANE_COLLECTIVE: the groups of those that wait, in order (a copy of the op) */
+        struct host_link link;
+};
+
+struct paper {
+        struct plan plan;
+        struct paper_setting setting;
+        int replicas, ranks;    /* that are run */
+        struct member *members; /* [ranks]: replica x pp + stage */
+        struct paper_op *ops;
+        int capacity, unused; /* unused: the first, or -1 */
+        int *group;           /* [ranks]: room for the members of a group */
+        struct agenda agenda;
+        double now;
+};
+
+/* ---- operations and lists of them ---- */
+
+static int keep(struct paper *paper, int rank, const struct op *op)
+{
+        if (paper->unused < 0) {
+                const int old = paper->capacity, new = old ? 2 * old : 64;
+                paper->ops = realloc(paper->ops, (size_t) new * sizeof *paper->ops);
+                if (!paper->ops)
+                        abort(); /* a driver cannot fail */
+                for (int i = old; i < new; i++)
+                        paper->ops[i].next = i + 1 < new ? i + 1 : -1;
+                paper->capacity = new;
+                paper->unused = old;
+        }
+        const int kept = paper->unused;
+        paper->unused = paper->ops[kept].next;
+        paper->ops[kept].op = *op;
+        paper->ops[kept].rank = rank;
+        paper->ops[kept].next = -1;
+        return kept;
+}
+
+static void forget(struct paper *paper, int kept)
+{
+        paper->ops[kept].next = paper->unused;
+        paper->unused = kept;
+}
+
+static void append(struct paper *paper, struct list *list, int kept)
+{
+        if (list->first < 0)
+                list->first = kept;
+        else
+                paper->ops[list->last].next = kept;
+        list->last = kept;
+}
+
+static int take_first(struct paper *paper, struct list *list)
+{
+        const int kept = list->first;
+        list->first = paper->ops[kept].next;
+        paper->ops[kept].next = -1;
+        return kept;
+}
+
+/* What an entry of the agenda is about: an operation completes, or the copy in one direction of a member's
+ * link may be over. Both are small numbers in the place of a pointer: even ones are operations, odd ones
+ * directions. */
+static void *as_what(int number, bool direction)
+{
+        return (void *)(intptr_t)(2 * (intptr_t)number + direction);
+}
+
+static void complete_at(struct paper *paper, int kept, double seconds)
+{
+        agenda_note(&paper->agenda, seconds, as_what(kept, false), 0);
+}
+
+static double seconds_of(const struct paper *paper, int rank, const struct op *op)
+{
+        const struct paper_physics *physics = &paper->setting.physics;
+        return physics->seconds(physics->context, rank, op);
+}
+
+/* ---- who talks to whom ---- */
+
+/* The member that is, or stands for, a rank of the plan; its shard is the first. */
+static struct member *member_of(const struct paper *paper, int rank)
+{
+        const int replica = paper->setting.folded ? 0 : plan_replica(&paper->plan, rank);
+        return &paper->members[replica * paper->plan.pp + plan_stage(&paper->plan, rank)];
+}
+
+/* Indices of the members of a rank's group that are run. */
+static int group_members(const struct paper *paper, const struct member *of, enum op_group group,
+                         int *members)
+{
+        const int pp = paper->plan.pp, me = (int)(of - paper->members), pipeline = me - of->stage;
+        int count = 0;
+        switch (group) {
+        case GROUP_EMBEDDING:
+                members[count++] = pipeline;
+                members[count++] = pipeline + pp - 1;
+                break;
+        case GROUP_DATA:
+                for (int i = 0; i < paper->replicas; i++)
+                        members[count++] = i * pp + of->stage;
+                break;
+        case GROUP_TENSOR:
+                members[count++] = me;
+                break;
+        default:
+                for (int i = 0; i < paper->ranks; i++)
+                        members[count++] = i;
+        }
+        return count;
+}
+
+/* ---- messages ---- */
+
+/* Lets a message and the receive for it meet, if both are there. An eager send has completed already. */
+static void match(struct paper *paper, struct member *receiver, int direction)
+{
+        while (receiver->sends[direction].first >= 0 && receiver->receives[direction].first >= 0) {
+                const int sent = take_first(paper, &receiver->sends[direction]);
+                const int kept = take_first(paper, &receiver->receives[direction]);
+                const struct paper_op *send = &paper->ops[sent];
+                double end = fmax(send->seconds, paper->now);
+                if (!paper->setting.eager)
+                        end = paper->now + send->seconds;
+                core_set_piece(
+                        &paper->plan, &paper->ops[kept].op,
+                        core_message_piece(&paper->plan, plan_stage(&paper->plan, send->rank), &send->op));
+                if (paper->setting.eager)
+                        forget(paper, sent);
+                else
+                        complete_at(paper, sent, end);
+                complete_at(paper, kept, end);
+        }
+}
+
+static void issue_send(struct member *member, const struct op *op)
+{
+        struct paper *paper = member->paper;
+        const int direction = op->kind == OP_SEND_GRADIENT;
+        struct member *receiver = member_of(paper, direction ? plan_previous_rank(&paper->plan, member->rank)
+                                                             : plan_next_rank(&paper->plan, member->rank));
+        double seconds = seconds_of(paper, member->rank, op);
+        if (paper->setting.eager) {
+                double *lane_free = &member->lane_free[op->lane];
+                seconds = *lane_free = fmax(*lane_free, paper->now) + seconds;
+                complete_at(paper, keep(paper, member->rank, op), seconds);
+        }
+        const int kept = keep(paper, member->rank, op);
+        paper->ops[kept].seconds = seconds;
+        append(paper, &receiver->sends[direction], kept);
+        match(paper, receiver, direction);
+}
+
+/* ---- collectives ---- */
+
+/* When a collective whose members have all come to it starts: at once, or when their lanes are free. */
+static double collective_start(const struct paper *paper, const int *members, int count, enum op_lane lane)
+{
+        double start = paper->now;
+        for (int i = 0; !paper->setting.eager && i < count; i++)
+                start = fmax(start, paper->members[members[i]].lane_free[lane]);
+        return start;
+}
+
+/* Whether the next of the member's collectives on that lane, or with eager ones of that group, is of the
+ * group. */
+static bool is_next(const struct paper *paper, const struct member *m, const struct op *op)
+{
+        if (m->collectives[op->group].first < 0)
+                return false;
+        return paper->setting.eager || op->lane != LANE_COLLECTIVE ||
+               paper->ops[m->order.first].op.group == op->group;
+}
+
+/* The first of the group; with eager ones others may stand before it. */
+static void take_from_order(struct paper *paper, struct list *order, enum op_group group)
+{
+        int before = -1, at = order->first;
+        while (paper->ops[at].op.group != group) {
+                before = at;
+                at = paper->ops[at].next;
+        }
+        if (before < 0) {
+                order->first = paper->ops[at].next;
+        } else {
+                paper->ops[before].next = paper->ops[at].next;
+                if (order->last == at)
+                        order->last = before;
+        }
+        forget(paper, at);
+}
+
+static void meet(struct member *member, const struct op *op);
+
+/* What waited behind a collective that has begun on these members. */
+static void look_behind(struct paper *paper, const struct member *of, enum op_group group)
+{
+        int *members = malloc((size_t)paper->ranks * sizeof *members);
+        if (!members)
+                abort(); /* a driver cannot fail */
+        const int count = group_members(paper, of, group, members);
+        for (int i = 0; i < count; i++) {
+                struct member *other = &paper->members[members[i]];
+                if (other->order.first >= 0) {
+                        const struct op next = paper->ops[other->order.first].op;
+                        meet(other, &next);
+                }
+        }
+        free(members);
+}
+
+/* A collective ends everywhere once every member of its group has come to it. */
+static void meet(struct member *member, const struct op *op)
+{
+        struct paper *paper = member->paper;
+        const int count = group_members(paper, member, op->group, paper->group);
+        bool overflow = false, behind = false;
+        for (int i = 0; i < count; i++) {
+                const struct member *other = &paper->members[paper->group[i]];
+                if (!is_next(paper, other, op))
+                        return;
+                overflow = overflow || other->overflow;
+        }
+        const double end =
+                collective_start(paper, paper->group, count, op->lane) + seconds_of(paper, member->rank, op);
+        for (int i = 0; i < count; i++) {
+                struct member *other = &paper->members[paper->group[i]];
+                const int kept = take_first(paper, &other->collectives[op->group]);
+                struct op *its = &paper->ops[kept].op;
+                assert(its->kind == op->kind && its->count == op->count);
+                its->overflow = op->kind == OP_REDUCE_OVERFLOW && overflow;
+                if (op->lane == LANE_COLLECTIVE) {
+                        take_from_order(paper, &other->order, op->group);
+                        behind = behind || other->order.first >= 0;
+                }
+                other->lane_free[op->lane] = end;
+                complete_at(paper, kept, end);
+        }
+        if (behind)
+                look_behind(paper, member, op->group);
+}
+
+static void issue_collective(struct member *member, const struct op *op)
+{
+        struct paper *paper = member->paper;
+        append(paper, &member->collectives[op->group], keep(paper, member->rank, op));
+        if (op->lane == LANE_COLLECTIVE)
+                append(paper, &member->order, keep(paper, member->rank, op));
+        meet(member, op);
+}
+
+/* ---- copies that slow each other down ---- */
+
+static double copy_rate(const struct host_link *link, int way)
+{
+        return link->way[!way].op >= 0 ? link->way[way].both : link->way[way].alone;
+}
+
+/* What both directions do until `now`, in which neither ends. */
+static void advance(struct host_link *link, double now)
+{
+        for (int way = 0; way < 2; way++)
+                if (link->way[way].op >= 0)
+                        link->way[way].left -= (now - link->since) / copy_rate(link, way);
+        link->since = now;
+}
+
+/* Says anew when the copies under way end, if none begins or ends before. */
+static void note_ends(struct member *member)
+{
+        struct paper *paper = member->paper;
+        struct host_link *link = &member->link;
+        for (int way = 0; way < 2; way++)
+                if (link->way[way].op >= 0)
+                        agenda_note(&paper->agenda,
+                                    link->since + fmax(link->way[way].left, 0) * copy_rate(link, way),
+                                    as_what(2 * (int)(member - paper->members) + way, true),
+                                    ++link->way[way].serial);
+}
+
+static void begin_copy(struct member *member, int way)
+{
+        struct paper *paper = member->paper;
+        struct host_link *link = &member->link;
+        if (link->way[way].op >= 0 || link->way[way].waiting.first < 0)
+                return;
+        advance(link, paper->now);
+        const int kept = take_first(paper, &link->way[way].waiting);
+        const struct paper_physics *physics = &paper->setting.physics;
+        link->way[way].alone = seconds_of(paper, member->rank, &paper->ops[kept].op);
+        link->way[way].both = physics->both_ways(physics->context, member->rank, &paper->ops[kept].op);
+        link->way[way].left = 1;
+        link->way[way].op = kept;
+        note_ends(member);
+}
+
+static bool copies(enum op_lane lane)
+{
+        return lane == LANE_HOST_TO_DEVICE || lane == LANE_DEVICE_TO_HOST;
+}
+
+static void issue_copy(struct member *member, const struct op *op)
+{
+        const int way = op->lane == LANE_DEVICE_TO_HOST;
+        append(member->paper, &member->link.way[way].waiting, keep(member->paper, member->rank, op));
+        begin_copy(member, way);
+}
+
+static void complete(struct paper *paper, int kept);
+
+/* The copy is over, unless its end was said anew since this was noted. */
+static void end_copy(struct member *member, int way, unsigned serial)
+{
+        struct host_link *link = &member->link;
+        const int kept = link->way[way].op;
+        if (kept < 0 || link->way[way].serial != serial)
+                return;
+        advance(link, member->paper->now);
+        link->way[way].op = -1;
+        note_ends(member);
+        begin_copy(member, way);
+        complete(member->paper, kept);
+}
+
+/* ---- the driver's two functions ---- */
+
+static void issue_plain(struct member *member, const struct op *op)
+{
+        struct paper *paper = member->paper;
+        const struct paper_physics *physics = &paper->setting.physics;
+        const int kept = keep(paper, member->rank, op);
+        if (physics->fill)
+                physics->fill(physics->context, member->rank, &paper->ops[kept].op);
+        double *lane_free = &member->lane_free[op->lane];
+        *lane_free = fmax(*lane_free, paper->now) + seconds_of(paper, member->rank, &paper->ops[kept].op);
+        complete_at(paper, kept, *lane_free);
+}
+
+static void issue(void *world, const struct op *op)
+{
+        struct member *member = world;
+        struct paper *paper = member->paper;
+        const int direction = op->kind == OP_RECEIVE_GRADIENT;
+        if (paper->setting.issued)
+                paper->setting.issued(paper->setting.physics.context, member->rank, op);
+        switch (op->kind) {
+        case OP_SEND_ACTIVATION:
+        case OP_SEND_GRADIENT:
+                issue_send(member, op);
+                break;
+        case OP_RECEIVE_ACTIVATION:
+        case OP_RECEIVE_GRADIENT:
+                append(paper, &member->receives[direction], keep(paper, member->rank, op));
+                match(paper, member, direction);
+                break;
+        case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+        case OP_REDUCE_OVERFLOW:
+        case OP_REDUCE_SCALARS:
+                issue_collective(member, op);
+                break;
+        default:
+                if (copies(op->lane) && paper->setting.physics.both_ways)
+                        issue_copy(member, op);
+                else
+                        issue_plain(member, op);
+        }
+}
+
+static double now(void *world)
+{
+        return ((struct member *)world)->paper->now;
+}
+
+/* ---- a world ---- */
+
+static const struct list empty = {-1, -1};
+
+static bool build_member(struct paper *paper, int replica, int stage)
+{
+        struct member *m = &paper->members[replica * paper->plan.pp + stage];
+        struct core_stage part = paper->setting.stages[stage];
+        part.stage = stage;
+        part.replica = replica;
+        void *memory = malloc(core_bytes(&paper->plan, &part));
+        if (!memory)
+                return false;
+        m->paper = paper;
+        m->rank = plan_rank(&paper->plan, replica, stage, 0);
+        m->stage = stage;
+        m->order = empty;
+        for (int i = 0; i < 2; i++) {
+                m->sends[i] = m->receives[i] = m->link.way[i].waiting = empty;
+                m->link.way[i].op = -1;
+        }
+        for (int i = 0; i < GROUPS; i++)
+                m->collectives[i] = empty;
+        engine_init(&m->engine, core_init(memory, &paper->plan, &part),
+                    (struct driver){.issue = issue, .now = now, .world = m}, NULL, NULL, m->rank);
+        return true;
+}
+
+struct paper *paper_new(const struct paper_setting *setting)
+{
+        const struct plan *plan = setting->plan;
+        struct paper *paper = calloc(1, sizeof *paper);
+        if (!paper)
+                return NULL;
+        *paper = (struct paper){
+                .plan = *plan, .setting = *setting, .replicas = setting->folded ? 1 : plan->dp, .unused = -1};
+        paper->ranks = paper->replicas * plan->pp;
+        paper->members = calloc((size_t)paper->ranks, sizeof *paper->members);
+        paper->group = malloc(((size_t)paper->ranks + 1) *
+                              sizeof *paper->group); /* a pipeline of one has both ends */
+        bool built = paper->members && paper->group;
+        for (int i = 0; built && i < paper->ranks; i++)
+                built = build_member(paper, i / plan->pp, i % plan->pp);
+        paper->setting.plan = NULL; /* copied; the stages were of use above only */
+        paper->setting.stages = NULL;
+        if (built)
+                return paper;
+        paper_delete(paper);
+        return NULL;
+}
+
+void paper_delete(struct paper *paper)
+{
+        for (int i = 0; paper && paper->members && i < paper->ranks; i++) {
+                free(paper->members[i].engine.core);
+                engine_free(&paper->members[i].engine);
+        }
+        if (paper) {
+                agenda_free(&paper->agenda);
+                free(paper->members);
+                free(paper->group);
+                free(paper->ops);
+        }
+        free(paper);
+}
+
+struct engine *paper_engine(struct paper *paper, int rank)
+{
+        struct member *member = member_of(paper, rank);
+        return member->rank == rank ? &member->engine : NULL;
+}
+
+void paper_overflow(struct paper *paper, int rank)
+{
+        member_of(paper, rank)->overflow = true;
+}
+
+static void complete(struct paper *paper, int kept)
+{
+        const struct op done = paper->ops[kept].op;
+        struct member *member = member_of(paper, paper->ops[kept].rank);
+        forget(paper, kept);
+        if (paper->setting.completed)
+                paper->setting.completed(paper->setting.physics.context, member->rank, &done);
+        engine_complete(&member->engine, &done);
+}
+
+static void happen(struct paper *paper, const struct agenda_entry *entry)
+{
+        const int what = (int)(intptr_t)entry->what, number = what / 2;
+        paper->now = entry->seconds;
+        if (what % 2 == 0)
+                complete(paper, number);
+        else
+                end_copy(&paper->members[number / 2], number % 2, entry->serial);
+}
+
+double paper_run(struct paper *paper)
+{
+        const double start = paper->now;
+        struct agenda_entry entry;
+        bool ended = true;
+        for (int i = 0; i < paper->ranks; i++)
+                engine_start(&paper->members[i].engine);
+        while (agenda_take(&paper->agenda, INFINITY, &entry))
+                happen(paper, &entry);
+        for (int i = 0; i < paper->ranks; i++) {
+                paper->members[i].overflow = false;
+                ended = ended && engine_done(&paper->members[i].engine);
+        }
+        return ended ? paper->now - start : -1;
+}
+
+struct phases paper_phases(const struct paper *paper)
+{
+        struct batch_times *times = calloc((size_t)paper->ranks, sizeof *times);
+        if (!times)
+                abort();
+        for (int i = 0; i < paper->ranks; i++)
+                times[i] = engine_times(&paper->members[i].engine);
+        const struct phases phases = phases_of(times, paper->ranks);
+        free(times);
+        return phases;
+}

@@ -1,0 +1,67 @@
+/* The third world: a cluster on paper. A virtual clock and a heap of completions; its caller says what
+ * operations take, and no library is involved. It drives the same core and engine as the real world and
+ * SimGrid's, some five to eight million operations a second, so it ranks plans by the thousand, carries the
+ * errors of prices to the batch, and runs property tests.
+ *
+ * What it knows of a cluster: operations of a lane follow each other; a message passes when both ends have
+ * come to it; a collective ends everywhere some time after the last member of its group has come to it; two
+ * copies between host and device may slow each other down. What it does not know: that messages and
+ * collectives share links. Its caller may price them as if all ranks in the same position of a node sent at
+ * once, which is when they do. */
+#ifndef RANVIER_RUNTIME_ENGINE_PAPER_H
+#define RANVIER_RUNTIME_ENGINE_PAPER_H
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/phases.h"
+
+/* What operations take, and what a world decides about them. `rank` is the plan's rank; of a message the
+ * sender. */
+struct paper_physics {
+        /* Seconds of `op`: of a message its transit from when both ends are ready, of a collective from when
+         * the last member has come. Asked once an operation (of a collective: once a meeting, of the last to
+         * come). */
+        double (*seconds)(void *context, int rank, const struct op *op);
+        /* Fills in what the driver says of an operation on the compute lane: `more`, and the range of a
+         * backward that makes gradients final. Called before `seconds`. NULL: operations are whole. */
+        void (*fill)(void *context, int rank, struct op *op);
+        /* Seconds of a copy between host and device of which all happens while the other direction copies
+         * too; at least `seconds`. NULL: directions do not slow each other down. */
+        double (*both_ways)(void *context, int rank, const struct op *op);
+        void *context;
+};
+
+/* Sees an operation when it is issued, or before the engine hears that it has completed. */
+typedef void paper_watch_fn(void *context, int rank, const struct op *op);
+
+struct paper_setting {
+        const struct plan *plan;
+        const struct core_stage *stages; /* [pp]; `replica` is filled in */
+        bool folded; /* the first replica stands for all: its collectives over replicas wait for
+                        nobody else */
+        bool eager;  /* a send completes without waiting for its receive, and the all-reduces of a rank run at
+                        the  same time (as MPI's may) instead of one after another */
+        struct paper_physics physics;
+        paper_watch_fn *issued, *completed; /* may be NULL; called with the physics' context */
+};
+
+struct paper;
+
+/* The first shard of every stage stands for its shards. `setting` is copied, plan and stages with it. NULL:
+ * no memory. */
+struct paper *paper_new(const struct paper_setting *setting);
+void paper_delete(struct paper *paper);
+
+/* In the next batch a gradient of `rank` overflows. */
+void paper_overflow(struct paper *paper, int rank);
+
+/* Runs one batch; returns its seconds, or a negative number if the world came to rest before every rank was
+ * done. */
+double paper_run(struct paper *paper);
+
+/* Of the last batch: its phases over the ranks that were run (runtime/engine/phases.h). */
+struct phases paper_phases(const struct paper *paper);
+
+/* NULL: the rank was not run, because another stands for it. */
+struct engine *paper_engine(struct paper *paper, int rank);
+
+#endif

@@ -1,0 +1,29 @@
+/* What the operations of a plan cost on a machine: the stages priced by the profile of each kind of GPU, and
+ * the platform whose links messages and collectives cross. SimGrid's world and the world on paper both ask
+ * here. */
+#ifndef RANVIER_SIM_COSTS_H
+#define RANVIER_SIM_COSTS_H
+
+#include "sim/machine.h"
+#include "sim/price.h"
+
+struct costs {
+        const struct options *options;
+        const struct machine *machine;
+        struct platform platform; /* the machine's, its links as messages of the plan's size find them */
+        struct price_list prices;
+        struct price_list
+                *other_prices; /* [machine->kinds - 1]: of GPUs of the other kinds of nodes; or NULL */
+};
+
+/* Prices the plan. `options` and `machine` stay the caller's and must live as long. RV_EINPUT names the
+ * kernel or line that the profile lacks, or figures of another unit. The caller closes, after an error too.
+ * `nudge`: errors of prices that are tried out; NULL: none. */
+int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
+               const struct price_nudge *nudge, struct rv_error_info *err);
+void costs_close(struct costs *costs);
+
+/* Those of the GPU that `rank` has. */
+const struct price_list *costs_prices(const struct costs *costs, int rank);
+
+#endif

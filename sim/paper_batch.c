@@ -1,0 +1,384 @@
+#include "sim/paper_batch.h"
+
+#include "runtime/engine/paper.h"
+#include "sim/collective_model.h"
+#include "sim/costs.h"
+#include "sim/priced.h"
+#include "sim/tensor.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* A collective that was priced. */
+struct known_collective {
+        enum op_kind kind;
+        enum op_group group;
+        int rank;
+        int64_t bytes;
+        double seconds;
+};
+enum { KNOWN_COLLECTIVES = 64 };
+
+/* A stage's messages and the collectives of its passes, for one replica. */
+struct stage_costs {
+        double next_message, previous_message; /* seconds of one to the neighbour after and before it */
+        double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
+};
+
+struct batch {
+        const struct costs *costs;
+        const struct price_nudge *nudge;
+        struct plan plan;
+        int replica; /* folded: which one stands for all */
+        bool folded;
+        struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
+        double *tensors;            /* all of the stages' */
+        struct known_collective known[KNOWN_COLLECTIVES];
+        int known_count;
+};
+
+static double nudged(const struct batch *b, enum price_of price, int64_t bytes, double seconds)
+{
+        return b->nudge ? seconds * b->nudge->factor(b->nudge->context, price, NULL, bytes) : seconds;
+}
+
+/* ---- messages ---- */
+
+/* From one rank to another, while those beside it in its position do the same. */
+static double message_seconds(const struct batch *b, int from, int to)
+{
+        const struct platform *p = &b->costs->platform;
+        const int64_t bytes = b->plan.message_bytes;
+        const bool fits_only = b->costs->machine->fits_only;
+        if (p->messages)
+                return profile_line_seconds(p->messages, LINE_MESSAGE, bytes, fits_only);
+        if (p->xml[0])
+                return 0;
+        const int first = from < to ? from : to, second = from < to ? to : from;
+        const int stride = plan_stage_stride(&b->plan);
+        const struct collective_group pair = {first, second - first, 2,
+                                              stride < p->gpus_per_node ? stride : p->gpus_per_node};
+        const struct collective_shape shape = collective_shape(p, &pair);
+        if (shape.nodes > 1)
+                return shape.far_seconds + (double)bytes / shape.far_alone_bytes_per_second;
+        if (!b->plan.stage_messages)
+                return shape.near_seconds + (double)bytes / shape.near_bytes_per_second;
+        const double rate = p->host_memory_bytes_per_second; /* staged: from host memory to host memory */
+        return rate > 0 ? (double)bytes / rate : 0;
+}
+
+static void price_messages(struct batch *b, int replica, struct stage_costs *stages)
+{
+        for (int i = 0; i < b->plan.pp && b->plan.pp > 1; i++) {
+                const int rank = plan_rank(&b->plan, replica, i, 0), next = plan_next_rank(&b->plan, rank);
+                const double seconds =
+                        nudged(b, PRICE_MESSAGE, b->plan.message_bytes, message_seconds(b, rank, next));
+                stages[i].next_message = seconds;
+                stages[(i + 1) % b->plan.pp].previous_message = seconds;
+        }
+}
+
+/* ---- what shards do together ---- */
+
+static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
+{
+        const struct plan_group shards = plan_group(&b->plan, rank, GROUP_TENSOR);
+        const struct stage_price *prices = costs_prices(b->costs, rank)->stages;
+        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++) {
+                const struct stage_price *chunk = &prices[i / 2 * b->plan.pp + plan_stage(&b->plan, rank)];
+                stage->tensor[i] = nudged(b, PRICE_TENSOR, 0,
+                                          tensor_seconds(&b->costs->platform, shards,
+                                                         i % 2 ? &chunk->backward : &chunk->forward));
+        }
+}
+
+/* ---- replicas ---- */
+
+/* What a replica's links cost a micro-batch: messages of its way there and back, and the shards that take
+ * longest. */
+static double links_seconds(const struct batch *b, const struct stage_costs *stages)
+{
+        double messages = 0, shards = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                double own = 0;
+                messages += 2 * stages[i].next_message;
+                for (int pass = 0; pass < 2 * b->plan.virtual_stages; pass++)
+                        own += stages[i].tensor[pass];
+                shards = fmax(shards, own);
+        }
+        return messages + b->plan.micro_batches * shards;
+}
+
+static void price_replica(struct batch *b, int replica, struct stage_costs *stages)
+{
+        price_messages(b, replica, stages);
+        for (int i = 0; i < b->plan.pp; i++)
+                price_tensors(b, plan_rank(&b->plan, replica, i, 0), &stages[i]);
+}
+
+/* Replicas begin at different places of nodes: after as many as there are GPUs in a node the places repeat.
+ * The one whose links cost most stands for all. */
+static void choose_replica(struct batch *b)
+{
+        const int places = b->costs->platform.gpus_per_node;
+        double longest = -1;
+        int slowest = 0;
+        for (int replica = 0; replica < b->plan.dp && replica < places; replica++) {
+                price_replica(b, replica, b->stages);
+                const double cost = links_seconds(b, b->stages);
+                if (cost > longest * (1 + 1e-12)) {
+                        longest = cost;
+                        slowest = replica;
+                }
+        }
+        b->replica = slowest;
+        price_replica(b, slowest, b->stages);
+}
+
+/* ---- collectives ---- */
+
+static double price_collective(const struct batch *b, int rank, const struct op *op)
+{
+        const struct platform *p = &b->costs->platform;
+        const struct plan_group group = plan_group(&b->plan, rank, op->group);
+        const bool replicas = op->group == GROUP_DATA;
+        const struct collective_group gpus = {group.first, group.stride, group.size,
+                                              !replicas                         ? 1
+                                              : group.stride < p->gpus_per_node ? group.stride
+                                                                                : p->gpus_per_node};
+        const enum collective_kind kind = op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                                          : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
+                                                                        : COLLECTIVE_ALLREDUCE;
+        const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
+        if (group.size < 2)
+                return 0;
+        return collective_seconds(p, &gpus, kind, op->bytes,
+                                  gradients ? options_format(b->costs->options) : HALF_NONE);
+}
+
+/* The ends of a pipeline lie in one node in some replicas, and apart in others. */
+static double slowest_exchange(const struct batch *b, const struct op *op)
+{
+        const int places = b->costs->platform.gpus_per_node;
+        double slowest = 0;
+        for (int replica = 0; replica < b->plan.dp && replica < places; replica++)
+                slowest = fmax(slowest, price_collective(b, plan_rank(&b->plan, replica, 0, 0), op));
+        return slowest;
+}
+
+static double collective(struct batch *b, int rank, const struct op *op)
+{
+        for (int i = 0; i < b->known_count; i++) {
+                const struct known_collective *k = &b->known[i];
+                if (k->kind == op->kind && k->group == op->group && k->rank == rank && k->bytes == op->bytes)
+                        return k->seconds;
+        }
+        const bool exchange = b->folded && op->group == GROUP_EMBEDDING;
+        const double seconds = nudged(b, PRICE_ALLREDUCE, op->bytes,
+                                      exchange ? slowest_exchange(b, op) : price_collective(b, rank, op));
+        if (b->known_count < KNOWN_COLLECTIVES)
+                b->known[b->known_count++] =
+                        (struct known_collective){op->kind, op->group, rank, op->bytes, seconds};
+        return seconds;
+}
+
+/* ---- copies ---- */
+
+/* GPUs of a socket copy at the same time, and share its memory: while all copy one way, or both. */
+static double copy_rate(const struct platform *p, int gpus, int ways)
+{
+        const int here = p->gpus_per_node < gpus ? p->gpus_per_node : gpus;
+        const int of_socket = (here + p->sockets - 1) / p->sockets;
+        double rate = p->host_link_bytes_per_second;
+        if (p->pcie_bytes_per_second > 0)
+                rate = fmin(rate, p->pcie_bytes_per_second);
+        if (p->host_memory_bytes_per_second > 0)
+                rate = fmin(rate, p->host_memory_bytes_per_second / (ways * of_socket));
+        return rate;
+}
+
+static double copy(const struct batch *b, const struct op *op, int ways)
+{
+        const struct platform *p = &b->costs->platform;
+        const struct machine *m = b->costs->machine;
+        if (p->copies)
+                return priced_copy_seconds(p, op, m->fits_only, ways > 1);
+        if (p->host_link_bytes_per_second == 0)
+                return 0;
+        return p->host_link_seconds + (double)op->bytes / copy_rate(p, m->gpus, ways);
+}
+
+/* ---- the physics ---- */
+
+static const struct stage_costs *stage_of(const struct batch *b, int rank)
+{
+        const int replica = b->folded ? 0 : plan_replica(&b->plan, rank);
+        return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
+}
+
+static double pass_seconds(const struct batch *b, int rank, const struct op *op)
+{
+        const int stage = plan_stage(&b->plan, rank);
+        const struct price_list *prices = costs_prices(b->costs, rank);
+        if (b->plan.tp == 1)
+                return price_operation(prices, stage, op);
+        return price_pass_of(prices, stage, op)->seconds +
+               stage_of(b, rank)->tensor[2 * op->chunk + (op->kind == OP_BACKWARD)];
+}
+
+static double seconds(void *context, int rank, const struct op *op)
+{
+        struct batch *b = context;
+        switch (op->kind) {
+        case OP_FORWARD:
+        case OP_BACKWARD:
+                return pass_seconds(b, rank, op);
+        case OP_SEND_ACTIVATION:
+                return stage_of(b, rank)->next_message;
+        case OP_SEND_GRADIENT:
+                return stage_of(b, rank)->previous_message;
+        case OP_LOAD:
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                return nudged(b, PRICE_COPY, op->bytes, copy(b, op, 1));
+        case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+        case OP_REDUCE_SCALARS:
+        case OP_REDUCE_OVERFLOW:
+                return collective(b, rank, op);
+        default:
+                return price_operation(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), op);
+        }
+}
+
+static double both_ways(void *context, int rank, const struct op *op)
+{
+        struct batch *b = context;
+        (void)rank;
+        return nudged(b, PRICE_COPY, op->bytes, fmax(copy(b, op, 1), copy(b, op, 2)));
+}
+
+/* A pass of shards is one operation here, with all that they do together in it: nothing else can begin
+ * between its parts. A backward beside which gradients are summed goes on to the end of a layer. */
+static void fill(void *context, int rank, struct op *op)
+{
+        const struct batch *b = context;
+        if (op->kind != OP_BACKWARD || op->count == 0)
+                return;
+        const int64_t end = op->offset + op->count;
+        op->offset = price_span(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), op).offset;
+        op->count = end - op->offset;
+        op->more = op->offset > 0;
+}
+
+/* ---- a batch ---- */
+
+static double run(struct batch *b, const struct core_stage *stages, int micro_batches)
+{
+        struct plan plan = b->plan; /* what is loaded is of the whole batch */
+        plan.micro_batches = micro_batches;
+        struct paper *paper = paper_new(&(struct paper_setting){
+                .plan = &plan,
+                .stages = stages,
+                .folded = b->folded,
+                .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b}});
+        const double found = paper ? paper_run(paper) : -1;
+        paper_delete(paper);
+        return found < 0 ? NAN : found;
+}
+
+/* Micro-batches after which a schedule repeats itself. */
+static int period_of(const struct plan *plan)
+{
+        const int few = 4;
+        const int cycle = plan->policy == POLICY_INTERLEAVED ? plan->pp
+                          : plan->policy == POLICY_AXONN     ? core_pipeline_limit(plan)
+                                                             : 1;
+        return cycle * ((few + cycle - 1) / cycle);
+}
+
+/* And after which it does so: when the pipeline is full, and every stage has had gradients, and offloaded
+ * activations have gone through all of their slots. */
+static int settled_after(const struct plan *plan)
+{
+        enum { FEW = 8 };
+        return 2 * plan->pp > FEW ? 2 * plan->pp : FEW;
+}
+
+static double steady(struct batch *b, const struct core_stage *stages, bool whole)
+{
+        const int all = b->plan.micro_batches, period = period_of(&b->plan),
+                  settled = settled_after(&b->plan);
+        const int first = all > settled ? settled + (all - settled) % period : all, second = first + period;
+        if (whole || second >= all)
+                return run(b, stages, all);
+        const double shorter = run(b, stages, first), longer = run(b, stages, second);
+        return longer + (double)(all - second) / period * (longer - shorter);
+}
+
+static double batch_seconds(const struct costs *costs, const struct price_nudge *nudge, bool whole)
+{
+        const struct options *o = costs->options;
+        struct batch b = {.costs = costs,
+                          .nudge = nudge,
+                          .plan = options_plan(o, false),
+                          .folded = !costs->platform.groups};
+        const int pp = b.plan.pp, members = b.folded ? pp : pp * b.plan.dp;
+        struct core_stage *stages = calloc((size_t)pp, sizeof *stages);
+        double found = NAN;
+        b.stages = calloc((size_t)members, sizeof *b.stages);
+        b.tensors = calloc(2 * (size_t)(members * b.plan.virtual_stages), sizeof *b.tensors);
+        if (stages && b.stages && b.tensors) {
+                for (int i = 0; i < pp; i++)
+                        stages[i] = options_core_stage(o, i, 0);
+                for (int i = 0; i < members; i++)
+                        b.stages[i].tensor = &b.tensors[2 * b.plan.virtual_stages * i];
+                if (b.folded)
+                        choose_replica(&b);
+                for (int i = 0; !b.folded && i < b.plan.dp; i++)
+                        price_replica(&b, i, &b.stages[i * pp]);
+                found = steady(&b, stages, whole);
+        }
+        free(stages);
+        free(b.stages);
+        free(b.tensors);
+        return found;
+}
+
+static double priced_batch(const struct machine *machine, const struct options *options,
+                           const struct price_nudge *nudge, bool whole)
+{
+        struct costs costs;
+        struct rv_error_info ignored;
+        const int rc = costs_open(&costs, options, machine, nudge, &ignored);
+        const double found = rc ? NAN : batch_seconds(&costs, nudge, whole);
+        costs_close(&costs);
+        return found;
+}
+
+double paper_batch_nudged(const struct machine *machine, const struct options *options,
+                          const struct price_nudge *nudge)
+{
+        return priced_batch(machine, options, nudge, false);
+}
+
+double paper_batch_seconds(const struct machine *machine, const struct options *options)
+{
+        return priced_batch(machine, options, NULL, false);
+}
+
+double paper_batch_of(void *machine, const struct options *options)
+{
+        return priced_batch(machine, options, NULL, false);
+}
+
+double paper_batch_whole(const struct machine *machine, const struct options *options)
+{
+        return priced_batch(machine, options, NULL, true);
+}

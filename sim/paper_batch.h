@@ -1,0 +1,32 @@
+/* The time of a batch on paper: a plan's operations priced as for SimGrid, messages and collectives by closed
+ * form, run by the real core on a heap (runtime/engine/paper.h). It ranks plans, prices advice and carries
+ * the errors of prices; SimGrid, some hundred times slower, decides. */
+#ifndef RANVIER_SIM_PAPER_BATCH_H
+#define RANVIER_SIM_PAPER_BATCH_H
+
+#include "sim/machine.h"
+#include "sim/price.h"
+
+/* Seconds of a batch; NAN where a price is not known or there is no memory.
+ *
+ * Replicas and shards are folded to one, the replica whose messages take longest, where all nodes are of one
+ * kind. Of many micro-batches two runs of fewer give the steady state: every period of it (as many
+ * micro-batches as stages, or as AxoNN's limit) takes as long as the one between their ends.
+ *
+ * What ranks in the same position do is taken to happen at once: their messages share rails, their copies the
+ * memory of their sockets, their collectives both (collective_model.h). What different positions of a
+ * pipeline send at the same time is not taken to meet, nor messages and collectives; a SimGrid file's links
+ * are not known here, so that messages over them take no time. */
+double paper_batch_seconds(const struct machine *machine, const struct options *options);
+
+/* The same with prices multiplied by what `nudge` says. */
+double paper_batch_nudged(const struct machine *machine, const struct options *options,
+                          const struct price_nudge *nudge);
+
+/* For capacity_changes: `machine` is a struct machine. */
+double paper_batch_of(void *machine, const struct options *options);
+
+/* All of a batch's micro-batches, one after another, instead of a steady state; for tests. */
+double paper_batch_whole(const struct machine *machine, const struct options *options);
+
+#endif

@@ -1,0 +1,21 @@
+/* The world on paper for tests: stages that are alike, with sizes that a test can tell apart. */
+#ifndef RANVIER_TESTS_EQUAL_STAGES_H
+#define RANVIER_TESTS_EQUAL_STAGES_H
+
+#include "runtime/engine/paper.h"
+
+/* Of one micro-batch's activations in a chunk; and what the model's first and last chunk store more. */
+enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
+
+/* Parameters that a last backward makes final together. */
+enum { PAPER_LAYER = 7 };
+
+/* Seconds that `op` takes on `rank`, as struct paper_physics has it. */
+typedef double paper_seconds_fn(void *context, int rank, const struct op *op);
+
+/* pp x dp ranks of one plan; `parameters` of every stage. */
+struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters, bool eager,
+                                    paper_seconds_fn *seconds, paper_watch_fn *issued,
+                                    paper_watch_fn *completed, void *context);
+
+#endif

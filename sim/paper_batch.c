@@ -153,6 +153,9 @@ static double price_collective(const struct batch *b, int rank, const struct op 
         const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
         if (group.size < 2)
                 return 0;
+        if (op_of_pass(op))
+                return tensor_unit_seconds(p, group, &b->costs->prices, op,
+                                           options_format(b->costs->options));
         return collective_seconds(p, &gpus, kind, op->bytes,
                                   gradients ? options_format(b->costs->options) : HALF_NONE);
 }

@@ -285,6 +285,72 @@ static int list_passes(struct pricing *pricing, const struct stage *chunk, struc
         return 0;
 }
 
+/* The work of one unit of a stage alone. */
+static int price_unit(struct pricing *pricing, const struct stage *unit, const struct profile_launch *launch,
+                      double *forward_seconds, double *backward_seconds)
+{
+        const struct options *o = pricing->options;
+        const double start = pricing->basis->load->op_overhead_seconds;
+        struct work work = options_work(o);
+        const int forward = workload_forward(&o->gpt, unit, &work, false, NULL);
+        const int backward = workload_backward(&o->gpt, unit, &work, NULL);
+        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
+        workload_forward(&o->gpt, unit, &work, false, kernels);
+        workload_backward(&o->gpt, unit, &work, kernels + forward);
+        int rc = price_kernels(pricing, kernels, forward, launch, forward_seconds);
+        if (rc == 0)
+                rc = price_kernels(pricing, kernels + forward, backward, launch, backward_seconds);
+        *forward_seconds -= start;
+        *backward_seconds -= start;
+        free(kernels);
+        return rc;
+}
+
+static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
+{
+        const struct profile_load *load = pricing->basis->load;
+        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
+        int rc = 0;
+        for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
+                struct stage alone = *whole;
+                alone.first = unit == PRICE_EMBEDDING;
+                alone.last = unit == PRICE_HEAD;
+                alone.layers = unit == PRICE_BLOCK;
+                rc = price_unit(pricing, &alone, launch, &price->units[unit].forward,
+                                &price->units[unit].backward);
+        }
+        return rc;
+}
+
+/* Zero 3: a part of each pass is a unit. What starting a pass costs is counted once, with the head, whose
+ * work no weights hide. */
+static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
+{
+        const int parts = chunk->first + chunk->layers + chunk->last;
+        const double start = pricing->basis->load->op_overhead_seconds;
+        double *forward = price->memory = malloc(2 * (size_t)parts * sizeof *forward);
+        if (!forward)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
+                               chunk->layers);
+        double *backward = forward + parts;
+        const int rc = price_units(pricing, chunk, price);
+        price->forward = (struct price_pass){.parts = parts, .part_seconds = forward};
+        price->backward = (struct price_pass){.parts = parts, .part_seconds = backward};
+        for (int i = 0; rc == 0 && i < parts; i++) {
+                const bool head = chunk->last && i == parts - 1;
+                const enum price_unit unit = chunk->first && i == 0 ? PRICE_EMBEDDING
+                                             : head                 ? PRICE_HEAD
+                                                                    : PRICE_BLOCK;
+                forward[i] = price->units[unit].forward + head * start;
+                backward[parts - 1 - i] = price->units[unit].backward + head * start;
+                price->forward.seconds += forward[i];
+                price->backward.seconds += backward[parts - 1 - i];
+        }
+        return rc;
+}
+
 /* Forward and backward of one chunk. In the second part of a backward, where there is one, shards do nothing
  * together (those that would are refused by runtime/engine/options.c). */
 static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
@@ -335,46 +401,8 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
                 }
         if (pricing->chunk_count < MOST_CHUNKS)
                 pricing->chunks[pricing->chunk_count++] = *chunk;
-        return price_passes(pricing, chunk, price);
-}
-
-/* The work of one unit of a stage alone. */
-static int price_unit(struct pricing *pricing, const struct stage *unit, const struct profile_launch *launch,
-                      double *forward_seconds, double *backward_seconds)
-{
-        const struct options *o = pricing->options;
-        const double start = pricing->basis->load->op_overhead_seconds;
-        struct work work = options_work(o);
-        const int forward = workload_forward(&o->gpt, unit, &work, false, NULL);
-        const int backward = workload_backward(&o->gpt, unit, &work, NULL);
-        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
-        if (!kernels)
-                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
-        workload_forward(&o->gpt, unit, &work, false, kernels);
-        workload_backward(&o->gpt, unit, &work, kernels + forward);
-        int rc = price_kernels(pricing, kernels, forward, launch, forward_seconds);
-        if (rc == 0)
-                rc = price_kernels(pricing, kernels + forward, backward, launch, backward_seconds);
-        *forward_seconds -= start;
-        *backward_seconds -= start;
-        free(kernels);
-        return rc;
-}
-
-static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
-{
-        const struct profile_load *load = pricing->basis->load;
-        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
-        int rc = 0;
-        for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
-                struct stage alone = *whole;
-                alone.first = unit == PRICE_EMBEDDING;
-                alone.last = unit == PRICE_HEAD;
-                alone.layers = unit == PRICE_BLOCK;
-                rc = price_unit(pricing, &alone, launch, &price->units[unit].forward,
-                                &price->units[unit].backward);
-        }
-        return rc;
+        return pricing->plan.zero == 3 ? price_gathered(pricing, chunk, price)
+                                       : price_passes(pricing, chunk, price);
 }
 
 static int price_stage(struct pricing *pricing, int index)
@@ -389,7 +417,7 @@ static int price_stage(struct pricing *pricing, int index)
         const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
         pricing->list->stages[index].start = pricing->basis->load->op_overhead_seconds;
-        if (rc == 0 && (plan->zero == 3 || plan->overlap_allreduce))
+        if (rc == 0 && plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
@@ -401,6 +429,7 @@ int price_stages(struct price_list *list, const struct options *options, const s
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
                                     .gpt = options->gpt,
+                                    .load = basis->load,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         if (!list->stages)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);

@@ -14,9 +14,11 @@ struct price {
 
 /* A forward or backward of a micro-batch in a chunk, as the list of models/workload.h has it: the kernels up
  * to what the shards first do together are one part, and so on (runtime/sched/tensor.c). With one shard it is
- * one part. Each part's seconds include the cost of starting an operation. */
+ * one part; with zero 3 the embedding, each block and the head are, in the order of work
+ * (runtime/sched/gather.c). Of shards each part's seconds include the cost of starting an operation, with
+ * zero 3 the head's do. */
 struct price_pass {
-        double seconds; /* of all parts, without what shards do together */
+        double seconds; /* of all parts, without what comes between them */
         int parts;
         const double *part_seconds;       /* [parts] */
         const struct kernel *collectives; /* [parts - 1]: what shards do together behind each part but the
@@ -56,8 +58,7 @@ struct price_list {
         int count;
         int from_points;                 /* of these, priced from a measured point; the others from a fit */
         double worst_fit_error;          /* largest median error among the fits that were used */
-        double gathered_waits, gathered; /* zero 3: seconds of a forward and backward that wait for weights
-                                            and gradients, and which part of them; see gathered.h */
+        const struct profile_load *load; /* what it was priced by */
 };
 
 /* Errors of prices that are tried out: what each price is multiplied by. `kernel` is NULL for links, `bytes`

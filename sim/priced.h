@@ -7,7 +7,7 @@
 #include "sim/platform.h"
 #include "sim/price.h"
 
-enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024 };
+enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
 
 /* How a group lies on the platform. */
 struct priced_shape {
@@ -27,6 +27,13 @@ struct priced_tensor {
         double seconds;
 };
 
+/* Zero 3: a unit's weights or gradients, of so many bytes. */
+struct priced_unit {
+        enum op_kind kind;
+        int64_t bytes;
+        double seconds;
+};
+
 struct priced {
         const struct price_list *prices;
         const struct price_list
@@ -36,6 +43,8 @@ struct priced {
         enum half half; /* what gradients are stored as */
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];
+        struct priced_unit units[PRICED_UNITS];
+        int unit_count;
 };
 
 /* Whether the profile has what the copies of a plan with these options take, where they are taken as

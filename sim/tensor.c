@@ -1,5 +1,7 @@
 #include "sim/tensor.h"
 
+#include <math.h>
+
 /* On the local platform only all-reduces were measured: to scatter or to gather is half of one. */
 double tensor_collective_seconds(const struct platform *p, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum half half)
@@ -43,4 +45,17 @@ double tensor_seconds(const struct platform *platform, struct plan_group shards,
                 seconds += kept[same];
         }
         return seconds;
+}
+
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct price_list *prices, const struct op *op, enum half half)
+{
+        const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size, 1};
+        const double known = profile_line_seconds(prices->load, LINE_LAYER_GATHER, op->bytes, false);
+        if (!isnan(known))
+                return known;
+        return collective_seconds(platform, &gpus,
+                                  op->kind == OP_ALL_GATHER ? COLLECTIVE_ALL_GATHER
+                                                            : COLLECTIVE_REDUCE_SCATTER,
+                                  op->bytes, half);
 }

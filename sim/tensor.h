@@ -1,4 +1,4 @@
-/* What the shards of a stage do together takes, by closed form. */
+/* What ranks do together in the midst of a forward or backward takes, by closed form. */
 #ifndef RANVIER_SIM_TENSOR_H
 #define RANVIER_SIM_TENSOR_H
 
@@ -15,5 +15,11 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group sh
                            const struct price_pass *pass, int part);
 double tensor_seconds(const struct platform *platform, struct plan_group shards,
                       const struct price_pass *pass);
+
+/* Zero 3: the weights of a unit are gathered, or its gradients reduced, between the replicas: by the line
+ * layer_gather of what `prices` rest on, of a framework whose collectives are slower than its library's, if
+ * it has one. */
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct price_list *prices, const struct op *op, enum half half);
 
 #endif

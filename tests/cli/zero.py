@@ -80,6 +80,23 @@ def check_checkpoint(tap, folder):
 GPT2 = {"n_layer": 48, "n_embd": 1600, "vocab_size": 50257, "n_positions": 1024}  # gpt2-1.5b
 
 
+def check_units(tap, folder):
+    """The trace shows every gather and reduction of a layer: of tiny's embedding, four blocks and head."""
+    trace = os.path.join(folder, "trace.json")
+    _, said = simulate(folder, "tiny", 1, 2, *SHAPE, "--seq-len", 64, *MIXED, "--zero", 3, "--trace", trace)
+    found = {}
+    for event in json.load(open(trace))["traceEvents"]:
+        what = event.get("args", {})
+        if event.get("ph") == "X" and what.get("of", what["kind"]) in ("forward", "backward") and event["pid"] == 0:
+            found.setdefault((what["kind"], what.get("of", what["kind"]), what["micro_batch"]), []).append(what.get("segment", 0))
+    blocks = 4
+    expected = {("forward", "forward"): range(blocks + 2), ("all-gather", "forward"): range(blocks + 2),
+                ("backward", "backward"): range(blocks + 2), ("all-gather", "backward"): range(1, blocks + 1),
+                ("reduce-scatter", "backward"): range(blocks + 2)}
+    tap.ok(found == {(*key, m): list(units) for key, units in expected.items() for m in range(6)},
+           "every unit is gathered, computed and reduced, for each micro-batch", f"{said}{found}")
+
+
 def check_layers(tap, folder):
     V, C, T = GPT2["vocab_size"], GPT2["n_embd"], GPT2["n_positions"]
     block, embedding = 12 * C * C + 13 * C, (V + T) * C
@@ -99,6 +116,7 @@ def check_layers(tap, folder):
     tap.ok(seconds(one) > seconds(none), "gathering layers takes time", f"{seconds(one)} {seconds(none)}")
     tap.ok(abs(seconds(two) / seconds(one) - 2) < 0.01, "for each micro-batch anew", f"{seconds(two)} {seconds(one)}")
     tap.ok(one["phases"]["allreduce_seconds"] == 0, "and nothing is left to be summed behind the pipeline")
+    check_units(tap, folder)
     _, err = train(folder, 1, 2, "--zero", 3)
     tap.ok("--zero 3 is simulated only" in err and err.count("\n") <= 30, "train refuses it in a sentence", err)
 

@@ -185,12 +185,52 @@ static void parts_that_the_host_holds_up_take_what_it_takes_to_launch_them(void 
         price_free(&list);
 }
 
+/* Zero 3: embedding, blocks and head, backward the other way around; together they are the pass. */
+static void with_zero_3_a_part_is_a_unit(void **state)
+{
+        (void)state;
+        struct bench bench;
+        struct price_list list, whole;
+        uint64_t random = SEED;
+        open_bench(&bench);
+        for (int plan = 0; plan < PLANS / 10; plan++) {
+                do
+                        random_plan(&bench, &random);
+                while (bench.options.pp > 1 || bench.options.tp > 1 || bench.options.dp == 1);
+                price(&bench, &whole);
+                bench.options.zero = 3;
+                price(&bench, &list);
+                const int parts = bench.options.gpt.n_layer + 2;
+                const struct stage_price *one = &list.stages[0], *other = &whole.stages[0];
+                const double *forward = one->forward.part_seconds, *backward = one->backward.part_seconds;
+                double seconds[2] = {0};
+                assert_int_equal(one->forward.parts, parts);
+                assert_int_equal(one->backward.parts, parts);
+                for (int i = 0; i < parts; i++) {
+                        seconds[0] += forward[i];
+                        seconds[1] += backward[i];
+                        if (i > 0 && i < parts - 1) /* blocks are alike */
+                                assert_true(forward[i] == forward[1] && backward[i] == backward[1]);
+                }
+                assert_close(forward[0], kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING}), 1e-12);
+                assert_close(backward[parts - 1],
+                             kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD}), 1e-12);
+                assert_close(seconds[0], other->forward.seconds, 1e-12);
+                assert_close(seconds[1], other->backward.seconds, 1e-12);
+                assert_close(one->forward.seconds, other->forward.seconds, 1e-12);
+                assert_close(one->backward.seconds, other->backward.seconds, 1e-12);
+                price_free(&whole);
+                price_free(&list);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_pass_is_priced_part_by_part_between_what_shards_do_together),
                 cmocka_unit_test(the_parts_of_an_operation_add_up_to_its_pass),
                 cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),
+                cmocka_unit_test(with_zero_3_a_part_is_a_unit),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,34 +36,20 @@ static int by_cost(const void *left, const void *right)
         return a->number - b->number;
 }
 
-int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count, double tokens,
-              struct rv_error_info *err)
+int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
+             struct rv_error_info *err)
 {
-        *jobs = (struct jobs){.list = calloc((size_t)count + 1, sizeof *jobs->list), .tokens = tokens};
-        if (!jobs->list)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
+        struct job *grown = realloc(jobs->list, ((size_t)jobs->count + (size_t)count + 1) * sizeof *grown);
+        if (!grown)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", jobs->count + count);
+        jobs->list = grown;
         for (int i = 0; i < count; i++)
-                jobs->list[i] =
-                        (struct job){.candidate = candidates[i], .number = i, .cost = cost_of(candidates[i])};
-        jobs->count = count;
-        qsort(jobs->list, (size_t)count, sizeof *jobs->list, by_cost);
+                grown[jobs->count + i] = (struct job){.candidate = candidates[i],
+                                                      .number = jobs->count + i,
+                                                      .cost = cost_of(candidates[i])};
+        qsort(grown + jobs->count, (size_t)count, sizeof *grown, by_cost);
+        jobs->count += count;
         return 0;
-}
-
-int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err)
-{
-        int count = 0, listed = 0;
-        for (int i = 0; i < groups->count; i++)
-                count += groups->groups[i].count;
-        struct candidate **candidates = calloc((size_t)count + 1, sizeof(struct candidate *));
-        if (!candidates)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
-        for (int i = 0; i < groups->count; i++)
-                for (int j = 0; j < groups->groups[i].count; j++)
-                        candidates[listed++] = &groups->groups[i].candidates[j];
-        int rc = jobs_list(jobs, candidates, count, tokens, err);
-        free(candidates);
-        return rc;
 }
 
 /* ---- one prediction, in a process of its own ---- */
@@ -102,7 +88,7 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
         if (!figures)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
         take_figures(outcome, figures);
-        for (int i = 0; i < candidate->options.pp; i++) {
+        for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_peak_bytes)
                         outcome->host_peak_bytes = host;

@@ -29,11 +29,10 @@ struct jobs {
         double tokens; /* of the training */
 };
 
-/* Lists `count` candidates, which must live as long. The caller frees list. */
-int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count, double tokens,
-              struct rv_error_info *err);
-/* Lists all candidates of the groups. The caller frees list. */
-int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err);
+/* Adds `count` candidates behind those of the list (the longest of them first), which must live as long. An
+ * empty struct jobs is an empty list; the caller frees list. */
+int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
+             struct rv_error_info *err);
 
 /* Predicts jobs `index`, index + shares, ... in at most `at_once` processes at a time. `tick` is called after
  * each, and at least once a second. A prediction that fails, or a process that dies, is an outcome. */

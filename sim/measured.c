@@ -241,12 +241,13 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
 /* The jobs of what is not skipped, the longest first. */
 static int list_jobs(struct measured *m, struct rv_error_info *err)
 {
-        struct candidate **candidates = calloc((size_t)m->count + 1, sizeof(struct candidate *));
+        const struct candidate **candidates = calloc((size_t)m->count + 1, sizeof(const struct candidate *));
         int count = 0;
         for (int i = 0; candidates && i < m->count; i++)
                 if (!m->runs[i].skipped)
                         candidates[count++] = &m->runs[i].candidate;
-        int rc = candidates ? jobs_list(&m->jobs, candidates, count, 300e9, err)
+        m->jobs.tokens = 300e9;
+        int rc = candidates ? jobs_add(&m->jobs, candidates, count, err)
                             : rv_fail(err, RV_ESYSTEM, "no memory for %d runs", m->count);
         free(candidates);
         for (int i = 0; rc == 0 && i < m->count; i++)

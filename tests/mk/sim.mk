@@ -10,3 +10,6 @@ $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call 
 SCRIPT_TESTS += tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
 $(BUILD)/tests/test_gathered: $(call obj,tests/unit/test_gathered.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
+TESTS += test_paper_batch
+$(BUILD)/tests/test_paper_batch: $(call obj,tests/unit/test_paper_batch.c tests/paper/plans.c) $(call lib,sim engine core profile models)
+	$(TEST_LINK) $(SIMGRID_LIBS)

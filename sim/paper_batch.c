@@ -276,18 +276,28 @@ static void fill(void *context, int rank, struct op *op)
 
 /* ---- a batch ---- */
 
-static double run(struct batch *b, const struct core_stage *stages, int micro_batches)
+/* Of a batch of so many micro-batches. */
+struct batch_run {
+        double batch_seconds, pipeline_seconds; /* NAN: not known */
+};
+
+/* `pipeline`: no further than to the end of that phase. */
+static struct batch_run run(struct batch *b, const struct core_stage *stages, int micro_batches,
+                            bool pipeline)
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
+        struct batch_run found = {NAN, NAN};
         plan.micro_batches = micro_batches;
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = &plan,
                 .stages = stages,
                 .folded = b->folded,
                 .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b}});
-        const double found = paper ? paper_run(paper) : -1;
+        const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
+        if (ended >= 0)
+                found = (struct batch_run){ended, paper_phases(paper).pipeline_seconds};
         paper_delete(paper);
-        return found < 0 ? NAN : found;
+        return found;
 }
 
 /* Micro-batches after which a schedule repeats itself. */
@@ -300,7 +310,7 @@ static int period_of(const struct plan *plan)
         return cycle * ((few + cycle - 1) / cycle);
 }
 
-/* And after which it does so: when the pipeline is full, and every stage has had gradients, and offloaded
+/* And after which it does so: when the pipeline is full and every stage has had gradients, and offloaded
  * activations have gone through all of their slots. */
 static int settled_after(const struct plan *plan)
 {
@@ -314,9 +324,10 @@ static double steady(struct batch *b, const struct core_stage *stages, bool whol
                   settled = settled_after(&b->plan);
         const int first = all > settled ? settled + (all - settled) % period : all, second = first + period;
         if (whole || second >= all)
-                return run(b, stages, all);
-        const double shorter = run(b, stages, first), longer = run(b, stages, second);
-        return longer + (double)(all - second) / period * (longer - shorter);
+                return run(b, stages, all, false).batch_seconds;
+        const struct batch_run shorter = run(b, stages, first, true), longer = run(b, stages, second, false);
+        return longer.batch_seconds +
+               (double)(all - second) / period * (longer.pipeline_seconds - shorter.pipeline_seconds);
 }
 
 static double batch_seconds(const struct costs *costs, const struct price_nudge *nudge, bool whole)

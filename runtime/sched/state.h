@@ -206,9 +206,6 @@ void weights_defer(struct core *core, const struct op *input_part);
 struct op weights_begin(struct core *core);
 void weights_done(struct core *core, const struct op *op); /* the second part, or both as one */
 
-/* Ends the pipeline phase: everything that this stage has to compute for the micro-batches is done. */
-bool core_pipeline_done(const struct core *core);
-
 /* Staged messages and all-reduces: see staging.c. `op` is about to be issued: it becomes its first part. */
 void staging_begin(const struct core *core, struct op *op);
 /* An operation has completed. True if another part follows, which staging_next then hands out; else `op` is

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "sim/jobs.h"
 
+#include "sim/interval.h"
 #include "sim/predict.h"
 
 #include <errno.h>
@@ -74,7 +75,7 @@ static void take_figures(struct outcome *outcome, const json_t *report)
         outcome->device_total_bytes = json_integer_value(json_object_get(memory, "device_total_bytes"));
 }
 
-static int predict(const struct candidate *candidate, double tokens, struct outcome *outcome,
+static int predict(const struct candidate *candidate, const struct jobs *jobs, struct outcome *outcome,
                    struct rv_error_info *err)
 {
         struct prediction p;
@@ -83,7 +84,7 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
                 rc = predict_run(&p, NULL, NULL, 1, false, err);
         if (rc)
                 return rc;
-        struct report report = predict_report(&p, NULL, tokens, NULL);
+        struct report report = predict_report(&p, NULL, jobs->tokens, NULL);
         json_t *figures = report_json(&report);
         if (!figures)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
@@ -93,17 +94,23 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
                 if (host > outcome->host_peak_bytes)
                         outcome->host_peak_bytes = host;
         }
+        if (jobs->intervals) {
+                const struct interval interval =
+                        interval_of(candidate->machine, &candidate->options, outcome->batch_seconds);
+                outcome->low_seconds = interval.known ? interval.low_seconds : 0;
+                outcome->high_seconds = interval.known ? interval.high_seconds : 0;
+        }
         outcome->state = OUTCOME_DONE;
         return 0;
 }
 
 /* The child: it ends with its parent, and what it has not freed ends with it. */
-static _Noreturn void predict_and_tell(const struct job *job, double tokens, int to)
+static _Noreturn void predict_and_tell(const struct job *job, const struct jobs *jobs, int to)
 {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct outcome outcome = {.state = OUTCOME_PENDING};
         struct rv_error_info err;
-        if (predict(job->candidate, tokens, &outcome, &err)) {
+        if (predict(job->candidate, jobs, &outcome, &err)) {
                 outcome.state = OUTCOME_FAILED;
                 memcpy(outcome.failure, err.sentence, sizeof err.sentence);
         }
@@ -118,7 +125,7 @@ struct worker {
         int from;
 };
 
-static int start(struct worker *worker, struct job *job, double tokens, struct rv_error_info *err)
+static int start(struct worker *worker, struct job *job, const struct jobs *jobs, struct rv_error_info *err)
 {
         int ends[2];
         if (pipe(ends))
@@ -127,7 +134,7 @@ static int start(struct worker *worker, struct job *job, double tokens, struct r
         pid_t pid = fork();
         if (pid == 0) {
                 close(ends[0]);
-                predict_and_tell(job, tokens, ends[1]);
+                predict_and_tell(job, jobs, ends[1]);
         }
         close(ends[1]);
         if (pid < 0) {
@@ -196,7 +203,7 @@ int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)
         while (rc == 0 && (next < jobs->count || working > 0)) {
                 for (int i = 0; rc == 0 && i < at_once && next < jobs->count; i++)
                         if (!workers[i].job) {
-                                rc = start(&workers[i], &jobs->list[next], jobs->tokens, err);
+                                rc = start(&workers[i], &jobs->list[next], jobs, err);
                                 next += shares;
                         }
                 if (rc == 0)

@@ -12,6 +12,8 @@ struct outcome {
         double batch_seconds, tokens_per_second, percent_of_peak; /* percent_of_peak: 0: not known */
         double training_days;
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
+        double low_seconds,
+                high_seconds; /* nine batches in ten lie between them; 0: not known, or not asked for */
         int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
         char failure[512];                                              /* OUTCOME_FAILED: a sentence */
 };
@@ -26,7 +28,8 @@ struct job {
 struct jobs {
         struct job *list; /* the longest first, so that the last ones do not keep all waiting */
         int count;
-        double tokens; /* of the training */
+        double tokens;  /* of the training */
+        bool intervals; /* are asked for */
 };
 
 /* Adds `count` candidates behind those of the list (the longest of them first), which must live as long. An

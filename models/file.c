@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -204,6 +205,26 @@ static bool written_in_place(const char *path)
         return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
+/* Opens a file that was not there, beside the final one: never one that somebody else has put in its place,
+ * be it a symbolic link or the temporary of a process of the same number on another machine. -1 with errno.
+ */
+static int open_beside(struct file_writer *writer)
+{
+        enum { TRIES = 1000 };
+        int descriptor = -1;
+        for (int try = 0; try < TRIES && descriptor < 0; try++) {
+                int length = snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp%d", writer->final,
+                                      (int)getpid());
+                if (try > 0)
+                        snprintf(writer->temporary + length, sizeof writer->temporary - (size_t)length, "-%d",
+                                 try);
+                descriptor = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+                if (descriptor < 0 && errno != EEXIST)
+                        break;
+        }
+        return descriptor;
+}
+
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err)
 {
         writer->stream = NULL;
@@ -215,13 +236,17 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
                                sizeof writer->final - 1);
         if (file_check_writable(path, err) != RV_OK)
                 return RV_EINPUT;
-        if (!written_in_place(path))
-                snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp%d", writer->final,
-                         (int)getpid());
-        writer->stream = fopen(writer->temporary[0] ? writer->temporary : path, "wb");
-        if (!writer->stream)
-                return rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", path, strerror(errno));
-        return RV_OK;
+        int descriptor = written_in_place(path) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(writer);
+        writer->stream = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+        if (writer->stream)
+                return RV_OK;
+        int reason = errno;
+        if (descriptor >= 0)
+                close(descriptor);
+        if (descriptor >= 0 && writer->temporary[0])
+                unlink(writer->temporary);
+        writer->temporary[0] = '\0';
+        return rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", path, strerror(reason));
 }
 
 void file_writer_flush(struct file_writer *writer)
@@ -265,6 +290,28 @@ void file_writer_abandon(struct file_writer *writer)
         if (writer->temporary[0])
                 unlink(writer->temporary);
         writer->temporary[0] = '\0';
+}
+
+FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err)
+{
+        const char *folder = getenv("TMPDIR");
+        if (!folder || !*folder)
+                folder = "/tmp";
+        int length = snprintf(path, path_size, "%s/ranvier-XXXXXX", folder);
+        int descriptor = -1;
+        if (length < 0 || (size_t)length >= path_size)
+                errno = ENAMETOOLONG;
+        else
+                descriptor = mkstemp(path);
+        FILE *stream = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
+        if (stream)
+                return stream;
+        rv_fail(err, RV_ESYSTEM, "no temporary file in %s: %s", folder, strerror(errno));
+        if (descriptor >= 0) {
+                close(descriptor);
+                unlink(path);
+        }
+        return NULL;
 }
 
 /* The folder that `path` lies in; false if that is too long for `folder`. */

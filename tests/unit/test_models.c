@@ -1248,6 +1248,66 @@ static void a_model_survives_the_way_through_json(void **state)
         assert_false(back.tied);
 }
 
+/* Another user of a shared folder can foresee a temporary's name, and processes of two machines may have one
+ * number. */
+static void a_temporary_is_never_a_file_that_was_there(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct file_writer writers[2];
+        struct rv_error_info err = {0};
+        struct stat info;
+        char victim[600], path[600], foreseen[700], text[16] = "";
+        scratch_open(&scratch);
+        snprintf(victim, sizeof victim, "%s", scratch_write(&scratch, "victim", "precious", 8));
+        snprintf(path, sizeof path, "%s", scratch_path(&scratch, "report.json"));
+        snprintf(foreseen, sizeof foreseen, "%s.tmp%d", path, (int)getpid());
+        assert_int_equal(symlink("victim", foreseen), 0);
+        for (int i = 0; i < 2; i++) {
+                assert_int_equal(file_writer_open(&writers[i], path, &err), RV_OK);
+                fprintf(writers[i].stream, "written %d", i);
+        }
+        assert_string_not_equal(writers[0].temporary, writers[1].temporary);
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(file_writer_commit(&writers[i], &err), RV_OK);
+        assert_int_equal(lstat(path, &info), 0);
+        assert_true(S_ISREG(info.st_mode));
+        assert_int_equal(info.st_size, 9);
+        FILE *stream = fopen(victim, "r");
+        assert_non_null(stream);
+        assert_non_null(fgets(text, sizeof text, stream));
+        assert_string_equal(text, "precious");
+        fclose(stream);
+        assert_int_equal(scratch_count(&scratch), 3); /* the victim, the link and the report */
+        scratch_close(&scratch);
+}
+
+static void a_temporary_file_lies_in_the_folder_that_TMPDIR_names(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        char path[1024], before[600] = "";
+        scratch_open(&scratch);
+        if (getenv("TMPDIR"))
+                snprintf(before, sizeof before, "%s", getenv("TMPDIR"));
+        setenv("TMPDIR", scratch.folder, 1);
+        FILE *stream = file_open_temporary(path, sizeof path, &err);
+        assert_non_null(stream);
+        assert_memory_equal(path, scratch.folder, strlen(scratch.folder));
+        assert_int_equal(scratch_count(&scratch), 1);
+        fclose(stream);
+        setenv("TMPDIR", scratch_path(&scratch, "missing"), 1);
+        assert_null(file_open_temporary(path, sizeof path, &err));
+        assert_int_equal(err.code, RV_ESYSTEM);
+        assert_non_null(strstr(err.sentence, "/missing: No such file or directory"));
+        if (before[0])
+                setenv("TMPDIR", before, 1);
+        else
+                unsetenv("TMPDIR");
+        scratch_close(&scratch);
+}
+
 static void a_file_appears_only_when_it_is_complete(void **state)
 {
         (void)state;
@@ -1420,6 +1480,8 @@ int main(void)
                 cmocka_unit_test(an_unknown_preset_is_answered_with_those_there_are),
                 cmocka_unit_test(a_model_survives_the_way_through_json),
                 cmocka_unit_test(a_file_appears_only_when_it_is_complete),
+                cmocka_unit_test(a_temporary_is_never_a_file_that_was_there),
+                cmocka_unit_test(a_temporary_file_lies_in_the_folder_that_TMPDIR_names),
                 cmocka_unit_test(a_full_disk_is_reported_and_leaves_nothing),
                 cmocka_unit_test(places_that_cannot_be_written_are_told_before_the_work),
                 cmocka_unit_test(an_output_that_would_replace_an_input_or_another_output_is_refused),

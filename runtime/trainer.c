@@ -166,7 +166,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
                 rc = open_shares(t, err);
         if (rc)
                 return rc;
-        nn_initialize(t->nn, settings->seed);
+        nn_initialize(t->nn, settings->seed, settings->threads);
         rc = open_lane(t, &t->train, false, err);
         if (rc == 0)
                 rc = open_lane(t, &t->validate, true, err);

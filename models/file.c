@@ -124,6 +124,46 @@ json_t *file_read_json(const char *path, struct rv_error_info *err)
         return object;
 }
 
+static int grow_line(struct file_lines *lines, struct rv_error_info *err)
+{
+        const size_t capacity = lines->capacity ? 2 * lines->capacity : 256;
+        char *line = realloc(lines->line, capacity);
+        if (!line)
+                return rv_fail(err, RV_ESYSTEM, "%s:%lld: no memory for a line of %zu bytes", lines->path,
+                               (long long)lines->number, capacity);
+        lines->line = line;
+        lines->capacity = capacity;
+        return RV_OK;
+}
+
+int file_next_line(struct file_lines *lines, struct rv_error_info *err)
+{
+        enum { MOST_BYTES = 1 << 20 };
+        int character = 0, rc = RV_OK;
+        lines->length = 0;
+        lines->number++;
+        errno = 0;
+        while (character != '\n' && (character = getc_unlocked(lines->stream)) != EOF) {
+                if (lines->length + 1 >= lines->capacity && (rc = grow_line(lines, err)) != RV_OK)
+                        return rc;
+                if (lines->length == MOST_BYTES)
+                        return rv_fail(err, RV_EINPUT, "%s:%lld: a line of more than 1 MiB is no text",
+                                       lines->path, (long long)lines->number);
+                lines->line[lines->length++] = (char)character;
+        }
+        if (ferror(lines->stream))
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", lines->path, strerror(errno));
+        if (lines->length == 0) {
+                lines->number--;
+                return 0;
+        }
+        while (lines->length > 0 &&
+               (lines->line[lines->length - 1] == '\n' || lines->line[lines->length - 1] == '\r'))
+                lines->length--;
+        lines->line[lines->length] = 0;
+        return 1;
+}
+
 /* Whether the first thing in the rest of `line`, after the quoted key, is the colon that makes it a key. */
 static bool followed_by_colon(const char *rest)
 {

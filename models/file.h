@@ -34,6 +34,19 @@ int file_need_int(const char *path, const json_t *object, const char *key, int64
 int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
                    double *value, struct rv_error_info *err);
 
+/* A text that is read line by line, each with its number for error messages. Set `path` and `stream`; free
+ * `line` in the end. */
+struct file_lines {
+        const char *path;
+        FILE *stream;
+        char *line; /* the last one, without its end */
+        size_t length, capacity;
+        int64_t number; /* from 1; 0 before the first */
+};
+/* 1 with the next line; 0 at the end; a negative rv_error with a sentence if it cannot be read, or the line
+ * has more than a mebibyte, as where a device or a damaged file is read for a text. */
+int file_next_line(struct file_lines *lines, struct rv_error_info *err);
+
 /* A file that appears under its final name only when complete: written beside it, then renamed. */
 struct file_writer {
         FILE *stream;

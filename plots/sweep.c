@@ -51,7 +51,6 @@ struct row {
 /* Cuts `text` at its commas. */
 static int split(struct row *row, char *text, struct rv_error_info *err)
 {
-        text[strcspn(text, "\r\n")] = 0;
         row->count = 0;
         for (char *at = text; at;) {
                 if (row->count == MOST_FIELDS)
@@ -203,13 +202,12 @@ static int add_plan(struct sweep *sweep, const struct sweep_plan *plan, struct r
 static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct rv_error_info *err)
 {
         struct row row = {.path = path};
-        char *text = NULL;
-        size_t capacity = 0;
+        struct file_lines lines = {.path = path, .stream = csv};
         int rc = 0, columns = 0;
-        while (rc == 0 && getline(&text, &capacity, csv) > 0) {
+        while (rc == 0 && (rc = file_next_line(&lines, err)) > 0) {
                 struct sweep_plan plan;
                 row.line++;
-                rc = split(&row, text, err);
+                rc = split(&row, lines.line, err);
                 if (row.line == 1) {
                         columns = row.count;
                         rc = rc ? rc : find_columns(&row, err);
@@ -224,9 +222,7 @@ static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct r
                 if (rc == 0)
                         rc = add_plan(sweep, &plan, err);
         }
-        free(text);
-        if (rc == 0 && ferror(csv))
-                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
+        free(lines.line);
         if (rc == 0 && row.line == 0)
                 return rv_fail(err, RV_EINPUT, "%s: is empty; the CSV of ranvier sweep was expected", path);
         if (rc == 0 && sweep->count == 0)

@@ -206,28 +206,6 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
         return file_writer_commit(&writer, err);
 }
 
-/* What reading a trace knows about where it is. */
-struct trace_source {
-        const char *path;
-        FILE *stream;
-        char *line;
-        size_t capacity, length;
-        int64_t number;
-};
-
-/* The next line without its end; false at the end of the file. */
-static bool next_line(struct trace_source *source)
-{
-        ssize_t length = getline(&source->line, &source->capacity, source->stream);
-        if (length < 0)
-                return false;
-        while (length > 0 && (source->line[length - 1] == '\n' || source->line[length - 1] == '\r'))
-                source->line[--length] = 0;
-        source->length = (size_t)length;
-        source->number++;
-        return true;
-}
-
 /* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
 enum { MOST_RANKS = 1 << 20 };
 
@@ -251,10 +229,13 @@ static int take_grid(struct plan *layout, const json_t *facts, const char *path,
         return 0;
 }
 
-static int read_header(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+static int read_header(struct trace *trace, struct file_lines *source, struct rv_error_info *err)
 {
         static const char opening[] = "\"traceEvents\":[";
-        bool ours = next_line(source) && source->length >= sizeof opening - 1 &&
+        const int found = file_next_line(source, err);
+        if (found < 0)
+                return found;
+        bool ours = found && source->length >= sizeof opening - 1 &&
                     strcmp(source->line + source->length - (sizeof opening - 1), opening) == 0;
         json_t *header = NULL;
         if (ours) {
@@ -303,7 +284,7 @@ struct range {
 /* 30 years: in nanoseconds it fits into 64 bits. */
 #define MOST_MICROSECONDS 1e15
 
-static int read_event(struct trace *trace, const struct trace_source *source, const json_t *event,
+static int read_event(struct trace *trace, const struct file_lines *source, const json_t *event,
                       struct rv_error_info *err)
 {
         json_error_t error;
@@ -375,7 +356,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
         return 0;
 }
 
-static int read_line(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+static int read_line(struct trace *trace, struct file_lines *source, struct rv_error_info *err)
 {
         if (source->length && source->line[source->length - 1] == ',')
                 source->line[--source->length] = 0;
@@ -398,15 +379,14 @@ static int read_line(struct trace *trace, struct trace_source *source, struct rv
 int trace_read(struct trace *trace, const char *path, struct rv_error_info *err)
 {
         trace_init(trace);
-        struct trace_source source = {.path = path, .stream = fopen(path, "r")};
+        struct file_lines source = {.path = path, .stream = fopen(path, "r")};
         if (!source.stream)
                 return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
         int rc = read_header(trace, &source, err);
         bool closed = false;
-        while (rc == 0 && !closed && next_line(&source)) {
+        while (rc == 0 && !closed && (rc = file_next_line(&source, err)) > 0) {
                 closed = strcmp(source.line, "]}") == 0;
-                if (!closed)
-                        rc = read_line(trace, &source, err);
+                rc = closed ? 0 : read_line(trace, &source, err);
         }
         if (rc == 0 && !closed)
                 rc = rv_fail(err, RV_EINPUT, "%s:%lld: the trace ends before its closing ]}", path,

@@ -1308,6 +1308,76 @@ static void a_temporary_file_lies_in_the_folder_that_TMPDIR_names(void **state)
         scratch_close(&scratch);
 }
 
+static void a_text_is_read_line_by_line_and_what_is_no_text_is_refused(void **state)
+{
+        (void)state;
+        static const char text[] = "one\r\n\ntwo\0words\nlast";
+        static const struct {
+                const char *line;
+                size_t length;
+        } expected[] = {{"one", 3}, {"", 0}, {"two\0words", 9}, {"last", 4}};
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        struct file_lines lines = {.path = scratch_write(&scratch, "a.txt", text, sizeof text - 1)};
+        lines.stream = fopen(lines.path, "r");
+        assert_non_null(lines.stream);
+        for (int i = 0; i < 4; i++) {
+                assert_int_equal(file_next_line(&lines, &err), 1);
+                assert_int_equal(lines.number, i + 1);
+                assert_int_equal(lines.length, expected[i].length);
+                assert_memory_equal(lines.line, expected[i].line, expected[i].length + 1);
+        }
+        assert_int_equal(file_next_line(&lines, &err), 0);
+        assert_int_equal(lines.number, 4);
+        fclose(lines.stream);
+        lines = (struct file_lines){"/dev/zero", fopen("/dev/zero", "r"), lines.line, 0, lines.capacity, 0};
+        assert_int_equal(file_next_line(&lines, &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "/dev/zero:1: a line of more than 1 MiB is no text");
+        assert_in_range(lines.capacity, 1 << 20, 4 << 20);
+        fclose(lines.stream);
+        lines.path = scratch.folder;
+        lines.stream = fopen(scratch.folder, "r");
+        assert_int_equal(file_next_line(&lines, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, ": cannot be read: Is a directory"));
+        fclose(lines.stream);
+        free(lines.line);
+        scratch_close(&scratch);
+}
+
+/* What a sentence repeats of a file could otherwise colour a terminal, or break the sentence in two. */
+static void a_sentence_has_only_what_can_be_printed(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *found, *shown;
+        } cases[] = {
+                {"plain", "plain"},
+                {"\x1b[31mred\x1b]0;title\x07", "?[31mred?]0;title?"},
+                {"two\nlines\r\tand\x7f", "two?lines??and?"},
+                {"größer ≥ \xf0\x9f\x98\x80", "größer ≥ \xf0\x9f\x98\x80"},
+                {"cut \xc3", "cut ?"},
+                {"cut \xe2\x89", "cut ??"},
+                {"latin-1 \xfc\x41", "latin-1 ?A"},
+                {"\xc2\x9b"
+                 "31m",
+                 "??31m"}, /* CSI, as one character */
+                {"\xc1\x81 \xff \xf5\x80\x80\x80", "?? ? ????"},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct rv_error_info err = {0};
+                assert_int_equal(rv_fail(&err, RV_EINPUT, "%s", cases[i].found), RV_EINPUT);
+                assert_string_equal(err.sentence, cases[i].shown);
+        }
+        char text[600];
+        struct rv_error_info err = {0};
+        for (int i = 0; i + 1 < (int)sizeof text; i += 2)
+                memcpy(text + i, "ü", 2);
+        text[sizeof text - 2] = 0;
+        rv_fail(&err, RV_EINPUT, "%s", text); /* 511 bytes: the last one begins a character */
+        assert_string_equal(err.sentence + 508, "ü?");
+}
+
 static void a_file_appears_only_when_it_is_complete(void **state)
 {
         (void)state;
@@ -1479,6 +1549,8 @@ int main(void)
                 cmocka_unit_test(a_real_hugging_face_config_is_read),
                 cmocka_unit_test(an_unknown_preset_is_answered_with_those_there_are),
                 cmocka_unit_test(a_model_survives_the_way_through_json),
+                cmocka_unit_test(a_text_is_read_line_by_line_and_what_is_no_text_is_refused),
+                cmocka_unit_test(a_sentence_has_only_what_can_be_printed),
                 cmocka_unit_test(a_file_appears_only_when_it_is_complete),
                 cmocka_unit_test(a_temporary_is_never_a_file_that_was_there),
                 cmocka_unit_test(a_temporary_file_lies_in_the_folder_that_TMPDIR_names),

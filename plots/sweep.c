@@ -86,10 +86,10 @@ static int take_real(const struct row *row, enum column column, double least, do
         char *end;
         *value = strtod(text, &end);
         if (end == text || *end)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a number was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a number was expected", row->path,
                                row->line, column_names[column], text);
         if (!(*value >= least && *value <= most))
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %g to %g was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %g to %g was expected", row->path,
                                row->line, column_names[column], text, least, most);
         return 0;
 }
@@ -102,11 +102,12 @@ static int take_whole(const struct row *row, enum column column, int64_t least, 
         errno = 0;
         long long number = strtoll(text, &end, 10);
         if (end == text || *end)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a whole number was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a whole number was expected", row->path,
                                row->line, column_names[column], text);
         if (errno || number < least || number > most)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %lld to %lld was expected", row->path,
-                               row->line, column_names[column], text, (long long)least, (long long)most);
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %lld to %lld was expected",
+                               row->path, row->line, column_names[column], text, (long long)least,
+                               (long long)most);
         *value = number;
         return 0;
 }
@@ -143,7 +144,7 @@ static int take_choices(const struct row *row, struct sweep_plan *plan, struct r
                 const char *text = row->fields[row->place[choices[i].column]];
                 *choices[i].value = strcmp(text, choices[i].yes) == 0;
                 if (!*choices[i].value && strcmp(text, choices[i].no) != 0)
-                        return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', '%s' or '%s' was expected",
+                        return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', '%s' or '%s' was expected",
                                        row->path, row->line, column_names[choices[i].column], text,
                                        choices[i].no, choices[i].yes);
         }
@@ -159,7 +160,7 @@ static int take_recompute(const struct row *row, struct sweep_plan *plan, struct
         if (which < 0)
                 return rv_fail(
                         err, RV_EINPUT,
-                        "%s:%d: recompute is '%s', 'none', 'selective', 'full' or 'layer' was expected",
+                        "%s:%d: recompute is '%.40s', 'none', 'selective', 'full' or 'layer' was expected",
                         row->path, row->line, text);
         plan->recompute = letters[which];
         return 0;

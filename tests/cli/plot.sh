@@ -93,6 +93,7 @@ sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,fast/' sweep.csv >sweep-speed.cs
 sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,nan/' sweep.csv >sweep-nan.csv
 sed 's/^\(48,no,24,2,2,full,no,[^,]*,[^,]*\),[^,]*/\1,-4/' sweep.csv >sweep-percent.csv
 head -1 sweep.csv >sweep-header.csv
+change_line 3 "s/^48,/$(printf '%01000d' 0)x,/" >sweep-long.csv
 sed '/"kind":"update"/d; /"kind":"reduce scalars"/d' offload.json >no-updates.json
 sed '/"kind":"backward"/d' offload.json >no-backward.json
 {
@@ -165,7 +166,7 @@ check "compare refuses wrong input with a sentence"
         say plot optimizer figures/a.png no-backward.json
         say plot timeline figures/a.png trace.json --rank 1
         for sweep in empty.json sweep-header.csv sweep-no-best-column.csv sweep-no-gpus.csv sweep-cut.csv \
-                sweep-letters.csv sweep-zero.csv sweep-maybe.csv sweep-two-best.csv sweep-none-best.csv \
+                sweep-letters.csv sweep-long.csv sweep-zero.csv sweep-maybe.csv sweep-two-best.csv sweep-none-best.csv \
                 sweep-speed.csv sweep-nan.csv sweep-percent.csv loss.csv missing.csv figures; do
                 say plot sweep-throughput figures/a.png $sweep
         done

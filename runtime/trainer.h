@@ -54,10 +54,12 @@ struct trainer {
 /* How this rank opens its device. */
 struct device_request trainer_device_request(const struct train_settings *, const struct net *);
 
-/* Opens this rank's device. Then, within the limits that
- * the device has been given, everything else, and initialises the weights. trainer_close in any case. */
+/* Opens this rank's device. Then the data, which must be the same on every rank: collective, and fails alike
+ * on all. Then, within the limits that the device has been given, everything else, and initialises the
+ * weights. trainer_close in any case. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
+int trainer_open_data(struct trainer *, struct rv_error_info *err);
 int trainer_open(struct trainer *, struct rv_error_info *err);
 void trainer_close(struct trainer *);
 

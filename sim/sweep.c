@@ -9,7 +9,6 @@
 #include "sim/search.h"
 #include "sim/simulate.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -517,11 +516,11 @@ static int plot(const struct results *results, const struct settings *s, struct 
 {
         if (s->csv)
                 return results_plot(s->csv, s->plot, err);
-        char path[] = "/tmp/ranvier-sweep-XXXXXX";
-        int file = mkstemp(path);
-        if (file < 0)
-                return rv_fail(err, RV_ESYSTEM, "no temporary file for the figures: %s", strerror(errno));
-        close(file);
+        char path[1024];
+        FILE *stream = file_open_temporary(path, sizeof path, err);
+        if (!stream)
+                return RV_ESYSTEM;
+        fclose(stream);
         int rc = results_write_csv(results, path, err);
         if (rc == 0)
                 rc = results_plot(path, s->plot, err);

@@ -1,5 +1,7 @@
 #include "sim/table.h"
 
+#include "models/file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -261,7 +263,6 @@ static int read_line(struct table *table, struct reader *r, char *line)
 {
         char *cells[CELLS], first[32];
         struct table_row row;
-        line[strcspn(line, "\r\n")] = 0;
         snprintf(first, sizeof first, "%.*s", (int)strcspn(line, ","), line);
         if (!*line || (*line == '#' && !column_of(first)))
                 return 0;
@@ -281,24 +282,20 @@ int table_read(struct table *table, const char *path, struct rv_error_info *err)
         *table = (struct table){0};
         snprintf(table->path, sizeof table->path, "%s", path);
         struct reader reader = {.path = path, .err = err};
-        FILE *file = fopen(path, "r");
-        char *line = NULL;
-        size_t room = 0;
+        struct file_lines lines = {.path = path, .stream = fopen(path, "r")};
         int rc = 0;
-        if (!file)
+        if (!lines.stream)
                 return rv_fail(err, RV_EINPUT, "%.160s: %s", path, strerror(errno));
-        while (rc == 0 && getline(&line, &room, file) >= 0) {
+        while (rc == 0 && (rc = file_next_line(&lines, err)) > 0) {
                 reader.line++;
-                rc = read_line(table, &reader, line);
+                rc = read_line(table, &reader, lines.line);
         }
-        if (rc == 0 && ferror(file))
-                rc = rv_fail(err, RV_ESYSTEM, "%.160s: it cannot be read: %s", path, strerror(errno));
         if (rc == 0 && table->count == 0)
                 rc = rv_fail(err, RV_EINPUT,
                              "%.160s:%d: there is no row: a line that names the columns, then one a run",
                              path, reader.line);
-        free(line);
-        fclose(file);
+        free(lines.line);
+        fclose(lines.stream);
         if (rc)
                 table_free(table);
         return rc;

@@ -43,4 +43,12 @@ char *report_count(char text[REPORT_TEXT], double count);
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
 
+/* The report's "plan": every option of a resolved plan that says what is computed, by its name ("-" is "_").
+ * The caller owns it. */
+json_t *report_plan_json(const struct options *options);
+
+/* The first member of `a` that is another one in `b`, or of `b` that is not in `a`; NULL if there is none. A
+ * model may have another "name": its shape is what counts. */
+const char *report_first_difference(const json_t *a, const json_t *b);
+
 #endif

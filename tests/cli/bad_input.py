@@ -299,6 +299,8 @@ CASES = [
 
     case("sweep with nothing", "sweep", ranks=BOTH),
     validate("a table that does not exist", "--table missing.csv"),
+    validate("a device as a table", "--table /dev/zero"),
+    validate("a folder as a table", "--table folder"),
     validate("a table of comments", "--table table_comments.csv"),
     validate("a table without a row", "--table table_no_rows.csv"),
     validate("a table without a needed column", "--table table_no_heads.csv"),
@@ -380,6 +382,8 @@ CASES = [
     case("plot with a wrong suffix", "plot memory a.jpeg measured.json"),
     case("plot into a folder that does not exist", "plot memory nowhere/a.png measured.json"),
     case("plot of a trace that does not exist", "plot timeline a.png missing.json"),
+    case("plot of a device as a trace", "plot timeline a.png /dev/zero"),
+    case("plot of a device as a sweep", "plot sweep-memory a.png /dev/zero"),
     case("plot of a report as a trace", "plot timeline a.png measured.json"),
     case("plot of a loss that does not exist", "plot loss a.png missing.csv"),
     case("plot into what it reads", "plot loss text.svg text.svg"),

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..115
+echo 1..125
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -453,6 +453,26 @@ refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \
 sed 's/<zone id="cluster"/<zne id="cluster"/' "$folder/platform.xml" >"$folder/broken.xml"
 refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken.xml"
+link() { # SENTENCE PATTERN MEMBER VALUE: of one link of the SimGrid file
+        sed "s/\(<link id=\"in-0-1\".*$3=\"\)[^\"]*/\1$4/" "$folder/platform.xml" >"$folder/link.xml"
+        refused "$1" 2 "link.xml: link in-0-1 has a $2" \
+                "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/link.xml"
+}
+link "a SimGrid file with a link that carries nothing is refused" 'bandwidth of 0 B/s, more than 0 and at most' bandwidth 0Bps
+link "or less than nothing" 'bandwidth of -5 B/s, more than 0' bandwidth -5Bps
+link "or no number" 'bandwidth of -?nan B/s, more than 0' bandwidth nanBps
+link "or infinitely much" 'bandwidth of inf B/s, more than 0' bandwidth infBps
+link "one with a latency that is negative is refused" 'latency of -1 s, 0 to 3600 s was expected$' latency -1s
+link "or no number" 'latency of -?nan s, 0 to 3600 s was expected$' latency nans
+link "or without an end" 'latency of 1e\+300 s, 0 to 3600 s was expected$' latency 1e300s
+echo "<?xml version='1.0'?><!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\"><platform version=\"4.1\"><cluster id=\"c\"
+        prefix=\"n-\" suffix=\"\" radical=\"0-3000000\" speed=\"1f\" bw=\"1GBps\" lat=\"1us\"/></platform>" >"$folder/hosts.xml"
+refused "one that takes too long to load is refused" 2 'hosts.xml: SimGrid did not load .* limit of processor time' \
+        bash -c 'ulimit -S -t 1; "$@"' limited "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/hosts.xml"
+refused "if the process that tries it is killed, that is said" 1 'hosts.xml: the process .* was ended by signal 9 \(Killed\)$' \
+        bash -c 'ulimit -t 1; "$@"' limited "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/hosts.xml"
+refused "a folder for temporary files that is not there is named" 1 "no temporary file in $folder/missing: No such file" \
+        env TMPDIR="$folder/missing" "$ranvier" "${small[@]}" "${datasheet[@]}"
 # Four hosts in a ring: neighbours in the pipelines are linked, the replicas' members opposite each other are not.
 python3 - "$folder/ring.xml" "$folder/large.xml" <<'END'
 import sys

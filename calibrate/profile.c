@@ -914,6 +914,14 @@ static bool has_precision(const struct profile_load *load, enum half half)
         return false;
 }
 
+bool profile_has_precision(const struct profile *profile, enum half half)
+{
+        for (int i = 0; i < profile->load_count; i++)
+                if (has_precision(&profile->loads[i], half))
+                        return true;
+        return false;
+}
+
 static bool has_any_precision(const struct profile_load *load)
 {
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
@@ -935,20 +943,40 @@ static int write_precisions(const struct profile_load *load, int too, const char
         return count;
 }
 
+/* What a written profile says of what it has not, under a name among its sources; NULL: nothing. */
+static const char *source_of(const struct profile *profile, const char *name)
+{
+        return json_string_value(json_object_get(profile->sources, name));
+}
+
 static int no_such_precision(const struct profile *profile, const struct profile_load *load, enum half half,
                              struct rv_error_info *err)
 {
         char there[64], all[64];
-        write_precisions(load, -1, " and ", there, sizeof there);
+        write_precisions(load, -1, " or ", there, sizeof there);
         int count = write_precisions(load, (int)half, ",", all, sizeof all);
+        const char *why = source_of(profile, half_precision(half));
+        if (!profile->measured)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.160s has kernels of --precision %s only, this plan is of --precision "
+                        "%s%s%.200s: take --precision %s, or a profile that has the other",
+                        profile->path, there, half_precision(half), why ? "; " : "", why ? why : "", there);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has kernels of --precision %s only, this plan is of --precision %s: "
-                       "change that, or measure %s with ranvier calibrate --precision %s",
-                       profile->path, there, half_precision(half), count == 2 ? "both" : "all", all);
+                       "take --precision %s, or measure %s with ranvier calibrate --precision %s",
+                       profile->path, there, half_precision(half), there, count == 2 ? "both" : "all", all);
 }
 
 static int no_fused_kernels(const struct profile *profile, enum half half, struct rv_error_info *err)
 {
+        const char *why = source_of(profile, "fusion");
+        if (!profile->measured)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
+                        "--fusion on needs%s%.200s: leave that out",
+                        profile->path, half_precision(half), why ? "; " : "", why ? why : "");
         return rv_fail(
                 err, RV_EINPUT,
                 "profile %.160s has no fused kernels (such as attention) in --precision %s, which "

@@ -134,6 +134,9 @@ double profile_line_error(const struct profile_load *, enum profile_line line, i
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
                     struct rv_error_info *err);
 
+/* Whether any load has kernels in a precision, beside the products that are measured in any. */
+bool profile_has_precision(const struct profile *, enum half half);
+
 /* Whether the load has fused attention in that format, in points or a model: then calibrate measured the
  * fused kernels. */
 bool profile_has_fused(const struct profile_load *, enum half half);

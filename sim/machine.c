@@ -130,6 +130,70 @@ static int load_profiles(struct machine *m, const char *names, struct rv_error_i
         }
 }
 
+/* ---- the precision ---- */
+
+static bool all_have(const struct machine *m, enum half half)
+{
+        bool all = profile_has_precision(&m->profile, half);
+        for (int i = 0; i < m->other_count; i++)
+                all = all && profile_has_precision(&m->others[i], half);
+        return all;
+}
+
+/* The first is taken. */
+static const enum half preferred[HALF_FORMATS] = {HALF_FP16, HALF_BF16, HALF_NONE};
+
+int machine_choose_precision(const char *profiles, struct options *o, struct rv_error_info *err)
+{
+        struct machine m = {0};
+        if (o->precision_given)
+                return 0;
+        int rc = load_profiles(&m, profiles, err), i = 0;
+        while (rc == 0 && i < HALF_FORMATS - 1 && !all_have(&m, preferred[i]))
+                i++;
+        o->mixed = preferred[i] != HALF_NONE;
+        o->bf16 = preferred[i] == HALF_BF16;
+        if (rc == 0 && o->offload && !o->mixed)
+                rc = rv_fail(
+                        err, RV_EINPUT,
+                        "--offload needs --precision mixed or bf16, and profile %.160s has kernels of fp32 "
+                        "only: leave --offload out, or name a profile that has them",
+                        m.profile.path);
+        machine_close(&m);
+        return rc;
+}
+
+/* The precisions that all profiles have, in the order in which one is taken; returns how many. */
+static int list_precisions(const struct machine *m, char *text, size_t size)
+{
+        int count = 0;
+        text[0] = 0;
+        for (int i = 0; i < HALF_FORMATS; i++)
+                if (all_have(m, preferred[i]))
+                        snprintf(text + strlen(text), size - strlen(text), "%s%s", count++ ? ", " : "",
+                                 half_precision(preferred[i]));
+        return count;
+}
+
+json_t *machine_remarks(const struct machine *m, const struct options *o)
+{
+        json_t *remarks = json_array();
+        char precisions[64];
+        const char *taken = half_precision(options_format(o));
+        const int count = list_precisions(m, precisions, sizeof precisions);
+        if (!o->precision_given && count > 1)
+                json_array_append_new(remarks,
+                                      json_sprintf("--precision was not given: %s is taken, the first of %s, "
+                                                   "which profile %s has",
+                                                   taken, precisions, m->profile.path));
+        else if (!o->precision_given && o->mixed)
+                json_array_append_new(
+                        remarks, json_sprintf("--precision was not given: %s is taken, the only one that "
+                                              "profile %s has",
+                                              taken, m->profile.path));
+        return remarks;
+}
+
 int machine_open(struct machine *m, const char *profile, const char *platform, int gpus, bool fits_only,
                  struct rv_error_info *err)
 {

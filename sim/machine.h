@@ -36,6 +36,15 @@ void machine_close(struct machine *machine);
 const struct profile *machine_profile(const struct machine *machine, int kind);
 const struct profile_load *machine_load(const struct machine *machine, int kind);
 
+/* Without --precision a prediction takes the profiles' own: of what all of `profiles` (as --profile names
+ * them) have kernels in, mixed, else bf16, else fp32. Called before the plan is resolved. A plan with
+ * --offload, which needs 16 bits, is refused here if they have fp32 alone. */
+int machine_choose_precision(const char *profiles, struct options *options, struct rv_error_info *err);
+
+/* What a reader should know before the figures, as an array of sentences; never NULL, the caller owns it. So
+ * far: which precision was taken without being asked for, unless it is the fp32 that `train` takes too. */
+json_t *machine_remarks(const struct machine *machine, const struct options *options);
+
 /* What of a plan depends on the machine: --fusion auto is on where the profile has measured fused kernels in
  * the plan's precision, and a --device must be what the profile is of. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);

@@ -91,6 +91,8 @@ static void print_group(const struct results *r, const struct space_group *group
         const struct job *best = results_best(r, group);
         if (best)
                 print_plan(r, group, best, out);
+        else if (group->excluded)
+                fprintf(out, "%6d  %7s  excluded\n", group->gpus, yes_no(group->offload));
         else
                 fprintf(out, "%6d  %7s  %s\n", group->gpus, yes_no(group->offload),
                         group->count ? "no simulation succeeded" : "none fits");
@@ -117,6 +119,14 @@ static void print_gain(const struct results *r, const struct space_group *withou
 static void print_reason(const struct space_group *group, FILE *out)
 {
         int length = (int)strcspn(group->nearest.sentence, ":");
+        if (group->excluded) {
+                fprintf(out,
+                        "on %d GPUs %d plans with offloading are excluded: it needs --precision mixed or "
+                        "bf16, "
+                        "and these are of fp32\n",
+                        group->gpus, group->considered);
+                return;
+        }
         fprintf(out, "on %d GPUs %s offloading none of %d plans fits; the nearest: %.*s\n", group->gpus,
                 group->offload ? "with" : "without", group->considered, length, group->nearest.sentence);
 }
@@ -148,6 +158,15 @@ static void print_basis(const struct results *r, FILE *out)
                 fprintf(out, "note       %s\n", m->platform.note);
 }
 
+/* What is to be known before the figures. */
+static void print_remarks(const struct results *r, FILE *out)
+{
+        json_t *remarks = machine_remarks(&r->groups->machines[0], &r->space->base);
+        for (size_t i = 0; i < json_array_size(remarks); i++)
+                fprintf(out, "note: %s\n", json_string_value(json_array_get(remarks, i)));
+        json_decref(remarks);
+}
+
 void results_print(const struct results *r, FILE *out)
 {
         const struct options *o = &r->space->base;
@@ -159,6 +178,7 @@ void results_print(const struct results *r, FILE *out)
         fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated\n",
                 o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
                 half_precision(options_format(o)), fused ? ", fused kernels" : "");
+        print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7s\n", "GPUs", "offload",
                 "pp x dp", "micro-batch", "recompute", "activations", "time per batch", "tokens/s", "of peak",
                 "memory a GPU", "host a GPU", "days");

@@ -32,6 +32,7 @@ struct simulation {
         bool fits;
         int64_t decisions, identical; /* of a replay */
         struct interval interval;     /* of a prediction */
+        json_t *remarks;              /* likewise; NULL: none */
 };
 
 /* ---- the command line ---- */
@@ -497,6 +498,7 @@ static json_t *extra_json(const struct simulation *s)
         const struct platform *platform = &s->prediction.platform;
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
+        json_array_extend(notes, s->remarks);
         allreduce_note(s, note, sizeof note);
         if (platform->note[0])
                 json_array_append_new(notes, json_string(platform->note));
@@ -570,8 +572,11 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 if (rc)
                         return rc;
         }
+        if (!s->settings->replay)
+                s->remarks = machine_remarks(&s->machine, o);
         json_t *extra = extra_json(s);
         struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        report.remarks = s->remarks;
         if (!s->settings->replay)
                 find_interval(s, &report);
         report_print(&report, stdout);
@@ -585,6 +590,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
 
 static void forget(struct simulation *s)
 {
+        json_decref(s->remarks);
         predict_close(&s->prediction);
         replay_close(&s->replay);
         machine_close(&s->machine);
@@ -614,6 +620,8 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         int rc = options_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
+        if (rc == 0 && settings.profile)
+                rc = machine_choose_precision(settings.profile, &settings.plan, err);
         if (rc == 0)
                 rc = options_resolve(&settings.plan, settings.gpus, err);
         return rc ? rc : simulate(&settings, command, err);

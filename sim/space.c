@@ -38,6 +38,8 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
         struct capacity_need need;
         struct rv_error_info why;
         c->group->considered++;
+        if (c->group->excluded)
+                return 0;
         if (capacity_check(options, &capacity, &need, &why)) {
                 double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
                 if (excess < c->nearest) {
@@ -203,7 +205,10 @@ static int explore_group(const struct space *space, const struct machine *machin
         if (rc)
                 return rc;
         group->fused = settled.fused;
-        struct collection c = {.space = space, .machine = machine, .group = group, .nearest = INFINITY};
+        struct space counted = *space; /* excluded plans would be sound in 16 bits */
+        counted.base.mixed = counted.base.mixed || group->offload;
+        group->excluded = counted.base.mixed && !space->base.mixed;
+        struct collection c = {.space = &counted, .machine = machine, .group = group, .nearest = INFINITY};
         for (int pp = 1; rc >= 0 && pp <= group->gpus && pp <= space->base.gpt.n_layer; pp++)
                 if (group->gpus % pp == 0 && stages_asked_for(space, pp))
                         rc = consider_grid(&c, pp, err);

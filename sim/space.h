@@ -41,6 +41,7 @@ struct candidate {
 struct space_group {
         int gpus;
         bool offload, fused;
+        bool excluded; /* plans that offload in fp32: counted as considered, and none is a plan */
         int considered, fitting;
         struct candidate *candidates; /* the best by estimate, best first, at most space.simulate */
         int count;

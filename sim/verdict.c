@@ -197,8 +197,38 @@ static void print_failures(const struct measured *m, FILE *out)
         }
 }
 
+static bool has_text(const json_t *list, const char *text)
+{
+        for (size_t i = 0; i < json_array_size(list); i++)
+                if (strcmp(json_string_value(json_array_get(list, i)), text) == 0)
+                        return true;
+        return false;
+}
+
+/* What is to be known before the figures, each sentence once. */
+static void print_remarks(const struct measured *m, FILE *out)
+{
+        json_t *said = json_array(), *remark;
+        size_t index;
+        for (int i = 0; i < m->count; i++) {
+                const struct candidate *candidate = &m->runs[i].candidate;
+                json_t *remarks =
+                        candidate->machine ? machine_remarks(candidate->machine, &candidate->options) : NULL;
+                json_array_foreach(remarks, index, remark)
+                {
+                        if (has_text(said, json_string_value(remark)))
+                                continue;
+                        fprintf(out, "note: %s\n", json_string_value(remark));
+                        json_array_append(said, remark);
+                }
+                json_decref(remarks);
+        }
+        json_decref(said);
+}
+
 void verdict_print(const struct measured *m, bool rows, FILE *out)
 {
+        print_remarks(m, out);
         if (rows) {
                 print_runs(m, out);
                 fprintf(out, "\n");

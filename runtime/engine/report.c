@@ -350,6 +350,12 @@ static void print_choices(const struct report *r, FILE *out)
                 fprintf(out, "\n");
 }
 
+static void print_remarks(const json_t *remarks, FILE *out)
+{
+        for (size_t i = 0; i < json_array_size(remarks); i++)
+                fprintf(out, "  note: %s\n", json_string_value(json_array_get(remarks, i)));
+}
+
 void report_print(const struct report *r, FILE *out)
 {
         struct figures f;
@@ -364,6 +370,7 @@ void report_print(const struct report *r, FILE *out)
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated");
         print_choices(r, out);
+        print_remarks(r->remarks, out);
         print_speed(r, &f, out);
         print_phases(r, out);
         print_memory(r, &f, out);

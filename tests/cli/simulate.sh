@@ -187,9 +187,10 @@ for suffix, times in ("", 1), ("_bf16", 2):
     kernels["attention" + suffix], kernels["attention_backward" + suffix] = model(0.01 * times), model(0.02 * times)
 write("fused")
 END
-four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches
+four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches, fp32 unless an option says otherwise
         "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$folder/$1.profile" --platform generic --gpus 1 \
-                --micro-batch-size 2 --batch-size 6 --clip 0 --ignore-memory --report "$folder/report.json" "${@:2}"
+                --micro-batch-size 2 --batch-size 6 --clip 0 --ignore-memory --precision fp32 \
+                --report "$folder/report.json" "${@:2}"
 }
 four unfused >"$folder/out" && holds "close(batch, 12 * 0.05, 1e-4) and r['plan']['fusion'] == 'off'"
 result "without fused kernels in the profile nothing is fused"

@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""What predictions take from a profile and say of it: the precision where none is given, and which kernels there are."""
+import json
+import os
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SUFFIXES = {"fp32": "", "mixed": "_half", "bf16": "_bf16"}
+KERNELS = ("matmul embedding embedding_backward layernorm layernorm_backward bias bias_backward bias_gelu gelu_backward "
+           "bias_residual softmax softmax_backward cross_entropy cross_entropy_loss squared_norm adamw clear").split()
+HALF_KERNELS = ["overflow", "unscale"]  # of 16 bits only
+PLAN = ["tiny", "--gpus", 2, "--dp", 2, "--micro-batch-size", 2, "--batch-size", 8, "--platform", "generic"]
+SWEEP = ["sweep", "tiny", "--gpus", 2, "--batch-size", 8, "--pp", "1,2", "--micro-batch-size", 2, "--platform", "generic",
+         "--offload-activations", "no", "--recompute", "none"]
+
+
+def write_profile(path, precisions, measured=False, **members):
+    """A profile whose kernels all take what their bytes need, in these precisions."""
+    kernels = {name + SUFFIXES[p]: {"model": {"bytes_per_second": 1e12, "error": 0.05}} for p in precisions
+               for name in KERNELS + (HALF_KERNELS if p != "fp32" else [])}
+    profile = {"ranvier": "0.1.0", "kind": "profile", "device": "A100-SXM4-80GB", "measured": measured, "source": "a test",
+               "peak_flops_per_second": 1e14, "device_memory_bytes": 1 << 34,
+               "loads": [{"ranks": 8, "op_overhead_seconds": 0.0, "kernels": kernels}], **members}
+    with open(path, "w") as file:
+        json.dump(profile, file)
+    return path
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def check_simulate(tap, folder):
+    report = os.path.join(folder, "report.json")
+
+    def taken(precisions, *more):
+        profile = write_profile(os.path.join(folder, "profile.json"), precisions)
+        status, out, err = ranvier.run(["simulate", *PLAN, "--profile", profile, "--report", report, *more])
+        return (read(report)["plan"]["precision"], "\n".join(out.split("\n")[:3]), read(report)["notes"]) if status == 0 else \
+            (None, err, [])
+
+    for there, expected in ((["fp32"], "fp32"), (["mixed"], "mixed"), (["bf16"], "bf16"), (["fp32", "mixed", "bf16"], "mixed"),
+                            (["fp32", "bf16"], "bf16")):
+        precision, said, notes = taken(there)
+        tap.ok(precision == expected, f"without --precision a profile of {' and '.join(there)} is asked in {expected}", said)
+        if len(there) > 1:
+            tap.ok(f"--precision was not given: {expected} is taken" in said and any(
+                f"--precision was not given: {expected} is taken" in note for note in notes),
+                "which the first lines and the report say", said)
+    precision, said, _ = taken(["fp32", "mixed"], "--precision", "fp32")
+    tap.ok(precision == "fp32" and "was not given" not in said, "a precision that is given is taken, without a word", said)
+    precision, said, _ = taken(["mixed"], "--precision", "bf16")
+    tap.ok(precision is None and "take --precision mixed, or a profile that has the other" in said and "calibrate" not in said,
+           "of a profile that nobody measured the cure is not to measure", said)
+    precision, said, _ = taken(["fp32"], "--offload")
+    tap.ok(precision is None and "leave --offload out" in said, "offloading from a profile of fp32 alone is refused", said)
+
+
+def check_sweep(tap, folder):
+    def swept(precisions, *more):
+        profile = write_profile(os.path.join(folder, "profile.json"), precisions)
+        return ranvier.run([*SWEEP, "--profile", profile, *more])
+
+    for offload in "no", "both":
+        status, out, err = swept(["mixed"], "--offload", offload)
+        tap.ok(status == 0 and "mixed precision" in out, f"--offload {offload} leaves sweep's precision the profile's", out + err)
+    status, out, err = swept(["fp32"])
+    excluded = re.search(r"on 2 GPUs (\d+) plans with offloading are excluded: it needs --precision mixed or bf16", out)
+    tap.ok(status == 0 and "fp32 precision" in out and excluded and int(excluded[1]) == 2,
+           "of a profile of fp32 alone the plans that offload are excluded, counted, and the reason is said", out + err)
+    status, out, err = swept(["fp32", "mixed"], "--precision", "fp32")
+    tap.ok(status == 0 and "are excluded" in out, "and so they are where fp32 is asked for", out + err)
+    status, out, err = swept(["fp32"], "--offload", "yes")
+    tap.ok(status == 2 and "leave --offload out" in err, "offloading alone is refused there", out + err)
+
+
+def check_validate(tap, folder):
+    table = os.path.join(folder, "runs.csv")
+    with open(table, "w") as file:
+        file.write("gpus,batch,micro_batch,hidden,heads,layers,seq,tp,pp,dp,measured,unit\n"
+                   "2,8,2,64,4,4,64,1,1,2,1,batch_seconds\n")
+    for precision in "fp32", "bf16":
+        profile = write_profile(os.path.join(folder, "profile.json"), [precision])
+        status, out, err = ranvier.run(["validate", "--table", table, "--profile", profile, "--platform", "generic"])
+        said = f"note: --precision was not given: {precision} is taken" in out.split("\n")[0]
+        tap.ok(status == 0 and said == (precision != "fp32"), f"validate takes {precision} of a profile that has no other", out + err)
+
+
+def check_readme(tap):
+    """The third sweep of README, word for word."""
+    with open(os.path.join(TREE, "README.md")) as file:
+        text = file.read()
+    command = re.search(r"ranvier (sweep gpt-12b --gpus 48 --offload no (?:[^\\\n]+\\\n)+[^\n]+)", text)[1]
+    status, out, err = ranvier.run(command.replace("\\\n", " ").split())
+    tap.ok(status == 0 and "mixed precision" in out, "the README's sweep over other schedules works as it is written", err)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        check_simulate(tap, folder)
+        check_sweep(tap, folder)
+        check_validate(tap, folder)
+        check_readme(tap)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -551,6 +551,57 @@ static int read_device(struct reader *r, const json_t *document, struct profile_
         return rc;
 }
 
+/* A number, or an object with one for each precision; the first is then that of what is not named. */
+static int read_peaks(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const struct place where = place("peak_flops_per_second");
+        json_t *found = json_object_get(document, "peak_flops_per_second"), *value;
+        const char *name;
+        int rc = RV_OK;
+        if (!json_is_object(found))
+                return read_real(r, place("the profile"), document, "peak_flops_per_second", 0,
+                                 &profile->peak_flops_per_second);
+        json_object_foreach(found, name, value)
+        {
+                const int half = half_of_precision(name);
+                if (half < 0)
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is none of fp32, mixed and bf16",
+                                       r->path, where.text, name);
+                if ((rc = read_real(r, where, found, name, DBL_MIN, &profile->peaks[half])) != RV_OK)
+                        return rc;
+                if (profile->peak_flops_per_second == 0)
+                        profile->peak_flops_per_second = profile->peaks[half];
+        }
+        return rc;
+}
+
+static json_t *peaks_json(const struct profile *profile)
+{
+        json_t *peaks = json_object();
+        for (int half = 0; half < HALF_FORMATS; half++)
+                if (profile->peaks[half] > 0)
+                        json_object_set_new(peaks, half_precision((enum half)half),
+                                            json_real(profile->peaks[half]));
+        if (json_object_size(peaks) > 0)
+                return peaks;
+        json_decref(peaks);
+        return json_real(profile->peak_flops_per_second);
+}
+
+/* What --fusion auto is; without it, as the kernels are. */
+static int read_fusion(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const json_t *found = json_object_get(document, "fusion");
+        const char *text = json_string_value(found);
+        profile->unfused = text && strcmp(text, "off") == 0;
+        if (found && !profile->unfused)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: \"fusion\" must be \"off\" or left out: whether --fusion auto leaves the "
+                               "profile's fused kernels alone",
+                               r->path);
+        return RV_OK;
+}
+
 /* An object that is kept as it is, and may be left out. */
 static int read_kept(struct reader *r, const json_t *document, const char *key, json_t **kept)
 {
@@ -586,8 +637,8 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
             (rc = read_kept(r, document, "fitted_on", &profile->fitted_on)) == RV_OK &&
-            (rc = read_real(r, top, document, "peak_flops_per_second", 0, &profile->peak_flops_per_second)) ==
-                    RV_OK &&
+            (rc = read_peaks(r, document, profile)) == RV_OK &&
+            (rc = read_fusion(r, document, profile)) == RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
                            &profile->device_memory_bytes)) == RV_OK &&
             (!json_object_get(document, "host_link_bytes_per_second") ||
@@ -785,13 +836,15 @@ static json_t *device_json(const struct profile_device *device)
 int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
         json_t *document =
-                json_pack("{s:s, s:s, s:o, s:b, s:s, s:f, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
+                json_pack("{s:s, s:s, s:o, s:b, s:s, s:o, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
                           "profile", "device", device_json(&profile->device), "measured", profile->measured,
-                          "source", profile->source, "peak_flops_per_second", profile->peak_flops_per_second,
+                          "source", profile->source, "peak_flops_per_second", peaks_json(profile),
                           "device_memory_bytes", (json_int_t)profile->device_memory_bytes,
                           "host_link_bytes_per_second", profile->host_link_bytes_per_second);
         if (!document)
                 return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
+        if (profile->unfused)
+                json_object_set_new(document, "fusion", json_string("off"));
         if (profile->machine)
                 json_object_set(document, "machine", profile->machine);
         if (profile->sources)
@@ -975,7 +1028,7 @@ static int no_fused_kernels(const struct profile *profile, enum half half, struc
                 return rv_fail(
                         err, RV_EINPUT,
                         "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
-                        "--fusion on needs%s%.200s: leave that out",
+                        "--fusion on needs%s%.200s: take --fusion off",
                         profile->path, half_precision(half), why ? "; " : "", why ? why : "");
         return rv_fail(
                 err, RV_EINPUT,

@@ -100,7 +100,9 @@ struct profile {
         json_t *sources;   /* datasheet: where each figure comes from, kept as it is; may be NULL */
         json_t *fitted_on; /* measured runs that figures were fitted on: what validate calls the run, and
                               where it stands; kept as it is; may be NULL */
-        double peak_flops_per_second;      /* of one device; 0: not known */
+        double peak_flops_per_second; /* of one device; 0: not known */
+        double peaks[HALF_FORMATS];   /* the same of a precision, where they differ; 0: that one */
+        bool unfused; /* "fusion": "off": there are fused kernels, and --fusion auto leaves them alone */
         int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
         double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
         struct profile_load *loads;

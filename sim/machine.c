@@ -191,6 +191,12 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
                         remarks, json_sprintf("--precision was not given: %s is taken, the only one that "
                                               "profile %s has",
                                               taken, m->profile.path));
+        if (m->profile.unfused && o->fusion == FUSION_AUTO && profile_has_fused(m->load, options_format(o)))
+                json_array_append_new(
+                        remarks,
+                        json_sprintf("kernels are not fused, as in the runs that profile %s is from: "
+                                     "--fusion on asks for fused ones",
+                                     m->profile.path));
         return remarks;
 }
 
@@ -230,7 +236,7 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                "profile",
                                options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
-                options->fused = profile_has_fused(m->load, options_format(options));
+                options->fused = !m->profile.unfused && profile_has_fused(m->load, options_format(options));
         return 0;
 }
 
@@ -251,16 +257,18 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
-double machine_peak_flops_per_second(const struct machine *m)
+double machine_peak_flops_per_second(const struct machine *m, enum half half)
 {
         double sum = 0;
         for (int first = 0; first < m->gpus;) {
                 const struct platform_place place = platform_place(&m->platform, first);
                 const int64_t of_kind = (int64_t)place.figures->nodes * place.figures->gpus_per_node;
                 const int64_t here = of_kind < m->gpus - first ? of_kind : m->gpus - first;
-                const double peak = place.figures->gpu_peak_flops_per_second;
-                sum += (double)here *
-                       (peak > 0 ? peak : machine_profile(m, place.group)->peak_flops_per_second);
+                const struct profile *profile = machine_profile(m, place.group);
+                const double stated = place.figures->gpu_peak_flops_per_second;
+                sum += (double)here * (profile->peaks[half] > 0 ? profile->peaks[half]
+                                       : stated > 0             ? stated
+                                                                : profile->peak_flops_per_second);
                 first += (int)here;
         }
         return sum / m->gpus;

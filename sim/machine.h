@@ -41,19 +41,22 @@ const struct profile_load *machine_load(const struct machine *machine, int kind)
  * --offload, which needs 16 bits, is refused here if they have fp32 alone. */
 int machine_choose_precision(const char *profiles, struct options *options, struct rv_error_info *err);
 
-/* What a reader should know before the figures, as an array of sentences; never NULL, the caller owns it. So
- * far: which precision was taken without being asked for, unless it is the fp32 that `train` takes too. */
+/* What a reader should know before the figures, as an array of sentences; never NULL, the caller owns it:
+ * which precision was taken without being asked for, unless it is the fp32 that `train` takes too; and
+ * whether the profile has fused kernels that --fusion auto leaves alone. */
 json_t *machine_remarks(const struct machine *machine, const struct options *options);
 
-/* What of a plan depends on the machine: --fusion auto is on where the profile has measured fused kernels in
- * the plan's precision, and a --device must be what the profile is of. */
+/* What of a plan depends on the machine: --fusion auto is on where the profile has fused kernels in the
+ * plan's precision and does not say that it is of runs without, and a --device must be what the profile is
+ * of. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
 
 /* What a rank has: what the options say, else the platform, of several kinds of nodes the least. */
 struct capacity machine_capacity(const struct machine *machine, const struct options *options);
 
-/* Of one device, in the mean over all that have a rank, as percent of peak counts it; 0: not known. */
-double machine_peak_flops_per_second(const struct machine *machine);
+/* Of one device, in the mean over all that have a rank, as percent of peak counts it: the profile's of that
+ * precision, if it tells them apart, else the platform's, else the profile's; 0: not known. */
+double machine_peak_flops_per_second(const struct machine *machine, enum half half);
 
 /* Seconds of a batch by estimate_batch; NAN: not known. `machine` is the context that capacity_changes hands
  * on. Prices of links: a message between neighbours takes the mean over the pipeline's hops; in an all-reduce

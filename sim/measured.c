@@ -303,7 +303,8 @@ double measured_prediction(const struct measured_run *run)
         case TABLE_TFLOPS_PER_GPU:
                 return 1e-12 * flops_per_second;
         case TABLE_PERCENT_OF_PEAK:
-                return 100 * flops_per_second / machine_peak_flops_per_second(run->candidate.machine);
+                return 100 * flops_per_second /
+                       machine_peak_flops_per_second(run->candidate.machine, options_format(o));
         default:
                 return seconds;
         }

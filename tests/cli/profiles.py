@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -92,6 +93,61 @@ def check_validate(tap, folder):
         tap.ok(status == 0 and said == (precision != "fp32"), f"validate takes {precision} of a profile that has no other", out + err)
 
 
+def check_presets(tap, folder):
+    """bf16 and fused attention from the presets of GPUs that have them."""
+    report = os.path.join(folder, "report.json")
+
+    def simulated(profile, platform, *more):
+        status, out, err = ranvier.run(["simulate", "gpt2-124m", "--gpus", 8, "--dp", 8, "--batch-size", 64,
+                                        "--micro-batch-size", 2, "--profile", profile, "--platform", platform, "--report", report,
+                                        *more])
+        return (read(report), out) if status == 0 else (None, err)
+
+    for profile, platform in (("a100-datasheet", "selene"), ("a100-published", "selene"), ("h100-published", "dgx-h100")):
+        fused, said = simulated(profile, platform, "--precision", "bf16", "--fusion", "on")
+        plain, _ = simulated(profile, platform, "--precision", "bf16", "--fusion", "off")
+        tap.ok(fused and fused["plan"]["fusion"] == "on" and fused["plan"]["precision"] == "bf16",
+               f"{profile} answers in bf16 with fused kernels", said)
+        tap.ok(fused and fused["memory"]["by_category"]["activations"] < plain["memory"]["by_category"]["activations"] / 2
+               and fused["batch_seconds"]["median"] < plain["batch_seconds"]["median"],
+               "which take less memory, counted without scores, and less time")
+    auto, said = simulated("a100-published", "selene")
+    tap.ok(auto and auto["plan"]["fusion"] == "off" and "note: kernels are not fused, as in the runs" in said and any(
+        "kernels are not fused" in note for note in auto["notes"]), "what was fitted on runs of unfused kernels stays so, and says it",
+        said)
+    auto, said = simulated("a100-datasheet", "generic")
+    tap.ok(auto and auto["plan"]["fusion"] == "on" and auto["percent_of_peak"] < 45,
+           "of a datasheet --fusion auto takes what there is, and the peak is that of the precision", said)
+    plain, said = simulated("a100-datasheet", "generic", "--precision", "fp32")
+    tap.ok(plain and abs(plain["percent_of_peak"] / (100 * plain["flops_per_gpu_per_second"] / 156e12) - 1) < 1e-9,
+           "which for fp32 is TF32's", said)
+    for what, why in (["--precision", "bf16"], "a V100's tensor cores multiply fp16 only"), (["--fusion", "on"], "FlashAttention"):
+        done, said = simulated("v100-datasheet", "summit", *what)
+        tap.ok(done is None and why in said and said.count("\n") == 1, f"{' '.join(what)} on a V100 is refused with the reason", said)
+
+
+def check_fit(tap, folder):
+    """calibrate/fit_attention.py finds the figures that times were made from."""
+    table = os.path.join(folder, "attention.csv")
+    peak, bandwidth, processors, figures = 1e14, 1e12, 100, {"efficiency": 0.6, "half_m": 700, "half_k": 40, "overhead_seconds": 8e-6}
+    with open(table, "w") as file:
+        file.write("batch,seq_len,heads,kv_heads,head_dim,seconds\n")
+        for sequences in 1, 4, 32:
+            for m in 256, 512, 1024, 2048, 8192:
+                for k in 64, 128:
+                    heads, tiles = 16, 16 * sequences * (m // 64)
+                    compute = sequences * heads * m * (m + 1) / 2 * (4 * k + 5) / peak * (1 + figures["half_m"] / m) * \
+                        (1 + figures["half_k"] / k) * -(-tiles // processors) * processors / tiles
+                    memory = (2 * 4 * sequences * heads * m * k + 4 * sequences * heads * m) / bandwidth
+                    seconds = figures["overhead_seconds"] + max(compute, memory) / figures["efficiency"]
+                    file.write(f"{sequences},{m},{heads},{heads},{k},{seconds:.9g}\n")
+    done = subprocess.run([os.path.join(TREE, "calibrate", "fit_attention.py"), table, "--peak", str(peak), "--bandwidth",
+                           str(bandwidth), "--processors", str(processors)], capture_output=True, text=True)
+    found = json.loads(done.stdout)["attention"]["model"] if done.returncode == 0 else {}
+    tap.ok(done.returncode == 0 and all(abs(found[name] / figure - 1) < 0.1 for name, figure in figures.items()),
+           "calibrate/fit_attention.py finds the figures that a table was made from", done.stderr + done.stdout)
+
+
 def check_readme(tap):
     """The third sweep of README, word for word."""
     with open(os.path.join(TREE, "README.md")) as file:
@@ -107,6 +163,8 @@ def main():
         check_simulate(tap, folder)
         check_sweep(tap, folder)
         check_validate(tap, folder)
+        check_presets(tap, folder)
+        check_fit(tap, folder)
         check_readme(tap)
     tap.end()
 

@@ -111,7 +111,7 @@ result "a SimGrid file as it is gives what the platform gave that wrote it"
 
 # ---- replay ----
 plan=(simulate gpt-12b --gpus 12 --pp 6 --dp 2 --micro-batch-size 1 --batch-size 24 --seq-len 512)
-datasheet=(--profile a100-datasheet --platform generic)
+datasheet=(--profile a100-datasheet --precision fp32 --platform generic)
 "$ranvier" "${plan[@]}" "${datasheet[@]}" --report "$folder/report.json" >"$folder/out"
 "$ranvier" "${plan[@]}" "${datasheet[@]}" --batches 2 --trace "$folder/trace.json" >"$folder/out"
 first=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")

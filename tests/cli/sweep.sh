@@ -275,7 +275,8 @@ refused "a wrong value of a plan's flag is refused in its words" "--clip: '-1' i
 refused "a device memory that fits nothing is refused" 'no plan fits; on 4 GPUs the nearest of [0-9]+: rank' \
         --offload no --precision mixed --device-memory 1kB
 refused "a host memory that fits nothing is refused" 'no plan fits; .* host memory' --offload yes --host-memory 1kB
-refused "a profile of another precision is refused" 'of --precision fp32 only, this plan is of --precision mixed' --profile a100-datasheet --platform generic --precision mixed
+fp32=$(dirname "$0")/../fixtures/profile_60_180.json
+refused "a profile of another precision is refused" 'of --precision fp32 only, this plan is of --precision mixed' --profile "$fp32" --platform generic --precision mixed
 refused "a CSV that cannot be written is known before the work" 'cannot be written' --csv "$folder/missing/all.csv"
 refused "a CSV that would be replaced by a figure is refused" '--csv and --plot are the same file' \
         --csv "$folder/x-memory.png" --plot "$folder/x"

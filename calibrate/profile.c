@@ -612,6 +612,18 @@ static int read_kept(struct reader *r, const json_t *document, const char *key, 
         return RV_OK;
 }
 
+static int read_warnings(struct reader *r, const json_t *document, struct profile *profile)
+{
+        json_t *found = json_object_get(document, "warnings"), *text;
+        size_t i;
+        bool sound = !found || json_is_array(found);
+        json_array_foreach(found, i, text) sound = sound && json_is_string(text);
+        if (!sound)
+                return rv_fail(r->err, RV_EINPUT, "%s: \"warnings\" must be an array of texts", r->path);
+        profile->warnings = json_incref(found);
+        return RV_OK;
+}
+
 static int read_profile(struct reader *r, const json_t *document, struct profile *profile)
 {
         struct place top = place("the profile");
@@ -639,6 +651,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_kept(r, document, "fitted_on", &profile->fitted_on)) == RV_OK &&
             (rc = read_peaks(r, document, profile)) == RV_OK &&
             (rc = read_fusion(r, document, profile)) == RV_OK &&
+            (rc = read_warnings(r, document, profile)) == RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
                            &profile->device_memory_bytes)) == RV_OK &&
             (!json_object_get(document, "host_link_bytes_per_second") ||
@@ -700,6 +713,7 @@ void profile_free(struct profile *profile)
         json_decref(profile->machine);
         json_decref(profile->sources);
         json_decref(profile->fitted_on);
+        json_decref(profile->warnings);
         memset(profile, 0, sizeof *profile);
 }
 
@@ -851,6 +865,8 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                 json_object_set(document, "sources", profile->sources);
         if (profile->fitted_on)
                 json_object_set(document, "fitted_on", profile->fitted_on);
+        if (profile->warnings)
+                json_object_set(document, "warnings", profile->warnings);
         json_t *loads = json_array();
         for (int i = 0; i < profile->load_count; i++)
                 json_array_append_new(loads, load_json(&profile->loads[i]));
@@ -858,6 +874,30 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
         int rc = file_write_json(path, document, err);
         json_decref(document);
         return rc;
+}
+
+bool profile_warn(struct profile *profile, const struct profile_load *load, double least, double most)
+{
+        static const double SUM_OFF = 0.05, LARGE_ERROR = 0.15;
+        const bool off = least < 1 - SUM_OFF || most > 1 + SUM_OFF, large = load->error > LARGE_ERROR;
+        char what[160] = "";
+        if (off)
+                snprintf(what, sizeof what,
+                         "kernels add up to %.1f to %.1f %% of the passes they were timed in", 100 * least,
+                         100 * most);
+        if (large)
+                snprintf(what + strlen(what), sizeof what - strlen(what), "%sthe standard error is %.1f %%",
+                         off ? " and " : "", 100 * load->error);
+        if (!off && !large)
+                return false;
+        if (!profile->warnings)
+                profile->warnings = json_array();
+        json_array_append_new(
+                profile->warnings,
+                json_sprintf("with %d rank%s at work %s: something else was running on this machine; "
+                             "measure again when it is idle",
+                             load->ranks, load->ranks == 1 ? "" : "s", what));
+        return true;
 }
 
 /* ---- asking ---- */

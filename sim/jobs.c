@@ -102,6 +102,8 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
         if (!figures)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
         take_figures(outcome, figures);
+        outcome->shapes = p.prices.count;
+        outcome->shapes_measured = p.prices.from_points;
         for (int i = 0; i < candidate->options.pp; i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_peak_bytes)

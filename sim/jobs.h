@@ -13,7 +13,8 @@ struct outcome {
         double training_days;
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
         int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
-        char failure[512];                                              /* OUTCOME_FAILED: a sentence */
+        int shapes, shapes_measured; /* different kernels, and how many of them have a measured point */
+        char failure[512];           /* OUTCOME_FAILED: a sentence */
 };
 
 struct job {

@@ -175,9 +175,48 @@ static int list_precisions(const struct machine *m, char *text, size_t size)
         return count;
 }
 
+static void add_warnings(json_t *remarks, const struct profile *profile)
+{
+        for (size_t i = 0; i < json_array_size(profile->warnings); i++)
+                json_array_append_new(remarks,
+                                      json_sprintf("WARNING of profile %s: %s", profile->path,
+                                                   json_string_value(json_array_get(profile->warnings, i))));
+}
+
+/* Ranks of a node that are predicted from a measurement with fewer; 0: there are not more. */
+static int ranks_beyond(const struct machine *m)
+{
+        const struct platform *nodes = m->platform.group_count ? &m->platform.groups[0] : &m->platform;
+        const int here = nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus;
+        return m->profile.measured && here > m->load->ranks ? here : 0;
+}
+
+void machine_caveat(const struct machine *m, int measured, int shapes, char text[MACHINE_CAVEAT])
+{
+        const int ranks = ranks_beyond(m);
+        int length = 0;
+        text[0] = 0;
+        if (measured < shapes && !m->fits_only)
+                length = snprintf(text, MACHINE_CAVEAT, "%d of %d kernel shapes measured", measured, shapes);
+        if (ranks)
+                snprintf(text + length, MACHINE_CAVEAT - (size_t)length,
+                         "%s%d ranks of a node predicted from %d", length ? ", " : "", ranks, m->load->ranks);
+}
+
 json_t *machine_remarks(const struct machine *m, const struct options *o)
 {
         json_t *remarks = json_array();
+        add_warnings(remarks, &m->profile);
+        for (int i = 0; i < m->other_count; i++)
+                add_warnings(remarks, &m->others[i]);
+        if (ranks_beyond(m))
+                json_array_append_new(
+                        remarks,
+                        json_sprintf(
+                                "%d ranks of a node are predicted from what %d took: profile %s was measured "
+                                "with "
+                                "no more, and ranks that share a node's memory or cores slow each other down",
+                                ranks_beyond(m), m->load->ranks, m->profile.path));
         char precisions[64];
         const char *taken = half_precision(options_format(o));
         const int count = list_precisions(m, precisions, sizeof precisions);

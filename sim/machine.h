@@ -41,9 +41,15 @@ const struct profile_load *machine_load(const struct machine *machine, int kind)
  * --offload, which needs 16 bits, is refused here if they have fp32 alone. */
 int machine_choose_precision(const char *profiles, struct options *options, struct rv_error_info *err);
 
+/* What the first line of a prediction says of what it rests on, "" if there is nothing: that of the `shapes`
+ * of its kernels only `measured` were, and that more ranks of a node compute than when they were measured. */
+enum { MACHINE_CAVEAT = 128 };
+void machine_caveat(const struct machine *machine, int measured, int shapes, char text[MACHINE_CAVEAT]);
+
 /* What a reader should know before the figures, as an array of sentences; never NULL, the caller owns it:
- * which precision was taken without being asked for, unless it is the fp32 that `train` takes too; and
- * whether the profile has fused kernels that --fusion auto leaves alone. */
+ * the profiles' warnings; ranks of a node beyond those that were measured; which precision was taken without
+ * being asked for, unless it is the fp32 that `train` takes too; and whether the profile has fused kernels
+ * that --fusion auto leaves alone. */
 json_t *machine_remarks(const struct machine *machine, const struct options *options);
 
 /* What of a plan depends on the machine: --fusion auto is on where the profile has fused kernels in the

@@ -158,6 +158,22 @@ static void print_basis(const struct results *r, FILE *out)
                 fprintf(out, "note       %s\n", m->platform.note);
 }
 
+/* Of the best plans, what the first line says of the one of which the least was measured. */
+static void find_caveat(const struct results *r, char text[MACHINE_CAVEAT])
+{
+        const struct job *least = NULL;
+        text[0] = 0;
+        for (int i = 0; i < r->groups->count; i++) {
+                const struct job *job = results_best(r, &r->groups->groups[i]);
+                if (job && (!least || (int64_t)job->outcome.shapes_measured * least->outcome.shapes <
+                                              (int64_t)least->outcome.shapes_measured * job->outcome.shapes))
+                        least = job;
+        }
+        if (least)
+                machine_caveat(least->candidate->machine, least->outcome.shapes_measured,
+                               least->outcome.shapes, text);
+}
+
 /* What is to be known before the figures. */
 static void print_remarks(const struct results *r, FILE *out)
 {
@@ -174,10 +190,13 @@ void results_print(const struct results *r, FILE *out)
         const char *schedules =
                 several ? "several schedules"
                         : policy_get((enum policy_id)r->space->axes.axis[AXIS_SCHEDULE].values[0])->name;
+        char caveat[MACHINE_CAVEAT];
+        find_caveat(r, caveat);
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
-        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated\n",
+        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated%s%s\n",
                 o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
-                half_precision(options_format(o)), fused ? ", fused kernels" : "");
+                half_precision(options_format(o)), fused ? ", fused kernels" : "", caveat[0] ? "; " : "",
+                caveat);
         print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %11s  %7s  %12s  %12s  %7s\n", "GPUs", "offload",
                 "pp x dp", "micro-batch", "recompute", "activations", "time per batch", "tokens/s", "of peak",

@@ -33,6 +33,7 @@ struct simulation {
         int64_t decisions, identical; /* of a replay */
         struct interval interval;     /* of a prediction */
         json_t *remarks;              /* likewise; NULL: none */
+        char caveat[MACHINE_CAVEAT];  /* likewise; "": none */
 };
 
 /* ---- the command line ---- */
@@ -499,6 +500,8 @@ static json_t *extra_json(const struct simulation *s)
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
         json_array_extend(notes, s->remarks);
+        if (s->caveat[0])
+                json_array_append_new(notes, json_string(s->caveat));
         allreduce_note(s, note, sizeof note);
         if (platform->note[0])
                 json_array_append_new(notes, json_string(platform->note));
@@ -572,10 +575,14 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 if (rc)
                         return rc;
         }
-        if (!s->settings->replay)
+        if (!s->settings->replay) {
                 s->remarks = machine_remarks(&s->machine, o);
+                machine_caveat(&s->machine, s->prediction.prices.from_points, s->prediction.prices.count,
+                               s->caveat);
+        }
         json_t *extra = extra_json(s);
         struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        report.caveat = s->caveat;
         report.remarks = s->remarks;
         if (!s->settings->replay)
                 find_interval(s, &report);

@@ -205,6 +205,26 @@ static bool has_text(const json_t *list, const char *text)
         return false;
 }
 
+/* Of the runs, the one of which the least was measured. */
+static void print_caveat(const struct measured *m, FILE *out)
+{
+        const struct measured_run *least = NULL;
+        char caveat[MACHINE_CAVEAT] = "";
+        for (int i = 0; i < m->count; i++) {
+                const struct measured_run *run = &m->runs[i];
+                if (predicted(run) &&
+                    (!least ||
+                     (int64_t)run->job->outcome.shapes_measured * least->job->outcome.shapes <
+                             (int64_t)least->job->outcome.shapes_measured * run->job->outcome.shapes))
+                        least = run;
+        }
+        if (least)
+                machine_caveat(least->candidate.machine, least->job->outcome.shapes_measured,
+                               least->job->outcome.shapes, caveat);
+        if (caveat[0])
+                fprintf(out, "note: %s, of the run that rests on the least: %s\n", caveat, least->name);
+}
+
 /* What is to be known before the figures, each sentence once. */
 static void print_remarks(const struct measured *m, FILE *out)
 {
@@ -224,6 +244,7 @@ static void print_remarks(const struct measured *m, FILE *out)
                 json_decref(remarks);
         }
         json_decref(said);
+        print_caveat(m, out);
 }
 
 void verdict_print(const struct measured *m, bool rows, FILE *out)

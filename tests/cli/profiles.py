@@ -20,13 +20,13 @@ SWEEP = ["sweep", "tiny", "--gpus", 2, "--batch-size", 8, "--pp", "1,2", "--micr
          "--offload-activations", "no", "--recompute", "none"]
 
 
-def write_profile(path, precisions, measured=False, **members):
+def write_profile(path, precisions, measured=False, ranks=8, **members):
     """A profile whose kernels all take what their bytes need, in these precisions."""
     kernels = {name + SUFFIXES[p]: {"model": {"bytes_per_second": 1e12, "error": 0.05}} for p in precisions
                for name in KERNELS + (HALF_KERNELS if p != "fp32" else [])}
     profile = {"ranvier": "0.1.0", "kind": "profile", "device": "A100-SXM4-80GB", "measured": measured, "source": "a test",
                "peak_flops_per_second": 1e14, "device_memory_bytes": 1 << 34,
-               "loads": [{"ranks": 8, "op_overhead_seconds": 0.0, "kernels": kernels}], **members}
+               "loads": [{"ranks": ranks, "op_overhead_seconds": 0.0, "kernels": kernels}], **members}
     with open(path, "w") as file:
         json.dump(profile, file)
     return path
@@ -91,6 +91,33 @@ def check_validate(tap, folder):
         status, out, err = ranvier.run(["validate", "--table", table, "--profile", profile, "--platform", "generic"])
         said = f"note: --precision was not given: {precision} is taken" in out.split("\n")[0]
         tap.ok(status == 0 and said == (precision != "fp32"), f"validate takes {precision} of a profile that has no other", out + err)
+
+
+def check_doubts(tap, folder):
+    """What is doubtful about a profile stands in the first lines of whatever is predicted from it, and in the report."""
+    report, table, path = (os.path.join(folder, name) for name in ("report.json", "runs.csv", "profile.json"))
+    write_profile(path, ["fp32"], measured=True, ranks=2, warnings=["with 2 ranks at work something was wrong"])
+    with open(table, "w") as file:
+        file.write("gpus,batch,micro_batch,hidden,heads,layers,seq,tp,pp,dp,measured,unit\n4,8,2,64,4,4,64,1,1,4,1,batch_seconds\n")
+    four = ["simulate", "tiny", "--gpus", 4, "--dp", 4, "--micro-batch-size", 2, "--batch-size", 8]
+    commands = {"simulate": [*four, "--report", report], "sweep": [*SWEEP, "--gpus", 4, "--offload", "no"],
+                "validate": ["validate", "--table", table]}
+    for name, command in commands.items():
+        status, out, err = ranvier.run([*command, "--profile", path, "--platform", "generic"])
+        first = "\n".join(out.split("\n")[:5])
+        for what, text in (("a warning of the profile", f"WARNING of profile {path}: with 2 ranks at work something was wrong"),
+                           ("that nothing was measured of its shapes", "kernel shapes measured"),
+                           ("that more ranks share a node than were measured", "4 ranks of a node predicted from 2")):
+            tap.ok(status == 0 and text in first, f"{name} says {what} above the figures", out + err)
+    status, out, err = ranvier.run([*commands["simulate"], "--profile", path, "--platform", "generic"])
+    notes = "\n".join(read(report)["notes"]) if status == 0 else ""
+    tap.ok(re.search(r"simulated: 0 of \d+ kernel shapes measured, 4 ranks of a node predicted from 2$", out.split("\n")[0]),
+           "simulate says so in its first line", out)
+    tap.ok("WARNING of profile" in notes and "4 ranks of a node are predicted from what 2 took" in notes and
+           re.search(r"0 of \d+ kernel shapes measured", notes), "and the report has it all", notes)
+    write_profile(path, ["fp32"], measured=True, ranks=4)
+    status, out, err = ranvier.run([*four, "--profile", path, "--platform", "generic"])
+    tap.ok(status == 0 and "predicted from" not in out and "WARNING" not in out, "as many ranks as were measured are no doubt", out)
 
 
 def check_presets(tap, folder):
@@ -163,6 +190,7 @@ def main():
         check_simulate(tap, folder)
         check_sweep(tap, folder)
         check_validate(tap, folder)
+        check_doubts(tap, folder)
         check_presets(tap, folder)
         check_fit(tap, folder)
         check_readme(tap)

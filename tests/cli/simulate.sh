@@ -98,7 +98,7 @@ json.dump(profile, open(sys.argv[2], "w"))
 END
 basis="(r['profile']['kernels_from_points'], r['profile']['fits_only'], len(r['notes']))"
 job 4 4 16 instant gpipe --profile "$folder/points.json" >"$folder/out" &&
-        holds "close(batch, 19 * (s + 0.02)) and $basis == (1, False, 0)"
+        holds "close(batch, 19 * (s + 0.02)) and $basis == (1, False, 1) and r['notes'][0].startswith('1 of ')"
 result "a kernel that was measured takes what was measured"
 job 4 4 16 instant gpipe --profile "$folder/points.json" --fits-only >"$folder/out" &&
         holds "close(batch, 19 * s) and $basis == (0, True, 1) and '--fits-only' in r['notes'][0]" &&

@@ -170,6 +170,7 @@ static void saving_and_loading_changes_nothing(void **state)
         before.machine = json_pack("{s:s}", "date", "2026-11-21T13:00:00Z");
         snprintf(before.source, sizeof before.source, "a test");
         before.sources = json_pack("{s:s}", "peak", "a datasheet");
+        before.warnings = json_pack("[s, s]", "it rained", "and snowed");
 
         char path[64];
         temporary_path(path);
@@ -193,6 +194,7 @@ static void saving_and_loading_changes_nothing(void **state)
         assert_true(after.loads[1].graph.lane_seconds == loads[1].graph.lane_seconds);
         assert_string_equal(after.source, before.source);
         assert_true(json_equal(after.sources, before.sources));
+        assert_true(json_equal(after.warnings, before.warnings));
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
         assert_memory_equal(after.peaks, before.peaks, sizeof before.peaks);
         assert_true(after.unfused);
@@ -230,8 +232,34 @@ static void saving_and_loading_changes_nothing(void **state)
                                     found->points[i].error == lines[i].error);
         }
         json_decref(before.sources);
+        json_decref(before.warnings);
         json_decref(before.machine);
         profile_free(&after);
+}
+
+/* Sums of kernels on either side of the passes, and errors, near where they begin to be worth a warning. */
+static void a_measurement_that_does_not_add_up_in_either_direction_is_warned_of(void **state)
+{
+        (void)state;
+        static const struct {
+                double least, most, error;
+                const char *warning; /* NULL: none */
+        } cases[] = {{0.951, 1.049, 0.149, NULL},
+                     {0.96, 1.165, 0.02, "kernels add up to 96.0 to 116.5 % of the passes"},
+                     {0.90, 1.00, 0.02, "kernels add up to 90.0 to 100.0 % of the passes"},
+                     {1.00, 1.00, 0.761, "the standard error is 76.1 %: something else was running"},
+                     {1.165, 1.165, 0.761, "in and the standard error is 76.1 %"}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct profile profile = {0};
+                const struct profile_load load = {.ranks = 2, .error = cases[i].error};
+                const bool warned = profile_warn(&profile, &load, cases[i].least, cases[i].most);
+                const char *text = json_string_value(json_array_get(profile.warnings, 0));
+                assert_int_equal(warned, cases[i].warning != NULL);
+                assert_int_equal(json_array_size(profile.warnings), warned);
+                if (warned && (!strstr(text, cases[i].warning) || !strstr(text, "with 2 ranks at work")))
+                        fail_msg("case %zu: %s", i, text);
+                json_decref(profile.warnings);
+        }
 }
 
 /* What is replaced in SOUND, by what, and what the sentence must speak of. */
@@ -259,6 +287,8 @@ static const struct damage DAMAGES[] = {
         {"5e10", "{\"fp8\": 1}", "peak_flops_per_second: \"fp8\" is none of fp32, mixed and bf16"},
         {"5e10", "{\"bf16\": 0}", "peak_flops_per_second: \"bf16\" is 0"},
         {"\"machine\":", "\"fusion\": \"on\", \"machine\":", "\"fusion\" must be \"off\" or left out"},
+        {"\"machine\":", "\"warnings\": \"none\", \"machine\":", "\"warnings\" must be an array of texts"},
+        {"\"machine\":", "\"warnings\": [1], \"machine\":", "\"warnings\" must be an array of texts"},
         {"1073741824", "1.5", "\"device_memory_bytes\""},
         {"{\"cpu\": \"abacus\"}", "\"abacus\"", "\"machine\""},
         {"\"loads\": [{", "\"loads\": [], \"other\": [{", "\"loads\""},
@@ -741,6 +771,7 @@ int main(void)
                 cmocka_unit_test(a_sound_file_is_read),
                 cmocka_unit_test(a_file_with_nothing_but_fits_in_half_precision_is_read),
                 cmocka_unit_test(saving_and_loading_changes_nothing),
+                cmocka_unit_test(a_measurement_that_does_not_add_up_in_either_direction_is_warned_of),
                 cmocka_unit_test(each_wrong_value_is_refused_in_a_sentence_that_names_it),
                 cmocka_unit_test(every_truncation_is_refused),
                 cmocka_unit_test(two_loads_for_the_same_ranks_are_refused),

@@ -89,6 +89,8 @@ static int predict(const struct candidate *candidate, const struct jobs *jobs, s
         if (!figures)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
         take_figures(outcome, figures);
+        outcome->shapes = p.costs.prices.count;
+        outcome->shapes_measured = p.costs.prices.from_points;
         for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_peak_bytes)

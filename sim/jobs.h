@@ -15,7 +15,8 @@ struct outcome {
         double low_seconds,
                 high_seconds; /* nine batches in ten lie between them; 0: not known, or not asked for */
         int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
-        char failure[512];                                              /* OUTCOME_FAILED: a sentence */
+        int shapes, shapes_measured; /* different kernels, and how many of them have a measured point */
+        char failure[512];           /* OUTCOME_FAILED: a sentence */
 };
 
 struct job {

@@ -49,13 +49,9 @@ static int name_machine(const struct measured_run *run, const struct measured_de
 }
 
 /* The machine of that many GPUs, opened if it is the first run on it. `machines` has room. */
-static int open_machine(struct measured *m, struct measured_run *run,
-                        const struct measured_defaults *defaults, struct rv_error_info *err)
+static int open_machine(struct measured *m, struct measured_run *run, const char *profile,
+                        const char *platform, struct rv_error_info *err)
 {
-        const char *profile, *platform;
-        int rc = name_machine(run, defaults, &profile, &platform, err);
-        if (rc)
-                return rc;
         const int devices = (int)run->row->gpus;
         for (int i = 0; i < m->machine_count; i++) {
                 const struct measured_machine *known = &m->machines[i];
@@ -68,7 +64,7 @@ static int open_machine(struct measured *m, struct measured_run *run,
         struct measured_machine *opened = &m->machines[m->machine_count];
         opened->profile = profile;
         opened->platform = platform;
-        rc = machine_open(&opened->machine, profile, platform, devices, false, err);
+        int rc = machine_open(&opened->machine, profile, platform, devices, false, err);
         if (rc)
                 return rc;
         opened->machine.no_graphs = true; /* frameworks launch kernel by kernel */
@@ -168,8 +164,8 @@ static void take_model(const struct table_row *row, struct gpt *gpt)
         snprintf(gpt->name, sizeof gpt->name, "%.48s", row->model[0] ? row->model : "the model");
 }
 
-/* The plan of a row: the command line's, and what the row says. */
-static int take_plan(struct measured_run *run, const struct measured_defaults *defaults,
+/* The plan of a row: the command line's, and what the row says; the precision else the profile's. */
+static int take_plan(struct measured_run *run, const struct measured_defaults *defaults, const char *profile,
                      struct rv_error_info *err)
 {
         const struct table_row *row = run->row;
@@ -181,6 +177,8 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
         add_schedule(&words, row);
         add_words(&words, row->plan);
         int rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
+        if (rc == 0)
+                rc = machine_choose_precision(profile, o, err);
         if (rc)
                 return rc;
         take_model(row, &o->gpt);
@@ -221,7 +219,11 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
                     struct rv_error_info *err)
 {
         struct rv_error_info why = {.code = RV_OK};
-        int rc = take_plan(run, defaults, &why);
+        const char *profile, *platform;
+        int rc = name_machine(run, defaults, &profile, &platform, err);
+        if (rc)
+                return rc;
+        rc = take_plan(run, defaults, profile, &why);
         name_run(run);
         if (rc == RV_ENOTBUILT) {
                 run->skipped = true;
@@ -230,7 +232,7 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         }
         if (rc)
                 return fail_row(run, why.code, why.sentence, err);
-        rc = open_machine(m, run, defaults, err);
+        rc = open_machine(m, run, profile, platform, err);
         if (rc)
                 return rc;
         rc = machine_settle(run->candidate.machine, &run->candidate.options, &why);
@@ -302,7 +304,8 @@ double measured_prediction(const struct measured_run *run)
         case TABLE_TFLOPS_PER_GPU:
                 return 1e-12 * flops_per_second;
         case TABLE_PERCENT_OF_PEAK:
-                return 100 * flops_per_second / machine_peak_flops_per_second(run->candidate.machine);
+                return 100 * flops_per_second /
+                       machine_peak_flops_per_second(run->candidate.machine, options_format(o));
         default:
                 return seconds;
         }

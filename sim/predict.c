@@ -136,7 +136,9 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .busiest_seconds = p->phases.busiest_seconds,
                 .tensor_seconds = p->phases.tensor_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
-                .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
+                .peak_flops_per_gpu_per_second =
+                        p->machine ? machine_peak_flops_per_second(p->machine, options_format(p->options))
+                                   : 0,
                 .tokens = (int64_t)tokens,
                 .ranks = (int)options_ranks(p->options),
                 .rank_bytes = p->rank_bytes,

@@ -119,7 +119,9 @@ static void print_group(const struct results *r, const struct space_group *group
                 print_plan(r, group, list[i], out);
         if (count == 0)
                 fprintf(out, "%6d  %7s  %s\n", group->gpus, yes_no(group->offload),
-                        group->count ? "no simulation succeeded" : "none fits");
+                        group->count        ? "no simulation succeeded"
+                        : group->considered ? "none fits"
+                                            : "no combination is a plan");
 }
 
 /* What offloading gains on as many devices. The groups are neighbours. */
@@ -134,7 +136,7 @@ static void print_gain(const struct results *r, const struct space_group *withou
                         "on %d GPUs offloading %s %.1f %% throughput, and takes %.2f times the device "
                         "memory\n",
                         with->gpus, gain < 0 ? "costs" : "gains", fabs(gain), memory);
-        } else if (b && without->count == 0) {
+        } else if (b && without->considered > 0 && without->count == 0) {
                 fprintf(out, "on %d GPUs no plan fits without offloading\n", with->gpus);
         }
 }
@@ -291,6 +293,31 @@ static void print_basis(const struct results *r, FILE *out)
                 fprintf(out, "note       %s\n", m->platform.note);
 }
 
+/* Of the best plans, what the first line says of the one of which the least was measured. */
+static void find_caveat(const struct results *r, char text[MACHINE_CAVEAT])
+{
+        const struct job *least = NULL;
+        text[0] = 0;
+        for (int i = 0; i < r->groups->count; i++) {
+                const struct job *job = best_of(r, &r->groups->groups[i]);
+                if (job && (!least || (int64_t)job->outcome.shapes_measured * least->outcome.shapes <
+                                              (int64_t)least->outcome.shapes_measured * job->outcome.shapes))
+                        least = job;
+        }
+        if (least)
+                machine_caveat(least->candidate->machine, least->outcome.shapes_measured,
+                               least->outcome.shapes, text);
+}
+
+/* What is to be known before the figures. */
+static void print_remarks(const struct results *r, FILE *out)
+{
+        json_t *remarks = machine_remarks(&r->groups->machines[0], &r->space->base);
+        for (size_t i = 0; i < json_array_size(remarks); i++)
+                fprintf(out, "note: %s\n", json_string_value(json_array_get(remarks, i)));
+        json_decref(remarks);
+}
+
 void results_print(const struct results *r, FILE *out)
 {
         const struct options *o = &r->space->base;
@@ -299,10 +326,14 @@ void results_print(const struct results *r, FILE *out)
                 several ? "several schedules"
                         : policy_get((enum policy_id)r->space->axes.axis[AXIS_SCHEDULE].values[0])->name;
         const struct job **list = calloc((size_t)r->jobs->count + 1, sizeof(const struct job *));
+        char caveat[MACHINE_CAVEAT];
+        find_caveat(r, caveat);
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
-        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated\n",
+        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated%s%s\n",
                 o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
-                half_precision(options_format(o)), fused ? ", fused kernels" : "");
+                half_precision(options_format(o)), fused ? ", fused kernels" : "", caveat[0] ? "; " : "",
+                caveat);
+        print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %20s  %11s  %7s  %12s  %12s  %7s\n", "GPUs",
                 "offload", "pp x dp", "micro-batch", "recompute", "activations", "time per batch",
                 "nine times in ten", "tokens/s", "of peak", "memory a GPU", "host a GPU", "days");
@@ -312,7 +343,7 @@ void results_print(const struct results *r, FILE *out)
                 const struct space_group *group = &r->groups->groups[i];
                 if (r->space->offload == SPACE_BOTH && !group->offload)
                         print_gain(r, group, out);
-                if (group->fitting == 0)
+                if (group->considered > 0 && group->fitting == 0)
                         print_reason(group, out);
         }
         print_counts(r, out);

@@ -33,6 +33,8 @@ struct simulation {
         bool fits;
         int64_t decisions, identical; /* of a replay */
         struct interval interval;     /* of a prediction */
+        json_t *remarks;              /* likewise; NULL: none */
+        char caveat[MACHINE_CAVEAT];  /* likewise; "": none */
 };
 
 /* ---- the command line ---- */
@@ -498,6 +500,9 @@ static json_t *extra_json(const struct simulation *s)
         const struct platform *platform = &s->prediction.costs.platform;
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
+        json_array_extend(notes, s->remarks);
+        if (s->caveat[0])
+                json_array_append_new(notes, json_string(s->caveat));
         allreduce_note(s, note, sizeof note);
         if (platform->note[0])
                 json_array_append_new(notes, json_string(platform->note));
@@ -522,10 +527,11 @@ static json_t *extra_json(const struct simulation *s)
                         extra, "profile",
                         json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
                                   "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
-                                  m->load->ranks, "kernels_from_points", s->prediction.costs.prices.from_points,
-                                  "kernels_from_fits",
-                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points, "fits_only",
-                                  m->fits_only, "threads", json_object_get(m->profile.machine, "threads")));
+                                  m->load->ranks, "kernels_from_points",
+                                  s->prediction.costs.prices.from_points, "kernels_from_fits",
+                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points,
+                                  "fits_only", m->fits_only, "threads",
+                                  json_object_get(m->profile.machine, "threads")));
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
@@ -571,8 +577,15 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 if (rc)
                         return rc;
         }
+        if (!s->settings->replay) {
+                s->remarks = machine_remarks(&s->machine, o);
+                machine_caveat(&s->machine, s->prediction.costs.prices.from_points,
+                               s->prediction.costs.prices.count, s->caveat);
+        }
         json_t *extra = extra_json(s);
         struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        report.caveat = s->caveat;
+        report.remarks = s->remarks;
         if (!s->settings->replay)
                 find_interval(s, &report);
         report_print(&report, stdout);
@@ -586,6 +599,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
 
 static void forget(struct simulation *s)
 {
+        json_decref(s->remarks);
         predict_close(&s->prediction);
         replay_close(&s->replay);
         machine_close(&s->machine);
@@ -615,6 +629,8 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         int rc = options_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
+        if (rc == 0 && settings.profile)
+                rc = machine_choose_precision(settings.profile, &settings.plan, err);
         if (rc == 0)
                 rc = options_resolve(&settings.plan, settings.gpus, err);
         return rc ? rc : simulate(&settings, command, err);

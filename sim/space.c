@@ -235,8 +235,6 @@ static int explore_group(const struct space *space, const struct machine *machin
         group->candidates = c.list;
         if (rc < 0)
                 return rc;
-        if (group->considered == 0)
-                return no_grid(space, group, err);
         if (c.count)
                 qsort(c.list, (size_t)c.count, sizeof *c.list, by_paper);
         group->count = c.count;
@@ -258,6 +256,7 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                         return rc;
                 machine->fold = space->fold;
                 groups->machine_count++;
+                int considered = 0;
                 for (int offload = 0; offload <= 1; offload++) {
                         if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
                                 continue;
@@ -266,7 +265,10 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                         rc = explore_group(space, machine, group, err);
                         if (rc)
                                 return rc;
+                        considered += group->considered;
                 }
+                if (considered == 0)
+                        return no_grid(space, &groups->groups[groups->count - 1], err);
         }
         return 0;
 }

@@ -89,7 +89,9 @@ static const struct argp_option sweep_options[] = {
         {"pipeline-limit", KEY_PASSED + 2, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
         {"clip", KEY_PASSED + 3, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
         {"precision", KEY_PASSED + 4, "NAME", 0,
-         "fp32, mixed or bf16 (default mixed, as offloading needs 16 bits; with --offload no, fp32)", 3},
+         "fp32, mixed or bf16 (default: the profile's; of several mixed, else bf16). In fp32 nothing is "
+         "offloaded",
+         3},
         {"bucket-params", KEY_PASSED + 5, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
         {"allreduce-buckets", KEY_PASSED + 6, "C", 0, "Buckets of one all-reduce (default 4)", 3},
         {"device-memory", KEY_PASSED + 7, "SIZE", 0, "What a device has (default: as the platform says)", 3},
@@ -341,11 +343,12 @@ static int parse_base(struct settings *s, struct rv_error_info *err)
         if (s->model)
                 argv[argc++] = (char *)s->model;
         options_init(base);
-        base->mixed = s->space.offload != SPACE_NO;
         if (rc == 0)
                 rc = options_parse(&options_argp, argc, argv, base, true, err);
-        base->offload = s->space.offload != SPACE_NO; /* for its check against the precision */
-        base->micro_batch_size = 1;                   /* which any batch can be divided into */
+        base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
+        if (rc == 0)
+                rc = machine_choose_precision(s->profile, base, err);
+        base->micro_batch_size = 1; /* which any batch can be divided into */
         take_single(&s->space.axes, base);
         if (rc == 0)
                 rc = options_resolve(base, 1, err);

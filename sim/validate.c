@@ -184,8 +184,9 @@ static const char before_options[] =
         "something was fitted on and of the others; and whether the fastest plan is found.\v";
 static const char after_options[] =
         "\n\nPlan flags hold for every run that its table says nothing else of; here they begin as "
-        "--precision mixed --schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM "
-        "does.\n\n"
+        "--schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM does; without "
+        "--precision "
+        "each run takes its profile's (of several mixed, else bf16, else fp32).\n\n"
         "Your own runs:\n"
         "  ranvier validate --table runs.csv --profile mine.json --platform local\n";
 
@@ -200,7 +201,6 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
                  "%s%s\n\nGPUs that have a profile and a platform: %s.%s", before_options, table_help,
                  measured_gpus, after_options);
         options_init(plan);
-        plan->mixed = true;
         plan->policy = POLICY_1F1B;
         plan->blocking = true;
         plan->order = ORDER_REPLICAS;

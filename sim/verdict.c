@@ -197,8 +197,59 @@ static void print_failures(const struct measured *m, FILE *out)
         }
 }
 
+static bool has_text(const json_t *list, const char *text)
+{
+        for (size_t i = 0; i < json_array_size(list); i++)
+                if (strcmp(json_string_value(json_array_get(list, i)), text) == 0)
+                        return true;
+        return false;
+}
+
+/* Of the runs, the one of which the least was measured. */
+static void print_caveat(const struct measured *m, FILE *out)
+{
+        const struct measured_run *least = NULL;
+        char caveat[MACHINE_CAVEAT] = "";
+        for (int i = 0; i < m->count; i++) {
+                const struct measured_run *run = &m->runs[i];
+                if (predicted(run) &&
+                    (!least ||
+                     (int64_t)run->job->outcome.shapes_measured * least->job->outcome.shapes <
+                             (int64_t)least->job->outcome.shapes_measured * run->job->outcome.shapes))
+                        least = run;
+        }
+        if (least)
+                machine_caveat(least->candidate.machine, least->job->outcome.shapes_measured,
+                               least->job->outcome.shapes, caveat);
+        if (caveat[0])
+                fprintf(out, "note: %s, of the run that rests on the least: %s\n", caveat, least->name);
+}
+
+/* What is to be known before the figures, each sentence once. */
+static void print_remarks(const struct measured *m, FILE *out)
+{
+        json_t *said = json_array(), *remark;
+        size_t index;
+        for (int i = 0; i < m->count; i++) {
+                const struct candidate *candidate = &m->runs[i].candidate;
+                json_t *remarks =
+                        candidate->machine ? machine_remarks(candidate->machine, &candidate->options) : NULL;
+                json_array_foreach(remarks, index, remark)
+                {
+                        if (has_text(said, json_string_value(remark)))
+                                continue;
+                        fprintf(out, "note: %s\n", json_string_value(remark));
+                        json_array_append(said, remark);
+                }
+                json_decref(remarks);
+        }
+        json_decref(said);
+        print_caveat(m, out);
+}
+
 void verdict_print(const struct measured *m, bool rows, FILE *out)
 {
+        print_remarks(m, out);
         if (rows) {
                 print_runs(m, out);
                 fprintf(out, "\n");

@@ -101,7 +101,9 @@ static const struct argp_option plan_options[] = {
          "lets them overlap with the all-reduce",
          1},
         {"precision", KEY_PRECISION, "NAME", 0,
-         "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
+         "fp32, the default of training; a prediction's is its profile's, mixed before bf16 before fp32. "
+         "mixed: "
+         "parameters, gradients, activations and messages in fp16, master "
          "parameters and Adam's moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range "
          "needs no loss scaling",
          1},
@@ -444,6 +446,7 @@ static int parse_precision(struct options *o, const char *text)
                                text);
         o->mixed = half != HALF_NONE;
         o->bf16 = half == HALF_BF16;
+        o->precision_given = true;
         return 0;
 }
 

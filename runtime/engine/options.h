@@ -21,10 +21,11 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip;  /* global norm; 0: off */
-        bool mixed;   /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
-        bool bf16;    /* mixed: bf16, else fp16 */
-        bool offload; /* master parameters and moments in host memory; needs mixed */
+        double clip; /* global norm; 0: off */
+        bool mixed;  /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
+        bool bf16;   /* mixed: bf16, else fp16 */
+        bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
+        bool offload;         /* master parameters and moments in host memory; needs mixed */
         enum recompute recompute;
         int tp;                 /* shards of each stage, AxoNN's G_intra */
         bool sequence_parallel; /* needs tp > 1 */

@@ -369,6 +369,12 @@ static void print_choices(const struct report *r, FILE *out)
                 fprintf(out, "\n");
 }
 
+static void print_remarks(const json_t *remarks, FILE *out)
+{
+        for (size_t i = 0; i < json_array_size(remarks); i++)
+                fprintf(out, "  note: %s\n", json_string_value(json_array_get(remarks, i)));
+}
+
 void report_print(const struct report *r, FILE *out)
 {
         struct figures f;
@@ -378,11 +384,13 @@ void report_print(const struct report *r, FILE *out)
         char shards[32] = "";
         if (o->tp > 1)
                 snprintf(shards, sizeof shards, " x tp %d", o->tp);
-        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s\n",
+        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s%s%s\n",
                 o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp, shards,
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
-                strcmp(r->world, "real") == 0 ? "measured" : "simulated");
+                strcmp(r->world, "real") == 0 ? "measured" : "simulated",
+                r->caveat && r->caveat[0] ? ": " : "", r->caveat ? r->caveat : "");
         print_choices(r, out);
+        print_remarks(r->remarks, out);
         print_speed(r, &f, out);
         print_phases(r, out);
         print_memory(r, &f, out);

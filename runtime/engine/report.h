@@ -23,7 +23,9 @@ struct report {
         int64_t host_peak_bytes;               /* of the whole process, largest rank; 0 if not known */
         const double *loss;                    /* real only; NULL otherwise */
         int losses;
-        json_t *extra; /* further members (profile, platform, notes), may be NULL; borrowed */
+        const char *caveat;    /* what the first line says of how far to trust it; NULL or "": nothing */
+        const json_t *remarks; /* sentences for the lines above the figures; may be NULL; borrowed */
+        json_t *extra;         /* further members (profile, platform, notes), may be NULL; borrowed */
 };
 
 /* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */

@@ -27,7 +27,7 @@ USAGE, FAILED = 2, 1
 
 # A plan and a prediction with nothing wrong in them: a case adds what is wrong (the last of an option counts).
 TRAIN = "--data text.txt --batch-size 4 --micro-batch-size 1 --steps 2"
-SIMULATE = "--profile a100-datasheet --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
+SIMULATE = "--profile a100-datasheet --precision fp32 --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
 SWEEP = "--profile v100-datasheet --platform summit --gpus 2,4 --batch-size 16"
 MIXED = "--precision mixed --offload"
 SUMMIT = f"--profile v100-datasheet --platform summit {MIXED}"
@@ -251,9 +251,11 @@ CASES = [
     simulate("tokens that are not a number", "--tokens nan"),
     simulate("an empty name of a profile", "--profile="),
     simulate("an empty name of a platform", "--platform="),
-    simulate("a profile in fp32 for a mixed plan", "--precision mixed"),
-    simulate("a profile in fp32 for a bf16 plan", "--precision bf16"),
-    simulate("a profile of half kernels for an fp32 plan", "--profile v100-datasheet"),
+    simulate("a profile in fp32 for a mixed plan", "--profile profile_fp32.json --precision mixed"),
+    simulate("a profile in fp32 for a bf16 plan", "--profile profile_fp32.json --precision bf16"),
+    simulate("bf16 on a GPU that has none", "--profile v100-datasheet --platform summit --precision bf16"),
+    simulate("fused kernels on a GPU that has none", "--profile v100-datasheet --platform summit --precision mixed --fusion on"),
+    simulate("a profile of half kernels for an fp32 plan", "--profile v100-datasheet --precision fp32"),
     simulate("a profile of before mixed precision", "--profile profile_old.json"),
     simulate("a profile without a copy", f"{LOCAL} --profile v100-datasheet"),
     simulate("a profile without an update beside copies", f"{LOCAL} --profile profile_no_offloaded_update.json"),
@@ -336,7 +338,7 @@ CASES = [
     sweep("a device memory of nothing", "--device-memory 0"),
     sweep("a device memory that fits nothing", "--device-memory 10kB"),
     sweep("a host memory that fits nothing", "--offload yes --host-memory 1"),
-    sweep("a profile of another precision", "--profile a100-datasheet --platform generic"),
+    sweep("a profile of another precision", "--profile profile_fp32.json --platform generic --precision mixed"),
     sweep("a profile that is not of the platform's GPU", "--profile a100-datasheet"),
     sweep("no jobs", "--jobs 0"),
     sweep("tokens that are not a number", "--tokens nan"),
@@ -485,6 +487,7 @@ def write_profiles(folder):
     profile = json.loads(read(TESTS, "fixtures", "profile_60_180.json"))
     kernels = profile["loads"][0]["kernels"]
     whole = json.dumps(profile, indent=1)
+    write(folder, "profile_fp32.json", whole)
     write(folder, "profile_truncated.json", whole[:len(whole) // 2])
     negative = json.loads(whole)
     negative["loads"][0]["kernels"]["matmul"]["model"]["overhead_seconds"] = -1

@@ -172,8 +172,8 @@ result "a schedule and messages that do not go together are refused where there 
 [ "$(wc -l <"$folder/two.csv")" -eq 9 ] && grep -q 'the best 8 of these simulated, as --simulate asks' "$folder/out" &&
         [ "$(cut -d, -f1-18 "$folder/two.csv" | grep -cvxFf <(cut -d, -f1-18 "$folder/all.csv"))" -eq 0 ]
 result "--simulate 2 simulates two of each, as they were among all"
-"$ranvier" "${small[@]}" --offload no 2>&1 >"$folder/out" | grep -q 'of --precision mixed only, this plan is of --precision fp32'
-result "without offloading the precision is fp32, which needs such kernels"
+"$ranvier" "${small[@]}" --offload no --simulate 1 >"$folder/out" 2>&1 && grep -q 'mixed precision: the best plans' "$folder/out"
+result "without offloading the precision is the profile's all the same"
 "$ranvier" "${small[@]}" --pp 2 --offload no --recompute none --precision mixed --csv "$folder/few.csv" >"$folder/out" 2>&1 &&
         [ "$(tail -n +2 "$folder/few.csv" | cut -d, -f2,3,6 | sort -u)" = no,2,none ]
 result "--pp, --offload and --recompute leave only what they name"
@@ -321,12 +321,13 @@ refused "an unknown choice is refused" "--offload: 'maybe' is not known; there a
 refused "an unknown recomputation is refused" "--recompute: 'half' is not known; there are none, selective, full, layer" --recompute half
 refused "a recomputation twice is refused" "--recompute: full is there twice" --recompute full,none,full
 refused "an unknown choice of activations is refused" "--offload-activations: 'both' is not known" --offload-activations both
-refused "offloading in fp32 is refused" '--offload needs --precision mixed' --precision fp32
+refused "offloading in fp32 is refused" '--offload needs --precision mixed' --precision fp32 --offload yes
 refused "a wrong value of a plan's flag is refused in its words" "--clip: '-1' is not a number" --clip -1
 refused "a device memory that fits nothing is refused" 'no plan fits; on 4 GPUs the nearest of [0-9]+: rank' \
         --offload no --precision mixed --device-memory 1kB
 refused "a host memory that fits nothing is refused" 'no plan fits; .* host memory' --offload yes --host-memory 1kB
-refused "a profile of another precision is refused" 'of --precision fp32 only, this plan is of --precision mixed' --profile a100-datasheet --platform generic
+fp32=$(dirname "$0")/../fixtures/profile_60_180.json
+refused "a profile of another precision is refused" 'of --precision fp32 only, this plan is of --precision mixed' --profile "$fp32" --platform generic --precision mixed
 refused "a CSV that cannot be written is known before the work" 'cannot be written' --csv "$folder/missing/all.csv"
 refused "a CSV that would be replaced by a figure is refused" '--csv and --plot are the same file' \
         --csv "$folder/x-memory.png" --plot "$folder/x"

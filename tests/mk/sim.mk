@@ -7,7 +7,7 @@ $(BUILD)/tests/test_interval: $(call obj,tests/unit/test_interval.c) $(call lib,
 	$(TEST_LINK) $(SIMGRID_LIBS)
 $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
-SCRIPT_TESTS += tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
+SCRIPT_TESTS += tests/cli/profiles.py tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
 $(BUILD)/tests/test_gathered: $(call obj,tests/unit/test_gathered.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
 TESTS += test_paper_batch

@@ -4,6 +4,7 @@
 
 #include "models/file.h"
 #include "models/version.h"
+#include "runtime/engine/command_line.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -407,6 +408,10 @@ static int parse_zero(struct options *o, const char *text)
 {
         static const char *const names[] = {"0", "1", "3", NULL};
         static const int stages[] = {0, 1, 3};
+        if (strcmp(text, "2") == 0)
+                return rv_fail(&o->error, RV_ENOTBUILT,
+                               "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, "
+                               "and --zero 3, in predictions, parameters and gradients too");
         int which = 0, rc = parse_name("--zero", text, names, &which, &o->error);
         if (rc == 0)
                 o->zero = stages[which];
@@ -981,7 +986,6 @@ struct parse_context {
         void *input;
         struct rv_error_info *err;
         int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
-        int next;  /* the argument that parsing stopped before */
 };
 
 static const struct argp_option help_options[] = {
@@ -999,9 +1003,6 @@ static error_t outer_parser(int key, char *text, struct argp_state *state)
         case ARGP_KEY_INIT:
                 state->child_inputs[0] = context->input;
                 return 0;
-        case ARGP_KEY_ERROR:
-                context->next = state->next;
-                return 0;
         case KEY_HELP:
         case KEY_USAGE:
         case KEY_VERSION:
@@ -1017,43 +1018,6 @@ struct rv_error_info *options_error(const struct argp_state *state)
         if (state->root_argp->parser != outer_parser)
                 return NULL;
         return ((const struct parse_context *)state->root_argp)->err;
-}
-
-/* Visits `argp` and its children for long options that begin with `length` characters of `name`. */
-static void find_option(const struct argp *argp, const char *name, size_t length,
-                        const struct argp_option **found, int *matches)
-{
-        for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++)
-                if (o->name && strncmp(o->name, name, length) == 0) {
-                        bool exact = strlen(o->name) == length;
-                        if (exact || *matches >= 0) {
-                                *found = o;
-                                *matches = exact ? -1 : *matches + 1; /* an exact match ends the search */
-                        }
-                }
-        for (const struct argp_child *child = argp->children; child && child->argp; child++)
-                find_option(child->argp, name, length, found, matches);
-}
-
-/* The sentence for the option `word`, which argp refused without saying why. */
-static int fail_option(const struct argp *argp, const char *word, struct rv_error_info *err)
-{
-        const struct argp_option *option = NULL;
-        int matches = 0;
-        size_t length = strcspn(word, "=");
-        if (strncmp(word, "--", 2) == 0 && length > 2)
-                find_option(argp, word + 2, length - 2, &option, &matches);
-        if (matches == 0)
-                return rv_fail(err, RV_EINPUT, "unrecognized option '%.*s'; --help lists what there is",
-                               (int)length, word);
-        if (matches > 1)
-                return rv_fail(err, RV_EINPUT,
-                               "option '%.*s' is ambiguous: it begins several; --help lists them",
-                               (int)length, word);
-        if (word[length] == '=')
-                return rv_fail(err, RV_EINPUT, "option '--%s' takes no argument", option->name);
-        return rv_fail(err, RV_EINPUT, "option '--%s' needs an argument: --%s %s", option->name, option->name,
-                       option->arg ? option->arg : "");
 }
 
 static void print_help(const struct argp *argp, char *argv0, int asked)
@@ -1083,7 +1047,10 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
                 .err = err ? err : &own,
         };
         context.err->code = RV_OK;
+        static const int helps[] = {KEY_HELP, KEY_USAGE, KEY_VERSION, 0};
         int next = argc;
+        if (command_line_check(&context.outer, argc, argv, helps, context.err))
+                return context.err->code;
         error_t rc = argp_parse(&context.outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next,
                                 &context);
         if (context.asked) {
@@ -1094,7 +1061,7 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
         if (context.err->code)
                 return context.err->code;
         if (rc)
-                return fail_option(&context.outer, argv[context.next - 1], context.err);
+                return rv_fail(context.err, RV_ESYSTEM, "the command line cannot be read: %s", strerror(rc));
         if (next < argc)
                 return rv_fail(context.err, RV_EINPUT, "unexpected argument '%s'; --help shows what is right",
                                argv[next]);

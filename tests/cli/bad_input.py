@@ -71,10 +71,17 @@ BREAKDOWNS = set()
 
 CASES = [
     case("a command that does not exist", "trian tiny", ranks=BOTH),
+    case("a command that is near to none", "fly tiny"),
     case("an option of the dispatcher that does not exist", "--nonsense"),
 
     case("train with nothing", "train", ranks=BOTH),
     train("an option that does not exist", "--colour"),
+    train("the beginning of an option", "--batch 512"),
+    train("another framework's option", "--tensor-model-parallel-size 2"),
+    train("an option of ours and of others, misspelt", "--pipeline 2"),
+    train("a learning rate as others call it", "--learning-rate 1e-3", ranks=ALONE),
+    train("what is not built", "--resume model.safetensors"),
+    train("checkpoints that are not built", "--checkpoint-every 5", ranks=ALONE),
     train("an option without its argument", "--steps"),
     train("a number that is none", "--steps abc"),
     train("a number with more behind it", "--batch-size 4x"),
@@ -97,6 +104,8 @@ CASES = [
     train("shards on a GPU", "--tp 2 --dp 1 --device cuda", ranks=(2,)),
     train("--tp that does not divide the heads", "--tp 3 --dp 1", ranks=(3,)),
     train("--device cuda", "--device cuda"),
+    simulate("the beginning of an option", "--prof a100-datasheet"),
+    simulate("an option of training", "--max-steps 5"),
     simulate("chunks that do not divide the layers", "--schedule interleaved --virtual-stages 3"),
     simulate("more layers on the last stage than there are", "--split 4"),
     simulate("a split that there is not", "--split uneven"),
@@ -317,6 +326,8 @@ CASES = [
     validate("a row on a GPU without a profile", "--table table_gpu.csv"),
     validate("a model", "tiny"),
     validate("a CSV in place of the table", "--table table_grid.csv --csv table_grid.csv"),
+    sweep("the beginning of an option", "--sim 40"),
+    validate("the beginning of an option", "--tab table.csv"),
     sweep("no GPUs", "--gpus 0"),
     sweep("GPUs with a hole", "--gpus 2,,4"),
     sweep("GPUs twice", "--gpus 2,2"),
@@ -342,6 +353,7 @@ CASES = [
     sweep("a CSV over the model", "--csv ./model.json --platform model.json"),
     sweep("figures in a folder that does not exist", "--plot nowhere/sweep"),
 
+    calibrate("the beginning of an option", "--prec fp32"),
     calibrate("--offload with fp32", "--offload"),
     calibrate("a precision of another name", "--precision mixed,fp8"),
     calibrate("an empty precision", "--precision="),
@@ -367,6 +379,9 @@ CASES = [
     case("calibrate into the model", "calibrate --model tiny,model.json --out ./model.json", ranks=BOTH),
     case("calibrate into a folder that does not exist", "calibrate --quick --out nowhere/p.json", ranks=BOTH),
 
+    case("compare with the beginning of an option", "compare predicted.json measured.json --cs a.csv"),
+    case("plot with the beginning of an option", "plot timeline a.png trace.json --bat 1"),
+    case("sample with the beginning of an option", "sample whole.safetensors --tok 5"),
     case("compare of one report", "compare predicted.json"),
     case("compare of reports of different plans", "compare predicted.json other_plan.json"),
     case("compare the wrong way round", "compare measured.json predicted.json"),

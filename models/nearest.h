@@ -1,0 +1,20 @@
+/* Which known word somebody may have meant who wrote an unknown one. */
+#ifndef RANVIER_MODELS_NEAREST_H
+#define RANVIER_MODELS_NEAREST_H
+
+#include <stddef.h>
+
+/* The candidates so far. Starts as {.word = the unknown word}. */
+struct nearest {
+        const char *word;
+        const char *known; /* the nearest one offered; NULL: none is near */
+        int cost, edits;   /* of `known` */
+};
+
+/* Offers a known word. It is near if `word` begins it, or if at most half of the letters of `word` have to be
+ * inserted, deleted or replaced (Levenshtein's distance); words that `word` begins come before all others,
+ * and of equals the first. Case, and whether words are joined by "-", "_" or " ", does not count. Words of
+ * more than 64 letters are never near. Keeps the pointer `known`. */
+void nearest_offer(struct nearest *nearest, const char *known);
+
+#endif

@@ -3,6 +3,7 @@
 #include "models/file.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,13 +17,45 @@ enum {
         MOST_POSITIONS = 131072
 };
 
-static int need_count(const char *path, const json_t *object, const char *key, int most, int *value,
-                      struct rv_error_info *err)
+static const struct {
+        const char *key;
+        size_t offset; /* of an int of struct gpt */
+        int most;
+} counts[] = {
+        {"n_layer", offsetof(struct gpt, n_layer), MOST_LAYERS},
+        {"n_embd", offsetof(struct gpt, n_embd), MOST_WIDTH},
+        {"n_head", offsetof(struct gpt, n_head), MOST_HEADS},
+        {"vocab_size", offsetof(struct gpt, vocab_size), MOST_VOCABULARY},
+        {"n_positions", offsetof(struct gpt, n_positions), MOST_POSITIONS},
+};
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
 {
-        int64_t number = 0;
-        int status = file_need_int(path, object, key, 1, most, &number, err);
-        *value = (int)number;
-        return status;
+        for (int i = 0; i < COUNTS; i++) {
+                const int count = *(const int *)((const char *)gpt + counts[i].offset);
+                if (count < 1 || count > counts[i].most)
+                        return rv_fail(err, RV_EINPUT, "%s is %d, a whole number from 1 to %d was expected",
+                                       counts[i].key, count, counts[i].most);
+        }
+        if (gpt->n_embd % gpt->n_head != 0)
+                return rv_fail(err, RV_EINPUT, "n_head %d does not divide n_embd %d", gpt->n_head,
+                               gpt->n_embd);
+        return RV_OK;
+}
+
+static int read_counts(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        struct rv_error_info why;
+        for (int i = 0; i < COUNTS; i++) {
+                int64_t number = 0;
+                if (file_need_int(path, object, counts[i].key, 1, counts[i].most, &number, err) != RV_OK)
+                        return RV_EINPUT;
+                *(int *)((char *)gpt + counts[i].offset) = (int)number;
+        }
+        if (gpt_check(gpt, &why) == RV_OK)
+                return RV_OK;
+        return rv_fail(err, why.code, "%s:%d: %s", path, file_line_of(path, "n_head"), why.sentence);
 }
 
 /* `path`:line of `key`, `key` "text": what would be right. */
@@ -99,15 +132,8 @@ static void name_model(struct gpt *gpt, const char *path, const json_t *object)
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         memset(gpt, 0, sizeof *gpt);
-        if (need_count(path, object, "n_layer", MOST_LAYERS, &gpt->n_layer, err) != RV_OK ||
-            need_count(path, object, "n_embd", MOST_WIDTH, &gpt->n_embd, err) != RV_OK ||
-            need_count(path, object, "n_head", MOST_HEADS, &gpt->n_head, err) != RV_OK ||
-            need_count(path, object, "vocab_size", MOST_VOCABULARY, &gpt->vocab_size, err) != RV_OK ||
-            need_count(path, object, "n_positions", MOST_POSITIONS, &gpt->n_positions, err) != RV_OK)
+        if (read_counts(gpt, path, object, err) != RV_OK)
                 return RV_EINPUT;
-        if (gpt->n_embd % gpt->n_head != 0)
-                return rv_fail(err, RV_EINPUT, "%s:%d: n_head %d does not divide n_embd %d", path,
-                               file_line_of(path, "n_head"), gpt->n_head, gpt->n_embd);
         const json_t *tied = json_object_get(object, "tie_word_embeddings");
         if (tied && !json_is_boolean(tied))
                 return wrong_value(path, "tie_word_embeddings", tied, "true or false was expected", err);

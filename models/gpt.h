@@ -22,6 +22,11 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
 json_t *gpt_to_json(const struct gpt *gpt);
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err);
 
+/* Whether a model that was not read from a file is within the limits that hold for those that are, in which
+ * no product of its sizes overflows, and its heads divide its width. RV_EINPUT names the key and the limit.
+ */
+int gpt_check(const struct gpt *gpt, struct rv_error_info *err);
+
 /* Parameters of the whole model; a tied embedding counts once. */
 int64_t gpt_parameters(const struct gpt *gpt);
 

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MOST_LETTERS = 64 };
+enum { MOST_LETTERS = 64, SHORTEST_PART = 3 };
 
 static char plain(char letter)
 {
@@ -29,11 +29,17 @@ static int edit_distance(const char *from, const char *to)
         return row[length];
 }
 
-static int begins(const char *word, const char *known)
+/* Where `word` stands in `known`; -1: nowhere. */
+static int find_word(const char *word, const char *known)
 {
-        while (*word && plain(*word) == plain(*known))
-                word++, known++;
-        return !*word;
+        for (int at = 0; known[at]; at++) {
+                size_t same = 0;
+                while (word[same] && plain(word[same]) == plain(known[(size_t)at + same]))
+                        same++;
+                if (!word[same])
+                        return at;
+        }
+        return -1;
 }
 
 void nearest_offer(struct nearest *nearest, const char *known)
@@ -42,7 +48,8 @@ void nearest_offer(struct nearest *nearest, const char *known)
         if (length == 0 || length > MOST_LETTERS || strlen(known) > MOST_LETTERS)
                 return;
         const int edits = edit_distance(nearest->word, known);
-        const int cost = begins(nearest->word, known) ? 0 : edits;
+        const int at = find_word(nearest->word, known);
+        const int cost = at == 0 ? 0 : at > 0 && length >= SHORTEST_PART ? 1 : edits;
         if (2 * (size_t)cost > length)
                 return;
         if (!nearest->known || cost < nearest->cost || (cost == nearest->cost && edits < nearest->edits)) {

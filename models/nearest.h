@@ -11,10 +11,11 @@ struct nearest {
         int cost, edits;   /* of `known` */
 };
 
-/* Offers a known word. It is near if `word` begins it, or if at most half of the letters of `word` have to be
- * inserted, deleted or replaced (Levenshtein's distance); words that `word` begins come before all others,
- * and of equals the first. Case, and whether words are joined by "-", "_" or " ", does not count. Words of
- * more than 64 letters are never near. Keeps the pointer `known`. */
+/* Offers a known word. It is near if `word` begins it or, of three letters or more, is a part of it, or if at
+ * most half of the letters of `word` have to be inserted, deleted or replaced (Levenshtein's distance). A
+ * word that `word` begins is nearest of all, one that it is a part of counts as one letter off; of equals the
+ * one with fewer letters to change comes first. Case, and whether words are joined by "-", "_" or " ", does
+ * not count. Words of more than 64 letters are never near. Keeps the pointer `known`. */
 void nearest_offer(struct nearest *nearest, const char *known);
 
 #endif

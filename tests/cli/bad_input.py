@@ -324,6 +324,17 @@ CASES = [
     validate("a row with an unknown recomputation", "--table table_recompute.csv"),
     validate("a row with an unknown schedule", "--table table_schedule.csv"),
     validate("a row on a GPU without a profile", "--table table_gpu.csv"),
+    validate("a misspelt column", "--table table_misspelt.csv"),
+    validate("a column that nobody knows", "--table table_own.csv"),
+    validate("a row with far too many layers", "--table table_layers.csv"),
+    validate("a row with far too many words", "--table table_vocab.csv"),
+    validate("a row with far too many ranks", "--table table_ranks.csv"),
+    validate("a row whose ranks pass 32 bits", "--table table_product.csv"),
+    validate("a row with more GPUs than there are", "--table table_gpus.csv"),
+    validate("a row whose plan asks for help", "--table table_plan_help.csv"),
+    validate("a row whose plan says what columns say", "--table table_plan_over.csv"),
+    validate("a row whose plan names a model", "--table table_plan_model.csv"),
+    validate("a row whose plan has a misspelt flag", "--table table_plan_flag.csv"),
     validate("a model", "tiny"),
     validate("a CSV in place of the table", "--table table_grid.csv --csv table_grid.csv"),
     sweep("the beginning of an option", "--sim 40"),
@@ -476,7 +487,7 @@ def write_tables(folder):
     table("comments", "# measured", "")
     table("no_rows", TABLE)
     table("no_heads", TABLE.replace("heads,", ""), ROW)
-    table("no_figure", TABLE.replace("batch_seconds", "seconds"), ROW)
+    table("no_figure", TABLE.replace("batch_seconds", "note"), ROW)
     table("two_figures", TABLE.replace("recompute", "measured"), ROW)
     table("twice", TABLE.replace("recompute", "tp"), ROW)
     table("cells", "# measured", TABLE, ROW, ROW + ",1")
@@ -490,6 +501,15 @@ def write_tables(folder):
     table("recompute", TABLE, ROW.replace("none", "some"))
     table("schedule", TABLE, ROW.replace("1f1b", "2f2b"))
     table("gpu", TABLE, ROW.replace("A100-80GB", "B200"))
+    table("misspelt", TABLE.replace("recompute", "recomputation"), ROW)
+    table("own", TABLE.replace("gpu", "colour").replace("colours", "gpus"), ROW)
+    table("layers", TABLE, ROW.replace(",12,", ",1000000000,"))
+    table("vocab", TABLE.replace("gpu", "vocab").replace("vocabs", "gpus"), ROW.replace("A100-80GB", "1000000000"))
+    table("ranks", TABLE, ROW.replace("8,2,2,2", ",".join(["1000000000"] * 4)))
+    table("product", TABLE, ROW.replace("8,2,2,2", ",".join(["1"] + ["1048576"] * 3)))
+    table("gpus", TABLE, ROW.replace("8,2,2,2,16", "1048576,1,1,1048576,1048576"))
+    for name, plan in {"help": "--help", "over": "--pp 4 --seq-len 9", "model": "tiny", "flag": "--presicion bf16"}.items():
+        table("plan_" + name, TABLE + ",plan", f"{ROW},{plan}")
 
 
 def write_profiles(folder):

@@ -1,6 +1,7 @@
 #include "models/gpt.h"
 
 #include "models/file.h"
+#include "models/nearest.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -18,15 +19,15 @@ enum {
 };
 
 static const struct {
-        const char *key;
-        size_t offset; /* of an int of struct gpt */
+        const char *key, *others; /* what other families of models call it */
+        size_t offset;            /* of an int of struct gpt */
         int most;
 } counts[] = {
-        {"n_layer", offsetof(struct gpt, n_layer), MOST_LAYERS},
-        {"n_embd", offsetof(struct gpt, n_embd), MOST_WIDTH},
-        {"n_head", offsetof(struct gpt, n_head), MOST_HEADS},
-        {"vocab_size", offsetof(struct gpt, vocab_size), MOST_VOCABULARY},
-        {"n_positions", offsetof(struct gpt, n_positions), MOST_POSITIONS},
+        {"n_layer", "num_hidden_layers", offsetof(struct gpt, n_layer), MOST_LAYERS},
+        {"n_embd", "hidden_size", offsetof(struct gpt, n_embd), MOST_WIDTH},
+        {"n_head", "num_attention_heads", offsetof(struct gpt, n_head), MOST_HEADS},
+        {"vocab_size", "vocabulary_size", offsetof(struct gpt, vocab_size), MOST_VOCABULARY},
+        {"n_positions", "max_position_embeddings", offsetof(struct gpt, n_positions), MOST_POSITIONS},
 };
 enum { COUNTS = sizeof counts / sizeof *counts };
 
@@ -49,6 +50,13 @@ static int read_counts(struct gpt *gpt, const char *path, const json_t *object, 
         struct rv_error_info why;
         for (int i = 0; i < COUNTS; i++) {
                 int64_t number = 0;
+                if (!json_object_get(object, counts[i].key) && json_object_get(object, counts[i].others))
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were "
+                                       "expected; %s is what other families call %s, and only GPT-2's "
+                                       "architecture is built",
+                                       path, file_line_of(path, counts[i].others), counts[i].others,
+                                       counts[i].key);
                 if (file_need_int(path, object, counts[i].key, 1, counts[i].most, &number, err) != RV_OK)
                         return RV_EINPUT;
                 *(int *)((char *)gpt + counts[i].offset) = (int)number;
@@ -90,14 +98,101 @@ static int check_switches(const char *path, const json_t *object, struct rv_erro
         return RV_OK;
 }
 
+static bool is_nothing(const json_t *value)
+{
+        return !value || json_is_null(value) || json_is_false(value) ||
+               (json_is_number(value) && json_number_value(value) == 0);
+}
+
+/* Other families of models: what says that a file is of one, and keys that GPT-2's files do not have because
+ * its architecture has not what they say. */
+static int check_family(const char *path, const json_t *object, struct rv_error_info *err)
+{
+        static const char *const others[] = {
+                "multi_query",   "rope_theta",     "rope_scaling",          "rotary_dim", "rotary_pct",
+                "rms_norm_eps",  "sliding_window", "num_experts",           "n_experts",  "num_local_experts",
+                "parallel_attn", "alibi",          "use_parallel_residual",
+        };
+        static const char *const heads[] = {"num_key_value_heads", "n_kv_head", "num_kv_heads"};
+        const json_t *value = json_object_get(object, "model_type");
+        if (value && (!json_is_string(value) || strcmp(json_string_value(value), "gpt2") != 0))
+                return wrong_value(path, "model_type", value,
+                                   "only GPT-2's architecture (\"gpt2\") is built: LayerNorm, GELU, learned "
+                                   "positions, as many heads of keys as of queries",
+                                   err);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+                value = json_object_get(object, others[i]);
+                if (!is_nothing(value))
+                        return wrong_value(path, others[i], value,
+                                           "only GPT-2's architecture is built, which has no such thing",
+                                           err);
+        }
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+                value = json_object_get(object, heads[i]);
+                if (!is_nothing(value) && !json_equal(value, json_object_get(object, "n_head")))
+                        return wrong_value(path, heads[i], value,
+                                           "only GPT-2's architecture is built, in which they are as many as "
+                                           "n_head",
+                                           err);
+        }
+        return RV_OK;
+}
+
+/* A misspelt key would leave one without its value that need not be there. Those of Hugging Face's that are
+ * not read are many, and are not near to one that is. */
+static int check_keys(const char *path, const json_t *object, struct rv_error_info *err)
+{
+        static const char *const optional[] = {"model_type",
+                                               "tie_word_embeddings",
+                                               "activation_function",
+                                               "layer_norm_epsilon",
+                                               "n_inner",
+                                               "scale_attn_weights",
+                                               "attn_pdrop",
+                                               "embd_pdrop",
+                                               "resid_pdrop",
+                                               "add_cross_attention",
+                                               "scale_attn_by_inverse_layer_idx",
+                                               "name"};
+        enum { OPTIONAL = sizeof optional / sizeof *optional, MOST_EDITS = 2 };
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)object, key, value)
+        {
+                struct nearest nearest = {.word = key};
+                for (int i = 0; i < COUNTS; i++)
+                        nearest_offer(&nearest, counts[i].key);
+                for (int i = 0; i < OPTIONAL; i++)
+                        nearest_offer(&nearest, optional[i]);
+                if (nearest.known && (nearest.cost == 0 || nearest.edits <= MOST_EDITS) &&
+                    strcmp(nearest.known, key) != 0)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: \"%s\" is not a key that is known; the nearest is %s", path,
+                                       file_line_of(path, key), key, nearest.known);
+        }
+        return RV_OK;
+}
+
+static bool asks_for_dropout(const json_t *object)
+{
+        static const char *const keys[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+        bool asked = false;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+                asked |= json_number_value(json_object_get(object, keys[i])) > 0;
+        return asked;
+}
+
+const char *gpt_warning(const struct gpt *gpt)
+{
+        return gpt->dropout ? "its dropout (attn_pdrop, embd_pdrop, resid_pdrop) is not modelled: nothing is "
+                              "dropped out, neither in training nor in predictions"
+                            : NULL;
+}
+
 static int check_variant(const struct gpt *gpt, const char *path, const json_t *object,
                          struct rv_error_info *err)
 {
-        const json_t *value = json_object_get(object, "model_type");
-        if (value && (!json_is_string(value) || strcmp(json_string_value(value), "gpt2") != 0))
-                return wrong_value(path, "model_type", value, "only \"gpt2\" is known", err);
-
-        value = json_object_get(object, "activation_function");
+        const json_t *value = json_object_get(object, "activation_function");
         const char *name = json_string_value(value);
         if (value && (!name || (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0 &&
                                 strcmp(name, "gelu_tanh") != 0)))
@@ -132,8 +227,10 @@ static void name_model(struct gpt *gpt, const char *path, const json_t *object)
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         memset(gpt, 0, sizeof *gpt);
-        if (read_counts(gpt, path, object, err) != RV_OK)
+        if (check_family(path, object, err) != RV_OK || check_keys(path, object, err) != RV_OK ||
+            read_counts(gpt, path, object, err) != RV_OK)
                 return RV_EINPUT;
+        gpt->dropout = asks_for_dropout(object);
         const json_t *tied = json_object_get(object, "tie_word_embeddings");
         if (tied && !json_is_boolean(tied))
                 return wrong_value(path, "tie_word_embeddings", tied, "true or false was expected", err);
@@ -166,12 +263,30 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
         return RV_OK;
 }
 
+/* Whether a file begins as safetensors do, 8 bytes of length and then JSON, or as PyTorch's archives. */
+static bool is_weights(const char *path)
+{
+        unsigned char first[9] = {0};
+        FILE *file = fopen(path, "rb");
+        if (!file)
+                return false;
+        const size_t read = fread(first, 1, sizeof first, file);
+        fclose(file);
+        const bool safetensors = first[8] == '{' && !first[5] && !first[6] && !first[7];
+        return read == sizeof first && (safetensors || memcmp(first, "PK\3\4", 4) == 0);
+}
+
 int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err)
 {
         char path[4096];
         int status = resolve_path(path, sizeof path, name_or_path, err);
         if (status != RV_OK)
                 return status;
+        if (is_weights(path))
+                return rv_fail(err, RV_EINPUT,
+                               "%.200s: is a file of weights; as a model, a config.json or the name of a "
+                               "preset was expected (initial weights from a file are not built yet)",
+                               path);
         json_t *object = file_read_json(path, err);
         if (!object)
                 return RV_EINPUT;

@@ -12,8 +12,12 @@ struct gpt {
         char name[64];
         int n_layer, n_embd, n_head, vocab_size;
         int n_positions; /* the longest sequence */
-        bool tied; /* the output projection is the token embedding (tie_word_embeddings, default true) */
+        bool tied;    /* the output projection is the token embedding (tie_word_embeddings, default true) */
+        bool dropout; /* its file asks for dropout, which is not modelled */
 };
+
+/* One sentence on what the model's file asks for and is not modelled, to be shown to the user; or NULL. */
+const char *gpt_warning(const struct gpt *gpt);
 
 /* Reads a model: a preset's name (models/presets) or the path of a config.json. */
 int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err);

@@ -573,6 +573,9 @@ int main(int argc, char **argv)
                              : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         bool done = rc == OPTIONS_DONE;
         rc = done ? 0 : net_agree(run.net, rc, &err);
+        const struct gpt *gpt = &run.settings.plan.gpt;
+        if (rc == 0 && !done && run.net->rank == 0 && gpt_warning(gpt))
+                fprintf(stderr, "ranvier train: warning: %s: %s\n", gpt->name, gpt_warning(gpt));
         if (rc == 0 && !done)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)

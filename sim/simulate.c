@@ -616,6 +616,9 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
                 rc = check_settings(&settings, err);
         if (rc == 0)
                 rc = options_resolve(&settings.plan, settings.gpus, err);
+        const char *warning = rc == 0 ? gpt_warning(&settings.plan.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier simulate: warning: %s: %s\n", settings.plan.gpt.name, warning);
         return rc ? rc : simulate(&settings, command, err);
 }
 

@@ -508,6 +508,9 @@ int sweep_main(int argc, char **argv)
                 rc = check_settings(&s, &parts, &err);
         if (rc == 0)
                 rc = parse_base(&s, &err);
+        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", s.space.base.gpt.name, warning);
         bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
         if (rc == 0)
                 rc = sweep(&s, &parts, &err);

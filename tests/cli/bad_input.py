@@ -168,6 +168,10 @@ CASES = [
     train("a model file with a comma too many", "", model="model_malformed.json"),
     train("a model file that is a folder", "", model="./folder"),
     train("a model without a layer count", "", model="model_no_layers.json"),
+    train("a model with a misspelt key that need not be there", "", model="model_untied.json"),
+    train("a model of another family", "", model="model_llama.json"),
+    train("a model of another family that does not say which", "", model="model_family.json", ranks=ALONE),
+    train("a checkpoint for a model", "", model="whole.safetensors"),
     train("heads that do not divide", "", model="model_heads.json"),
     train("a model of absurd size", "", model="model_absurd.json"),
     too_large(train("a model far larger than the memory", "", model="model_large.json")),
@@ -446,11 +450,16 @@ def write_models(folder):
     model = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}
     variants = {
         "model": {}, "model_ascii": {"vocab_size": 128}, "model_heads": {"n_head": 5}, "model_absurd": {"n_layer": 10 ** 15},
+        "model_untied": {"tie_word_embedding": False},
         "model_large": {"n_layer": 1000, "n_embd": 131072, "n_head": 64},
         "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 131072},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))
+    llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256}
+    write(folder, "model_llama.json", json.dumps(llama, indent=1))
+    del llama["model_type"]
+    write(folder, "model_family.json", json.dumps(llama, indent=1))
     whole = json.dumps(model, indent=1)
     write(folder, "model_truncated.json", whole[:len(whole) // 2])
     write(folder, "model_malformed.json", whole.replace("}", ",}"))

@@ -34,6 +34,11 @@ int file_need_int(const char *path, const json_t *object, const char *key, int64
 int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
                    double *value, struct rv_error_info *err);
 
+/* Refuses a key of `object`, which `where` names, that is none of `known` but one of them misspelt: where
+ * that may be left out, it would be passed over. Other keys are left alone. */
+int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
+                    size_t known_count, struct rv_error_info *err);
+
 /* A file that appears under its final name only when complete: written beside it, then renamed. */
 struct file_writer {
         FILE *stream;

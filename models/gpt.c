@@ -1,7 +1,6 @@
 #include "models/gpt.h"
 
 #include "models/file.h"
-#include "models/nearest.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -138,39 +137,27 @@ static int check_family(const char *path, const json_t *object, struct rv_error_
         return RV_OK;
 }
 
-/* A misspelt key would leave one without its value that need not be there. Those of Hugging Face's that are
- * not read are many, and are not near to one that is. */
+/* Hugging Face's keys that are not read are many, and none is near to one that is. */
 static int check_keys(const char *path, const json_t *object, struct rv_error_info *err)
 {
-        static const char *const optional[] = {"model_type",
-                                               "tie_word_embeddings",
-                                               "activation_function",
-                                               "layer_norm_epsilon",
-                                               "n_inner",
-                                               "scale_attn_weights",
-                                               "attn_pdrop",
-                                               "embd_pdrop",
-                                               "resid_pdrop",
-                                               "add_cross_attention",
-                                               "scale_attn_by_inverse_layer_idx",
-                                               "name"};
-        enum { OPTIONAL = sizeof optional / sizeof *optional, MOST_EDITS = 2 };
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)object, key, value)
-        {
-                struct nearest nearest = {.word = key};
-                for (int i = 0; i < COUNTS; i++)
-                        nearest_offer(&nearest, counts[i].key);
-                for (int i = 0; i < OPTIONAL; i++)
-                        nearest_offer(&nearest, optional[i]);
-                if (nearest.known && (nearest.cost == 0 || nearest.edits <= MOST_EDITS) &&
-                    strcmp(nearest.known, key) != 0)
-                        return rv_fail(err, RV_EINPUT,
-                                       "%s:%d: \"%s\" is not a key that is known; the nearest is %s", path,
-                                       file_line_of(path, key), key, nearest.known);
-        }
-        return RV_OK;
+        static const char *const known[] = {"n_layer",
+                                            "n_embd",
+                                            "n_head",
+                                            "vocab_size",
+                                            "n_positions",
+                                            "name",
+                                            "model_type",
+                                            "tie_word_embeddings",
+                                            "activation_function",
+                                            "layer_norm_epsilon",
+                                            "n_inner",
+                                            "attn_pdrop",
+                                            "embd_pdrop",
+                                            "resid_pdrop",
+                                            "add_cross_attention",
+                                            "scale_attn_weights",
+                                            "scale_attn_by_inverse_layer_idx"};
+        return file_check_keys(path, "a model", object, known, sizeof known / sizeof *known, err);
 }
 
 static bool asks_for_dropout(const json_t *object)

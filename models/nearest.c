@@ -3,30 +3,36 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MOST_LETTERS = 64, SHORTEST_PART = 3 };
+enum { MOST_LETTERS = 64, SHORTEST_PART = 3, MISSPELT = 2 };
 
 static char plain(char letter)
 {
         return letter == '_' || letter == ' ' ? '-' : (char)tolower((unsigned char)letter);
 }
 
-/* Levenshtein's distance: letters to insert, delete or replace to turn one word into the other. */
+static int least(int a, int b)
+{
+        return a < b ? a : b;
+}
+
+/* Letters to insert, delete or replace, or pairs of neighbours to exchange, to turn one word into the other.
+ */
 static int edit_distance(const char *from, const char *to)
 {
-        int row[MOST_LETTERS + 1], length = (int)strlen(to);
+        int rows[3][MOST_LETTERS + 1], length = (int)strlen(to), i;
         for (int j = 0; j <= length; j++)
-                row[j] = j;
-        for (int i = 1; from[i - 1]; i++) {
-                int diagonal = row[0];
+                rows[0][j] = j;
+        for (i = 1; from[i - 1]; i++) {
+                int *row = rows[i % 3], *above = rows[(i - 1) % 3], *before = rows[(i + 1) % 3];
                 row[0] = i;
                 for (int j = 1; j <= length; j++) {
-                        int replace = diagonal + (plain(from[i - 1]) != plain(to[j - 1]));
-                        int shorter = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-                        diagonal = row[j];
-                        row[j] = replace < shorter ? replace : shorter;
+                        const char a = plain(from[i - 1]), b = plain(to[j - 1]);
+                        row[j] = least(above[j - 1] + (a != b), least(above[j], row[j - 1]) + 1);
+                        if (i > 1 && j > 1 && a == plain(to[j - 2]) && b == plain(from[i - 2]))
+                                row[j] = least(row[j], before[j - 2] + 1);
                 }
         }
-        return row[length];
+        return rows[(i - 1) % 3][length];
 }
 
 /* Where `word` stands in `known`; -1: nowhere. */
@@ -57,4 +63,10 @@ void nearest_offer(struct nearest *nearest, const char *known)
                 nearest->cost = cost;
                 nearest->edits = edits;
         }
+}
+
+bool nearest_is_misspelt(const struct nearest *nearest)
+{
+        return nearest->known && strcmp(nearest->word, nearest->known) != 0 &&
+               (nearest->cost == 0 || nearest->edits <= MISSPELT);
 }

@@ -226,6 +226,8 @@ CASES = [
     simulate("a report as profile", "--profile measured.json"),
     simulate("a profile with a negative time", "--profile profile_negative.json"),
     simulate("a profile with a misspelt parameter of a model", "--profile profile_misspelt.json"),
+    simulate("a profile with a misspelt member", "--profile profile_member.json"),
+    simulate("a profile with a misspelt member of a load", "--profile profile_load.json"),
     simulate("a profile with a rate of zero", "--profile profile_zero_rate.json"),
     simulate("a profile with an efficiency in percent", "--profile profile_efficiency.json"),
     simulate("a profile with a part of a tile", "--profile profile_tile.json"),
@@ -536,6 +538,9 @@ def write_profiles(folder):
         variant = json.loads(whole)
         variant["loads"][0]["kernels"]["matmul"] = {"model": damage} if damage is not None else {"fit": {"overhead_seconds": 0.0}}
         write(folder, f"profile_{name}.json", json.dumps(variant, indent=1))
+    write(folder, "profile_member.json", json.dumps({**profile, "fited_on": {}}, indent=1))
+    load = {**profile["loads"][0], "line": {}}
+    write(folder, "profile_load.json", json.dumps({**profile, "loads": [load]}, indent=1))
     del kernels["softmax"]
     write(folder, "profile_kernel.json", json.dumps(profile, indent=1))
     kernels["softmax"] = {"points": [{"batch": 1, "m": 1, "n": 1, "k": 0, "seconds": 1e-3, "p10": 1e-3, "p90": 1e-3,

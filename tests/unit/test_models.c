@@ -1199,11 +1199,13 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"rope_theta\": 1e4}",
                       ":5: rope_theta is 10000.0, only GPT-2's architecture is built, which has no such");
         check_refused("{" REST ",\n \"n_embd\": 64,\n \"n_heads\": 8}",
-                      ":5: \"n_heads\" is not a key that is known; the nearest is n_head");
+                      ":5: a model has no member \"n_heads\"; the nearest is \"n_head");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"N_inner\": 8}",
+                      ":5: a model has no member \"N_inner\"; the nearest is \"n_inner\"");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"tie_word_embedding\": false}",
-                      ":5: \"tie_word_embedding\" is not a key that is known; the nearest is tie_word_emb");
+                      ":5: a model has no member \"tie_word_embedding\"; the nearest is \"tie_word_emb");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"layer_norm_eps\": 1e-6}",
-                      ":5: \"layer_norm_eps\" is not a key that is known; the nearest is layer_norm_epsilon");
+                      ":5: a model has no member \"layer_norm_eps\"; the nearest is \"layer_norm_epsilon");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"scale_attn_weights\": false}",
                       ":5: scale_attn_weights is false, only true");
 }

@@ -263,8 +263,12 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         if (rc)
                 return rc;
         rc = machine_settle(run->candidate.machine, &run->candidate.options, &why);
+        if (rc)
+                return fail_row(run, why.code, why.sentence, err);
         run->fitted = json_object_get(run->candidate.machine->profile.fitted_on, run->name) != NULL;
-        return rc ? fail_row(run, why.code, why.sentence, err) : 0;
+        run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
+        run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
+        return 0;
 }
 
 /* The jobs of what is not skipped, the longest first. */

@@ -59,6 +59,7 @@ enum key {
         KEY_VERSION
 };
 
+/* What a table of runs says of each: grid, sizes, and where results go. The rest may hold for all of them. */
 static const struct argp_option plan_options[] = {
         {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
         {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
@@ -68,15 +69,22 @@ static const struct argp_option plan_options[] = {
          "are "
          "split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
          1},
-        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
-         "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
-         "all-gathers and reduce-scatters take the all-reduces' place",
-         1},
         {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0,
          "Sequences that go through a stage at once (required)", 1},
         {"batch-size", KEY_BATCH_SIZE, "G", 0,
          "Sequences of one batch over all ranks, a multiple of D x B (required)", 1},
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
+        {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
+        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
+         1},
+        {0},
+};
+
+static const struct argp_option common_options[] = {
+        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
+         "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
+         "all-gathers and reduce-scatters take the all-reduces' place",
+         1},
         {"schedule", KEY_SCHEDULE, "NAME", 0,
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
          "backward; interleaved: the same on --virtual-stages chunks of the model a rank, with a shorter "
@@ -167,9 +175,6 @@ static const struct argp_option plan_options[] = {
          "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
          "replicas of a "
          "stage",
-         1},
-        {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
-        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         {"zero", KEY_ZERO, "STAGE", 0,
          "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
@@ -559,13 +564,9 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         }
 }
 
-static error_t plan_parser(int key, char *text, struct argp_state *state)
+static error_t common_parser(int key, char *text, struct argp_state *state)
 {
         struct options *o = state->input;
-        if (key == ARGP_KEY_ARG && !o->model) {
-                o->model = text;
-                return 0;
-        }
         if (key < KEY_PP || key > KEY_ZERO)
                 return ARGP_ERR_UNKNOWN;
         if (parse_plan_option(o, key, text) == 0)
@@ -575,7 +576,23 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
         return EINVAL;
 }
 
-const struct argp options_argp = {.options = plan_options, .parser = plan_parser};
+static error_t plan_parser(int key, char *text, struct argp_state *state)
+{
+        struct options *o = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = o;
+                return 0;
+        }
+        if (key == ARGP_KEY_ARG && !o->model) {
+                o->model = text;
+                return 0;
+        }
+        return common_parser(key, text, state);
+}
+
+const struct argp options_common_argp = {.options = common_options, .parser = common_parser};
+static const struct argp_child plan_children[] = {{&options_common_argp, 0, NULL, 0}, {0}};
+const struct argp options_argp = {.options = plan_options, .parser = plan_parser, .children = plan_children};
 
 static int micro_batches(const struct options *o)
 {

@@ -75,6 +75,8 @@ struct rv_error_info *options_error(const struct argp_state *state);
  * and refused by name ("--sequence-parallel is not built yet"). What is wrong stands in options->error and,
  * under options_parse, in its err. */
 extern const struct argp options_argp;
+/* Of it, the flags that may hold for several plans: without MODEL, grid, sizes, --report and --trace. */
+extern const struct argp options_common_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
  * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many

@@ -330,6 +330,7 @@ CASES = [
     validate("a row with an unknown recomputation", "--table table_recompute.csv"),
     validate("a row with an unknown schedule", "--table table_schedule.csv"),
     validate("a row on a GPU without a profile", "--table table_gpu.csv"),
+    validate("a grid, which tables have", "--pp 4"),
     validate("a misspelt column", "--table table_misspelt.csv"),
     validate("a column that nobody knows", "--table table_own.csv"),
     validate("a row with far too many layers", "--table table_layers.csv"),

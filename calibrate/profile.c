@@ -678,6 +678,12 @@ void profile_free(struct profile *profile)
         memset(profile, 0, sizeof *profile);
 }
 
+const char *profile_caution(const struct profile *profile)
+{
+        const bool said = strstr(profile->source, "NOT measured") || strstr(profile->source, "not measured");
+        return profile->measured || said ? "" : "NOT measured; ";
+}
+
 /* ---- writing ---- */
 
 static void set_quality(json_t *object, const struct fit_quality *quality)

@@ -367,6 +367,7 @@ static int write_report(struct run *run, const struct results *results, struct r
                 .tensor_seconds = phases.tensor_seconds,
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
+                .days_wanted = report_days_wanted(&run->settings.plan.gpt, run->settings.tokens_given),
                 .ranks = ranks,
                 .rank_bytes = bytes,
                 .rank_live_peak = live,

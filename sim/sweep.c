@@ -99,7 +99,7 @@ static const struct argp_option sweep_options[] = {
          "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
          "interleaved plan",
          3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},
         {"simulate", KEY_SIMULATE, "K", 0,
@@ -229,7 +229,7 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
         case KEY_SIMULATE:
                 return options_parse_count("--simulate", text, 1, 1000, &space->simulate, err);
         case KEY_TOKENS:
-                return simulate_parse_tokens(text, &s->tokens, err);
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
         case KEY_CSV:
                 return options_parse_path("--csv", text, &s->csv, err);
         case KEY_PLOT:
@@ -373,9 +373,9 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
         }
         if (s->jobs.count > 0)
                 return 0;
-        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPUs the nearest of %d: %.*s", nearest->gpus,
-                       nearest->considered, (int)strcspn(nearest->nearest.sentence, ":"),
-                       nearest->nearest.sentence);
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", nearest->gpus,
+                       nearest->gpus == 1 ? "" : "s", nearest->considered,
+                       (int)strcspn(nearest->nearest.sentence, ":"), nearest->nearest.sentence);
 }
 
 /* A bar on a terminal, else a line every so often. */

@@ -176,7 +176,7 @@ static void print_fitted_on(const struct measured *m, int index, FILE *out)
         for (int i = 0; i < index; i++)
                 if (strcmp(m->machines[i].profile, m->machines[index].profile) == 0)
                         return;
-        fprintf(out, "profile    %s: %s\n", profile->path, profile->source);
+        fprintf(out, "profile    %s: %s%s\n", profile->path, profile_caution(profile), profile->source);
         if (!profile->fitted_on || json_object_size(profile->fitted_on) == 0) {
                 fprintf(out, "           fitted on no run\n");
                 return;
@@ -228,8 +228,8 @@ static void print_shortages(const struct measured *m, FILE *out)
                 "Errors count %s\n",
                 count, count == 1 ? " does" : "s do",
                 report_bytes(needs, (double)capacity_needs(&worst->need)),
-                report_bytes(has, (double)capacity_has(&worst->capacity, &worst->need)), worst->table->path, worst->row->line,
-                count == 1 ? "it" : "them");
+                report_bytes(has, (double)capacity_has(&worst->capacity, &worst->need)), worst->table->path,
+                worst->row->line, count == 1 ? "it" : "them");
 }
 
 void verdict_print(const struct measured *m, bool rows, FILE *out)

@@ -295,6 +295,27 @@ int options_parse_rate(const char *option, const char *text, double *bytes_per_s
                        text);
 }
 
+int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err)
+{
+        static const struct {
+                const char *suffix;
+                double factor;
+        } units[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+        char *end;
+        const double number = strtod(text, &end);
+        for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++) {
+                const double all = number * units[i].factor;
+                if (strcmp(end, units[i].suffix) == 0 && all >= 1 && all <= 9e18) {
+                        *tokens = all;
+                        return 0;
+                }
+        }
+        return rv_fail(
+                err, RV_EINPUT,
+                "%s: '%.64s' is not a number of tokens such as 300e9 or 300B (K, M, B, T; from 1 to 9e18)",
+                option, text);
+}
+
 /* Which of `names` (two at least, to a NULL) `text` is. */
 static int parse_name(const char *option, const char *text, const char *const *names, int *which,
                       struct rv_error_info *err)

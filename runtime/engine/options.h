@@ -128,6 +128,10 @@ int options_parse_bytes(const char *text, int64_t *bytes);
 int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
                        struct rv_error_info *err);
 
+/* Parses a number of tokens from 1 to 9e18: "300e9", or with K, M, B or T "300B". On failure says `option`,
+ * what was found and what is right. */
+int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err);
+
 /* The name of a file, not empty. */
 int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);
 

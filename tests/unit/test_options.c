@@ -563,6 +563,24 @@ static void sizes_are_read_with_their_units(void **state)
         }
 }
 
+static void tokens_are_read_with_their_suffixes(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *text;
+                double tokens; /* 0: refused */
+        } cases[] = {{"300e9", 300e9}, {"300B", 300e9}, {"1.5T", 1.5e12}, {"64K", 64e3}, {"7M", 7e6},
+                     {"1", 1},         {"0.5", 0},      {"1e19", 0},      {"300b", 0},   {"B", 0},
+                     {"nan", 0},       {"", 0},         {"3BB", 0},       {"-3B", 0}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                double tokens = 0;
+                struct rv_error_info err = {0};
+                const int rc = options_parse_tokens("--tokens", cases[i].text, &tokens, &err);
+                if (rc != (cases[i].tokens > 0 ? 0 : RV_EINPUT) || tokens != cases[i].tokens)
+                        fail_msg("'%s' gave %d, %.17g tokens", cases[i].text, rc, tokens);
+        }
+}
+
 static void rates_are_sizes_a_second(void **state)
 {
         (void)state;
@@ -602,6 +620,7 @@ int main(void)
                 cmocka_unit_test(memory_is_planned_for_the_buffers_that_the_core_uses),
                 cmocka_unit_test(help_ends_parsing_without_an_error),
                 cmocka_unit_test(sizes_are_read_with_their_units),
+                cmocka_unit_test(tokens_are_read_with_their_suffixes),
                 cmocka_unit_test(rates_are_sizes_a_second),
         };
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);

@@ -578,6 +578,10 @@ int main(int argc, char **argv)
                 rc = session.request.threads < 0 ? session.request.threads : RV_OK;
         }
         rc = net_agree(net, done ? RV_OK : rc, &err);
+        for (int i = 0; rc == RV_OK && !done && net->rank == 0 && i < session.request.gpt_count; i++)
+                if (gpt_warning(&session.request.gpts[i]))
+                        fprintf(stderr, "ranvier calibrate: warning: %s: %s\n", session.request.gpts[i].name,
+                                gpt_warning(&session.request.gpts[i]));
         if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);
         if (rc && net->rank == 0)

@@ -1,6 +1,7 @@
 #include "calibrate/profile.h"
 
 #include "models/file.h"
+#include "models/nearest.h"
 #include "models/version.h"
 
 #include <float.h>
@@ -247,6 +248,14 @@ static int check_members(struct reader *r, struct place where, json_t *object)
         {
                 if (in_model(name))
                         continue;
+                struct nearest nearest = {.word = name};
+                for (int i = 0; i < MODEL_PARAMETERS; i++)
+                        nearest_offer(&nearest, model_parameters[i].name);
+                if (nearest.known)
+                        return rv_fail(r->err, RV_EINPUT,
+                                       "%s: %s: \"%.40s\" is not one of a model's parameters; the nearest is "
+                                       "\"%s\"",
+                                       r->path, where.text, name, nearest.known);
                 for (int i = 0; i < MODEL_PARAMETERS; i++)
                         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
                                  model_parameters[i].name);
@@ -471,9 +480,11 @@ static int read_launch(struct reader *r, struct place where, const json_t *load,
 
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
 {
+        static const char *const known[] = {
+                "ranks", "op_overhead_seconds", "error", "launch", "graph", "kernels", "lines"};
         int64_t ranks = 0;
-        int rc;
-        if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
+        int rc = file_check_keys(r->path, where.text, object, known, sizeof known / sizeof *known, r->err);
+        if (rc != RV_OK || (rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
             (rc = read_seconds(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
                     RV_OK ||
             (rc = read_error(r, where, object, &load->error)) != RV_OK ||
@@ -626,6 +637,18 @@ static int read_warnings(struct reader *r, const json_t *document, struct profil
 
 static int read_profile(struct reader *r, const json_t *document, struct profile *profile)
 {
+        static const char *const known[] = {"ranvier",
+                                            "kind",
+                                            "device",
+                                            "source",
+                                            "sources",
+                                            "measured",
+                                            "machine",
+                                            "fitted_on",
+                                            "peak_flops_per_second",
+                                            "device_memory_bytes",
+                                            "host_link_bytes_per_second",
+                                            "loads"};
         struct place top = place("the profile");
         const char *kind = json_string_value(json_object_get(document, "kind"));
         int rc;
@@ -641,6 +664,9 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                "%s: is a profile in the format of before mixed precision, with one "
                                "\"element_bytes\" for all kernels; measure it again with ranvier calibrate",
                                r->path);
+        if ((rc = file_check_keys(r->path, "a profile", document, known, sizeof known / sizeof *known,
+                                  r->err)) != RV_OK)
+                return rc;
         if (!json_is_boolean(json_object_get(document, "measured")))
                 return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
         profile->measured = json_is_true(json_object_get(document, "measured"));
@@ -715,6 +741,12 @@ void profile_free(struct profile *profile)
         json_decref(profile->fitted_on);
         json_decref(profile->warnings);
         memset(profile, 0, sizeof *profile);
+}
+
+const char *profile_caution(const struct profile *profile)
+{
+        const bool said = strstr(profile->source, "NOT measured") || strstr(profile->source, "not measured");
+        return profile->measured || said ? "" : "NOT measured; ";
 }
 
 /* ---- writing ---- */

@@ -126,6 +126,10 @@ int profile_load(struct profile *, const char *name_or_path, struct rv_error_inf
 int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
 void profile_free(struct profile *);
 
+/* "NOT measured; " to be shown before the source of a profile that was not measured and does not say so
+ * itself; else "". */
+const char *profile_caution(const struct profile *profile);
+
 /* The load measured with the number of ranks nearest to `ranks_per_node`. */
 const struct profile_load *profile_load_for(const struct profile *, int ranks_per_node);
 

@@ -1,5 +1,7 @@
 #include "models/file.h"
 
+#include "models/nearest.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -235,6 +237,24 @@ int file_need_real(const char *path, const json_t *object, const char *key, doub
                                file_line_of(path, key), key, text, least, most);
         }
         *value = number;
+        return RV_OK;
+}
+
+int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
+                    size_t known_count, struct rv_error_info *err)
+{
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)object, key, value)
+        {
+                struct nearest nearest = {.word = key};
+                for (size_t i = 0; i < known_count; i++)
+                        nearest_offer(&nearest, known[i]);
+                if (nearest_is_misspelt(&nearest))
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: %s has no member \"%.64s\"; the nearest is \"%s\"", path,
+                                       file_line_of(path, key), where, key, nearest.known);
+        }
         return RV_OK;
 }
 

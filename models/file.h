@@ -47,6 +47,11 @@ struct file_lines {
  * has more than a mebibyte, as where a device or a damaged file is read for a text. */
 int file_next_line(struct file_lines *lines, struct rv_error_info *err);
 
+/* Refuses a key of `object`, which `where` names, that is none of `known` but one of them misspelt: where
+ * that may be left out, it would be passed over. Other keys are left alone. */
+int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
+                    size_t known_count, struct rv_error_info *err);
+
 /* A file that appears under its final name only when complete: written beside it, then renamed. */
 struct file_writer {
         FILE *stream;

@@ -369,6 +369,7 @@ static int write_report(struct run *run, const struct results *results, struct r
                 .tensor_seconds = phases.tensor_seconds,
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
+                .days_wanted = report_days_wanted(&run->settings.plan.gpt, run->settings.tokens_given),
                 .ranks = ranks,
                 .rank_bytes = bytes,
                 .rank_live_peak = live,
@@ -580,6 +581,9 @@ int main(int argc, char **argv)
         rc = net_agree(run.net, done ? 0 : rc, &err);
         if (rc == 0) /* before anything that could wait for ever for a rank that was started otherwise */
                 rc = net_agree(run.net, train_options_compare(&run.settings, done, run.net, &err), &err);
+        const struct gpt *gpt = &run.settings.plan.gpt;
+        if (rc == 0 && !done && run.net->rank == 0 && gpt_warning(gpt))
+                fprintf(stderr, "ranvier train: warning: %s: %s\n", gpt->name, gpt_warning(gpt));
         if (rc == 0 && !done)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)

@@ -70,7 +70,9 @@ static const struct argp_option train_options[] = {
          "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
          "measured before the training in a second or so; the report has it too",
          3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
+        {"tokens", KEY_TOKENS, "T", 0,
+         "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
+         "billion parameters no days)",
          3},
         {"threads", KEY_THREADS, "N", 0,
          "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
@@ -197,7 +199,8 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         case KEY_INJECT_OVERFLOW:
                 return parse_injection(s, text, err);
         case KEY_TOKENS:
-                return parse_real("--tokens", text, 1, 1e18, &s->tokens, err);
+                s->tokens_given = true;
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
         default:
                 return parse_optimizer(&s->optim, key, text, err);
         }

@@ -23,7 +23,8 @@ struct train_settings {
         int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
         int inject_rank;                   /* into this rank's gradients */
         double tokens;                     /* for the report's training_days */
-        bool kernels;                      /* time every kernel, for a table and the report */
+        bool tokens_given;
+        bool kernels; /* time every kernel, for a table and the report */
 };
 
 /* A schedule and the driver that runs it: one trains, one validates. */

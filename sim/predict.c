@@ -75,7 +75,9 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
         if (asked == FOLD_AUTO && traced && !obstacle)
                 obstacle = "a trace shows every replica";
         p->folded = asked != FOLD_OFF && !obstacle;
-        p->not_folded = asked == FOLD_AUTO && p->options->dp > 1 ? obstacle : NULL;
+        /* one machine has few replicas: that they are not folded is nothing to be told */
+        p->not_folded =
+                asked == FOLD_AUTO && p->options->dp > 1 && p->costs.platform.nodes > 1 ? obstacle : NULL;
         return 0;
 }
 

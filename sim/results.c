@@ -133,11 +133,13 @@ static void print_gain(const struct results *r, const struct space_group *withou
                 double gain = 100 * (a->outcome.batch_seconds / b->outcome.batch_seconds - 1);
                 double memory = (double)b->outcome.device_total_bytes / (double)a->outcome.device_total_bytes;
                 fprintf(out,
-                        "on %d GPUs offloading %s %.1f %% throughput, and takes %.2f times the device "
+                        "on %d GPU%s offloading %s %.1f %% throughput, and takes %.2f times the device "
                         "memory\n",
-                        with->gpus, gain < 0 ? "costs" : "gains", fabs(gain), memory);
+                        with->gpus, with->gpus == 1 ? "" : "s", gain < 0 ? "costs" : "gains", fabs(gain),
+                        memory);
         } else if (b && without->considered > 0 && without->count == 0) {
-                fprintf(out, "on %d GPUs no plan fits without offloading\n", with->gpus);
+                fprintf(out, "on %d GPU%s no plan fits without offloading\n", with->gpus,
+                        with->gpus == 1 ? "" : "s");
         }
 }
 
@@ -145,8 +147,9 @@ static void print_gain(const struct results *r, const struct space_group *withou
 static void print_reason(const struct space_group *group, FILE *out)
 {
         int length = (int)strcspn(group->nearest.sentence, ":");
-        fprintf(out, "on %d GPUs %s offloading none of %d plans fits; the nearest: %.*s\n", group->gpus,
-                group->offload ? "with" : "without", group->considered, length, group->nearest.sentence);
+        fprintf(out, "on %d GPU%s %s offloading none of %d plans fits; the nearest: %.*s\n", group->gpus,
+                group->gpus == 1 ? "" : "s", group->offload ? "with" : "without", group->considered, length,
+                group->nearest.sentence);
 }
 
 /* A file's name as a shell takes it. */
@@ -286,7 +289,7 @@ static void print_untried(const struct results *r, FILE *out)
 static void print_basis(const struct results *r, FILE *out)
 {
         const struct machine *m = &r->groups->machines[0];
-        fprintf(out, "profile    %s: %s%s\n", m->profile.path, m->profile.measured ? "" : "NOT measured; ",
+        fprintf(out, "profile    %s: %s%s\n", m->profile.path, profile_caution(&m->profile),
                 m->profile.source);
         fprintf(out, "platform   %s: %s\n", m->platform.name, m->platform.source);
         if (m->platform.note[0])

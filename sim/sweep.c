@@ -107,7 +107,7 @@ static const struct argp_option sweep_options[] = {
          "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
          "interleaved plan",
          3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},
         {"simulate", KEY_SIMULATE, "HOW", 0,
@@ -260,7 +260,7 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
                 s->plans = text;
                 return 0;
         case KEY_TOKENS:
-                return simulate_parse_tokens(text, &s->tokens, err);
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
         case KEY_CSV:
                 return options_parse_path("--csv", text, &s->csv, err);
         case KEY_PLOT:
@@ -421,9 +421,9 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
         for (int i = 0; i < s->groups.count; i++)
                 if (s->groups.groups[i].count > 0)
                         return 0;
-        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPUs the nearest of %d: %.*s", nearest->gpus,
-                       nearest->considered, (int)strcspn(nearest->nearest.sentence, ":"),
-                       nearest->nearest.sentence);
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", nearest->gpus,
+                       nearest->gpus == 1 ? "" : "s", nearest->considered,
+                       (int)strcspn(nearest->nearest.sentence, ":"), nearest->nearest.sentence);
 }
 
 /* A bar on a terminal, else a line every so often. */
@@ -608,6 +608,9 @@ int sweep_main(int argc, char **argv)
                 rc = take_preset(&s, &err);
         if (rc == 0)
                 rc = parse_base(&s, &err);
+        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", s.space.base.gpt.name, warning);
         bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
         if (rc == 0)
                 rc = sweep(&s, &parts, &err);

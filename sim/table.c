@@ -1,6 +1,7 @@
 #include "sim/table.h"
 
 #include "models/file.h"
+#include "models/nearest.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,7 +18,8 @@ const char table_help[] =
         "vocab (51200 if not), gpu (chooses profile and platform), recompute (none, selective, full, which "
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
-        "model. Without a column recompute or schedule the command line's --recompute and --schedule count.";
+        "model. Without a column recompute or schedule the command line's --recompute and --schedule count. "
+        "Columns whose names begin with note are yours; any other is refused.";
 
 static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
                                                "percent_of_peak"};
@@ -29,7 +31,15 @@ const char *table_unit_name(enum table_unit unit)
 
 /* ---- the columns ---- */
 
-enum column_type { COLUMN_NUMBER, COLUMN_TEXT, COLUMN_UNIT, COLUMN_MEASURED, COLUMN_SECONDS, COLUMN_MS };
+enum column_type {
+        COLUMN_NUMBER,
+        COLUMN_TEXT,
+        COLUMN_NOTE,
+        COLUMN_UNIT,
+        COLUMN_MEASURED,
+        COLUMN_SECONDS,
+        COLUMN_MS
+};
 
 static const struct column {
         const char *name, *other_name; /* ours; another spelling, or NULL */
@@ -64,6 +74,7 @@ static const struct column {
         TEXT(recompute),
         TEXT(schedule),
         TEXT(plan),
+        {"note", "Parameters (billion)", COLUMN_NOTE, 0, 0, false}, /* the other follows from the shape */
         {"unit", NULL, COLUMN_UNIT, 0, 0, false},
         {"measured", NULL, COLUMN_MEASURED, 0, 0, false},
         {"batch_seconds", NULL, COLUMN_SECONDS, 0, 0, false},
@@ -75,6 +86,8 @@ enum { COLUMNS = sizeof columns / sizeof *columns, CELLS = 64 };
 
 static const struct column *column_of(const char *name)
 {
+        if (strncmp(name, "note", 4) == 0)
+                name = "note";
         for (int i = 0; i < COLUMNS; i++)
                 if (strcmp(columns[i].name, name) == 0 ||
                     (columns[i].other_name && strcmp(columns[i].other_name, name) == 0))
@@ -87,7 +100,7 @@ static const struct column *column_of(const char *name)
 struct reader {
         const char *path;
         int line;
-        const struct column *columns[CELLS]; /* NULL: left alone */
+        const struct column *columns[CELLS];
         int count;
         struct rv_error_info *err;
 };
@@ -180,6 +193,8 @@ static int read_cell(const struct reader *r, const struct column *column, const 
                         return fail_cell(r, column, text, "short enough: it has too many characters");
                 strcpy(member, text);
                 return 0;
+        case COLUMN_NOTE:
+                return 0;
         case COLUMN_UNIT:
                 return read_unit(r, column, text, row);
         case COLUMN_MS:
@@ -196,7 +211,23 @@ static int read_cell(const struct reader *r, const struct column *column, const 
 
 static bool measures(const struct column *column)
 {
-        return column && column->type >= COLUMN_MEASURED;
+        return column->type >= COLUMN_MEASURED;
+}
+
+/* A column that is passed over would be a misspelt one, too. */
+static int fail_column(const struct reader *r, const char *name)
+{
+        struct nearest nearest = {.word = name};
+        for (int i = 0; i < COLUMNS; i++) {
+                nearest_offer(&nearest, columns[i].name);
+                if (columns[i].other_name)
+                        nearest_offer(&nearest, columns[i].other_name);
+        }
+        return rv_fail(r->err, RV_EINPUT,
+                       "%.160s:%d: '%.40s' is not a known column%s%s; one of your own begins with note "
+                       "('note: %.40s')",
+                       r->path, r->line, name, nearest.known ? ", the nearest is " : "",
+                       nearest.known ? nearest.known : "", name);
 }
 
 /* The line that names the columns. */
@@ -205,8 +236,10 @@ static int read_header(struct reader *r, char *const *cells, int count)
         bool measured = false;
         for (int i = 0; i < count; i++) {
                 r->columns[i] = column_of(cells[i]);
+                if (!r->columns[i])
+                        return fail_column(r, cells[i]);
                 for (int j = 0; j < i; j++)
-                        if (r->columns[i] && r->columns[i] == r->columns[j])
+                        if (r->columns[i] == r->columns[j] && r->columns[i]->type != COLUMN_NOTE)
                                 return rv_fail(r->err, RV_EINPUT, "%.160s:%d: there are two columns %s",
                                                r->path, r->line, r->columns[i]->name);
                 if (measures(r->columns[i]) && measured)
@@ -239,7 +272,7 @@ static int read_row(const struct reader *r, char *const *cells, int count, struc
                 return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %d cells, but the header has %d", r->path,
                                r->line, count, r->count);
         for (int i = 0; i < count; i++) {
-                int rc = r->columns[i] ? read_cell(r, r->columns[i], cells[i], row) : 0;
+                int rc = read_cell(r, r->columns[i], cells[i], row);
                 if (rc)
                         return rc;
         }

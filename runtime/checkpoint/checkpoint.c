@@ -174,10 +174,12 @@ static int read_config(const struct reader *reader, struct gpt *gpt, struct rv_e
         const char *text =
                 json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), "config"));
         if (!text)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "%s: __metadata__ has no \"config\" (a config.json as text), so the model is unknown",
-                        reader->path);
+                return rv_fail(err, RV_EINPUT,
+                               "%s: __metadata__ has no \"config\" (a config.json as text), as ranvier train "
+                               "--checkpoint writes it; weights that others saved, such as Hugging Face's, "
+                               "cannot be "
+                               "read yet",
+                               reader->path);
         json_t *config = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
         char where[512];
         snprintf(where, sizeof where, "%s: its config", reader->path);

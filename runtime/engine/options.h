@@ -76,6 +76,8 @@ struct rv_error_info *options_error(const struct argp_state *state);
  * and refused by name ("--sequence-parallel is not built yet"). What is wrong stands in options->error and,
  * under options_parse, in its err. */
 extern const struct argp options_argp;
+/* Of it, the flags that may hold for several plans: without MODEL, grid, sizes, --report and --trace. */
+extern const struct argp options_common_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
  * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
@@ -126,6 +128,10 @@ int options_parse_bytes(const char *text, int64_t *bytes);
  * found and what is right. */
 int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
                        struct rv_error_info *err);
+
+/* Parses a number of tokens from 1 to 9e18: "300e9", or with K, M, B or T "300B". On failure says `option`,
+ * what was found and what is right. */
+int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err);
 
 /* The name of a file, not empty. */
 int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);

@@ -265,9 +265,14 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
         if (f->percent_of_peak > 0)
                 fprintf(out, "   %.1f %% of peak", f->percent_of_peak);
         fprintf(out, "\n");
-        if (r->tokens > 0)
+        if (r->tokens > 0 && r->days_wanted)
                 fprintf(out, "  training            %9.1f days   for %.4g billion tokens\n", f->training_days,
                         (double)r->tokens / 1e9);
+}
+
+bool report_days_wanted(const struct gpt *gpt, bool given)
+{
+        return given || gpt_parameters(gpt) >= 1000000000;
 }
 
 /* Share of the pipeline phase that a rank computes less, on average, than the busiest one: a part of the

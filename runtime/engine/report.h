@@ -17,6 +17,7 @@ struct report {
                 bubble_fraction;              /* of the median batch, as struct phases has them */
         double peak_flops_per_gpu_per_second; /* 0: not known */
         int64_t tokens;                       /* to train on, for training_days */
+        bool days_wanted;                     /* whether report_print says how many these are */
         int ranks;
         const struct memory_bytes *rank_bytes; /* [ranks] allocated, on the device and on the host */
         const int64_t *rank_live_peak;         /* [ranks] most device bytes in use at once; may be NULL */
@@ -30,6 +31,10 @@ struct report {
 
 /* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */
 double report_quantile(double *values, int count, double q);
+
+/* Whether a table should say how many days the training takes: its tokens were `given`, or the model has a
+ * billion parameters at least, so that the default of 300 billion tokens is likely. */
+bool report_days_wanted(const struct gpt *gpt, bool given);
 
 /* Numbers as a reader wants them, into `text`, which is returned: "1.25 GiB", "12.3 ms", "1,234,567". */
 enum { REPORT_TEXT = 32 };

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..125
+echo 1..131
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -288,6 +288,8 @@ offload 1 lines local >"$folder/out" && holds "$parts and close(phases['optimize
 result "the local machine takes the measured fetch, update and write back"
 offload 2 lines local --dp 2 --allreduce-buckets 1000 >"$folder/out" && holds "close(phases['allreduce_seconds'], 0.5, 1e-3)"
 result "and the measured all-reduce of fp16"
+! grep -q "^folded" "$folder/out"
+result "on one machine nothing is said of folding"
 offload 1 lines local --bucket-params 1000000000000 2>&1 | grep -q 'bucket is a part'
 result "a bucket larger than the model is refused"
 for line in fetch offloaded_update write_back allreduce_half; do
@@ -508,6 +510,22 @@ refused "a report that cannot be written is known before the work" 2 'cannot be 
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
 refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/report.json" --trace "$folder/missing/trace.json"
+
+# ---- what is said once, and what is not ----
+
+"$ranvier" "${small[@]}" "${datasheet[@]}" >"$folder/out"
+[ "$(grep -ci "^profile .*not measured" "$folder/out")" -eq 1 ] && ! grep -qi "not measured.*not measured" "$folder/out"
+result "a profile that says itself that it was not measured is not told to be so twice"
+sed 's/"source": "datasheet: not measured;/"source": "made up:/' "$fixtures/../../calibrate/profiles/a100-datasheet.json" >"$folder/p"
+"$ranvier" "${small[@]}" --profile "$folder/p" --platform generic | grep -q "^profile .*: NOT measured; made up:"
+result "one that does not say it is told to be so"
+! "$ranvier" "${small[@]}" "${datasheet[@]}" | grep -q "  training "
+result "a small model is not given the days of a training of 300 billion tokens"
+"$ranvier" "${small[@]}" "${datasheet[@]}" --tokens 2B | grep -q "  training .* days   for 2 billion tokens"
+result "but those of the tokens that are asked for"
+"$ranvier" "${small[@]}" "${datasheet[@]}" --pp 1 --dp 2 | grep -q "^folded  "
+result "on a cluster it is said why replicas are not folded"
+rm "$folder/p"
 rm "$folder/model.json"
 [ -z "$(find "$folder" -name '*.json*')" ]
 result "no refusal leaves a file behind"

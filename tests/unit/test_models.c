@@ -1188,19 +1188,86 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: n_inner is 128, only");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"model_type\": \"gptj\"}",
                       ":5: model_type is \"gptj\", only");
+        /* before what is missing, which another family calls something else */
+        check_refused("{\"model_type\": \"llama\",\n \"hidden_size\": 64}",
+                      ":1: model_type is \"llama\", only GPT-2's architecture (\"gpt2\") is built");
+        check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
+                      ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
+                      "num_hidden_layers is what other families call n_layer, and only GPT-2's");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"num_key_value_heads\": 2}",
+                      ":5: num_key_value_heads is 2, only GPT-2's architecture is built, in which");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"rope_theta\": 1e4}",
+                      ":5: rope_theta is 10000.0, only GPT-2's architecture is built, which has no such");
+        check_refused("{" REST ",\n \"n_embd\": 64,\n \"n_heads\": 8}",
+                      ":5: a model has no member \"n_heads\"; the nearest is \"n_head");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"N_inner\": 8}",
+                      ":5: a model has no member \"N_inner\"; the nearest is \"n_inner\"");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"tie_word_embedding\": false}",
+                      ":5: a model has no member \"tie_word_embedding\"; the nearest is \"tie_word_emb");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"layer_norm_eps\": 1e-6}",
+                      ":5: a model has no member \"layer_norm_eps\"; the nearest is \"layer_norm_epsilon");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"scale_attn_weights\": false}",
                       ":5: scale_attn_weights is false, only true");
+}
+
+static void weights_are_no_model(void **state)
+{
+        (void)state;
+        static const char weights[] = "\2\0\0\0\0\0\0\0{}";
+        struct scratch scratch;
+        struct gpt gpt;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        int status =
+                gpt_load(&gpt, scratch_write(&scratch, "a.safetensors", weights, sizeof weights - 1), &err);
+        scratch_close(&scratch);
+        assert_int_equal(status, RV_EINPUT);
+        assert_non_null(
+                strstr(err.sentence, "a.safetensors: is a file of weights; as a model, a config.json"));
+}
+
+static void the_limits_of_a_file_hold_for_any_model(void **state)
+{
+        (void)state;
+        const struct gpt right = {.n_layer = 10000,
+                                  .n_embd = 131072,
+                                  .n_head = 1024,
+                                  .vocab_size = 2097152,
+                                  .n_positions = 131072};
+        struct rv_error_info err = {0};
+        assert_int_equal(gpt_check(&right, &err), RV_OK);
+        assert_true(gpt_parameters(&right) > 0);
+        struct gpt wrong = right;
+        wrong.n_embd = 1000000000;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        assert_string_equal(err.sentence,
+                            "n_embd is 1000000000, a whole number from 1 to 131072 was expected");
+        wrong = right;
+        wrong.n_layer = 0;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        wrong = right;
+        wrong.n_head = 1000;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "n_head 1000 does not divide n_embd 131072");
 }
 
 static void a_real_hugging_face_config_is_read(void **state)
 {
         (void)state;
+        /* GPT-2's as it is on the hub */
         static const char text[] =
                 "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"],"
-                "\"attn_pdrop\": 0.1, \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12,"
-                "\"n_layer\": 12, \"n_positions\": 1024, \"n_inner\": null, \"model_type\": \"gpt2\","
-                "\"layer_norm_epsilon\": 1e-05, \"task_specific_params\": {\"x\": {\"y\": 50}},"
-                "\"vocab_size\": 50257}";
+                "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256,"
+                "\"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\","
+                "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_inner\": null, \"n_layer\": 12,"
+                "\"n_positions\": 1024, \"reorder_and_upcast_attn\": false, \"resid_pdrop\": 0.1,"
+                "\"scale_attn_by_inverse_layer_idx\": false, \"scale_attn_weights\": true,"
+                "\"summary_activation\": null, \"summary_first_dropout\": 0.1,"
+                "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\","
+                "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\":"
+                "{\"do_sample\": true, \"max_length\": 50}}, \"torch_dtype\": \"float32\","
+                "\"transformers_version\": \"4.30.0\", \"use_cache\": true, \"vocab_size\": 50257,"
+                "\"_name_or_path\": \"gpt2\"}";
         struct scratch scratch;
         struct gpt gpt;
         struct rv_error_info err = {0};
@@ -1211,6 +1278,8 @@ static void a_real_hugging_face_config_is_read(void **state)
         assert_int_equal(status, RV_OK);
         assert_string_equal(gpt.name, "gpt2");
         assert_true(gpt.tied);
+        assert_true(gpt.dropout);
+        assert_non_null(strstr(gpt_warning(&gpt), "dropout (attn_pdrop, embd_pdrop, resid_pdrop) is not"));
         assert_int_equal(gpt_parameters(&gpt), 124439808);
 }
 
@@ -1549,6 +1618,8 @@ int main(void)
                 cmocka_unit_test(what_cannot_be_counted_is_told),
                 cmocka_unit_test(every_buffer_is_rounded_up_on_its_own),
                 cmocka_unit_test(wrong_model_files_are_refused_with_the_line),
+                cmocka_unit_test(weights_are_no_model),
+                cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),
                 cmocka_unit_test(a_real_hugging_face_config_is_read),
                 cmocka_unit_test(an_unknown_preset_is_answered_with_those_there_are),
                 cmocka_unit_test(a_model_survives_the_way_through_json),

@@ -203,8 +203,8 @@ static int parse_more(const struct table_row *row, struct options *o, struct rv_
         return 0;
 }
 
-/* The plan of a row: the command line's, and what the row says; the precision else the profile's. */
-static int take_plan(struct measured_run *run, const struct measured_defaults *defaults, const char *profile,
+/* The plan of a row: the command line's, and what the row says. */
+static int take_plan(struct measured_run *run, const struct measured_defaults *defaults,
                      struct rv_error_info *err)
 {
         const struct table_row *row = run->row;
@@ -219,11 +219,7 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
         add_schedule(&words, row);
         add_columns(&words, row);
         rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
-        if (rc == 0)
-                rc = parse_more(row, o, err);
-        if (rc == 0)
-                rc = machine_choose_precision(profile, o, err);
-        return rc ? rc : options_resolve_gpt(o, (int)row->gpus, err);
+        return rc ? rc : parse_more(row, o, err);
 }
 
 static void name_run(struct measured_run *run)
@@ -249,10 +245,15 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
 {
         struct rv_error_info why = {.code = RV_OK};
         const char *profile, *platform;
-        int rc = name_machine(run, defaults, &profile, &platform, err);
-        if (rc)
-                return rc;
-        rc = take_plan(run, defaults, profile, &why);
+        int rc = take_plan(run, defaults, &why);
+        if (rc && rc != RV_ENOTBUILT)
+                return fail_row(run, why.code, why.sentence, err);
+        if (rc == 0 && name_machine(run, defaults, &profile, &platform, err))
+                return err->code;
+        if (rc == 0)
+                rc = machine_choose_precision(profile, &run->candidate.options, &why); /* if nothing says it */
+        if (rc == 0)
+                rc = options_resolve_gpt(&run->candidate.options, (int)run->row->gpus, &why);
         name_run(run);
         if (rc == RV_ENOTBUILT) {
                 run->skipped = true;

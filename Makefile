@@ -149,6 +149,12 @@ bench-half: $(BUILD)/tests/half
 EVENTS = RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/events.py --tests $(BUILD)/tests $(if $(CSV),--csv $(CSV)) --runs $(or $(RUNS),5)
 bench-events: all $(BUILD)/tests/events
 	$(EVENTS) events scale
+# The world on paper against SimGrid's, and plans a second; what a sweep recommends against all plans simulated (half an hour).
+bench-worlds: all $(BUILD)/tests/worlds $(BUILD)/tests/ranking
+	$(BUILD)/tests/worlds $(or $(PLANS),300)
+	$(BUILD)/tests/ranking
+bench-questions: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/questions.py $(or $(QUESTIONS),200)
 bench-overhead: $(BUILD)/tests/overhead
 	$(EVENTS) overhead
 # Both need a GPU; PARTS="..." does some of it.
@@ -171,4 +177,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

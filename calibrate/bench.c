@@ -122,7 +122,7 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
-        nn_initialize(bench->stage, 1);
+        nn_initialize(bench->stage, 1, request->threads);
         loss_scaler_init(&bench->scaler, work_format(work));
         return fill_tokens(bench, err);
 }

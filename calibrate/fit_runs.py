@@ -45,7 +45,7 @@ def profile_of(spec, figures):
     for one in spec["classes"].values():
         for kernel in one["kernels"]:
             model = one["models"].get(kernel, one["model"]) if "models" in one else one["model"]
-            kernels[kernel] = {"model": {**filled(model, figures), **error}}
+            kernels[kernel] = {"model": {**error, **filled(model, figures)}}
     profile["sources"] = sources
     profile["fitted_on"] = spec["fitted_on"]
     profile["loads"] = [{**filled(spec["load"], figures), "kernels": kernels}]

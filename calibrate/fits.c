@@ -22,7 +22,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[TEXT], const cha
 static void add_half(char text[TEXT], const char *dimension, double size)
 {
         if (size > 0)
-                add(text, "half at %s %.3g", dimension, size);
+                add(text, "half of it at %s = %.3g", dimension, size);
 }
 
 /* What the fit found, in a reader's units. */
@@ -63,7 +63,8 @@ static void print_line(const char *name, const struct line_fit *fit, FILE *strea
         char text[TEXT] = "", number[REPORT_TEXT];
         if (!fit->present)
                 return;
-        add(text, "%s", report_seconds(number, fit->latency_seconds));
+        if (fit->latency_seconds > 0)
+                add(text, "%s", report_seconds(number, fit->latency_seconds));
         if (fit->seconds_per_byte > 0)
                 add(text, "%.2f GB/s", 1e-9 / fit->seconds_per_byte);
         print_row(name, &fit->quality, text, stream);

@@ -313,6 +313,24 @@ static void add_closure_error(struct session *s, const struct profile *profile, 
                 load->error = sqrt(load->error * load->error + squares / s->family.run_count);
 }
 
+/* What the kernels of a load's passes add up to, as a part of what the passes took: the least and the most.
+ */
+struct sums {
+        double least, most;
+};
+
+static struct sums sums_of(struct session *s, const struct profile *profile, int load)
+{
+        struct sums sums = {INFINITY, 0};
+        for (int i = 0; i < s->family.run_count; i++) {
+                const double part = closure(profile, &profile->loads[load], &s->family.runs[i],
+                                            &s->loads[load].passes[i]);
+                sums.least = fmin(sums.least, part);
+                sums.most = fmax(sums.most, part);
+        }
+        return sums;
+}
+
 static struct profile make_profile(struct session *s)
 {
         char peak[PROFILE_NAME + 16];
@@ -334,6 +352,10 @@ static struct profile make_profile(struct session *s)
                 profile.loads[i] = samples_load(&s->loads[i], s->device.processors);
         for (int i = 0; i < s->load_count; i++)
                 add_closure_error(s, &profile, i);
+        for (int i = 0; i < s->load_count; i++) {
+                const struct sums sums = sums_of(s, &profile, i);
+                profile_warn(&profile, &profile.loads[i], sums.least, sums.most);
+        }
         profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
         return profile;
 }
@@ -360,21 +382,18 @@ static void print_launches(const struct profile_load *load)
 
 static void print_closure(struct session *s, const struct profile *profile, int load)
 {
-        double least = INFINITY, most = 0;
-        for (int i = 0; i < s->family.run_count; i++) {
-                double part = closure(profile, &profile->loads[load], &s->family.runs[i],
-                                      &s->loads[load].passes[i]);
-                least = part < least ? part : least;
-                most = part > most ? part : most;
-        }
+        const struct sums sums = sums_of(s, profile, load);
         printf("  %-35s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
-               100 * least, 100 * most);
+               100 * sums.least, 100 * sums.most);
         if (profile->loads[load].error > 0)
                 printf("  %-35s %.1f %% that all kernels share: drift from round to round, and that sum\n",
                        "standard error", 100 * profile->loads[load].error);
-        if (least < 0.95)
-                printf("  %-35s something else was running on this machine; measure again when it is idle\n",
-                       "warning");
+}
+
+static void print_warnings(const struct profile *profile)
+{
+        for (size_t i = 0; i < json_array_size(profile->warnings); i++)
+                printf("\nWARNING: %s\n", json_string_value(json_array_get(profile->warnings, i)));
 }
 
 /* A GPU: the device and what it runs at. */
@@ -399,6 +418,7 @@ static void print_profile(struct session *s, const struct profile *profile)
                 printf("  %-35s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
         }
+        print_warnings(profile);
 }
 
 /* Kernels of the family that were not run, since blocks or parameters were cut to fit. */
@@ -558,6 +578,10 @@ int main(int argc, char **argv)
                 rc = session.request.threads < 0 ? session.request.threads : RV_OK;
         }
         rc = net_agree(net, done ? RV_OK : rc, &err);
+        for (int i = 0; rc == RV_OK && !done && net->rank == 0 && i < session.request.gpt_count; i++)
+                if (gpt_warning(&session.request.gpts[i]))
+                        fprintf(stderr, "ranvier calibrate: warning: %s: %s\n", session.request.gpts[i].name,
+                                gpt_warning(&session.request.gpts[i]));
         if (rc == RV_OK && !done)
                 rc = calibrate(&session, &err);
         if (rc && net->rank == 0)

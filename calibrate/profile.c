@@ -1,6 +1,7 @@
 #include "calibrate/profile.h"
 
 #include "models/file.h"
+#include "models/nearest.h"
 #include "models/version.h"
 
 #include <float.h>
@@ -247,6 +248,14 @@ static int check_members(struct reader *r, struct place where, json_t *object)
         {
                 if (in_model(name))
                         continue;
+                struct nearest nearest = {.word = name};
+                for (int i = 0; i < MODEL_PARAMETERS; i++)
+                        nearest_offer(&nearest, model_parameters[i].name);
+                if (nearest.known)
+                        return rv_fail(r->err, RV_EINPUT,
+                                       "%s: %s: \"%.40s\" is not one of a model's parameters; the nearest is "
+                                       "\"%s\"",
+                                       r->path, where.text, name, nearest.known);
                 for (int i = 0; i < MODEL_PARAMETERS; i++)
                         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
                                  model_parameters[i].name);
@@ -471,9 +480,11 @@ static int read_launch(struct reader *r, struct place where, const json_t *load,
 
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
 {
+        static const char *const known[] = {
+                "ranks", "op_overhead_seconds", "error", "launch", "graph", "kernels", "lines"};
         int64_t ranks = 0;
-        int rc;
-        if ((rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
+        int rc = file_check_keys(r->path, where.text, object, known, sizeof known / sizeof *known, r->err);
+        if (rc != RV_OK || (rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
             (rc = read_seconds(r, where, object, "op_overhead_seconds", 0, &load->op_overhead_seconds)) !=
                     RV_OK ||
             (rc = read_error(r, where, object, &load->error)) != RV_OK ||
@@ -551,6 +562,57 @@ static int read_device(struct reader *r, const json_t *document, struct profile_
         return rc;
 }
 
+/* A number, or an object with one for each precision; the first is then that of what is not named. */
+static int read_peaks(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const struct place where = place("peak_flops_per_second");
+        json_t *found = json_object_get(document, "peak_flops_per_second"), *value;
+        const char *name;
+        int rc = RV_OK;
+        if (!json_is_object(found))
+                return read_real(r, place("the profile"), document, "peak_flops_per_second", 0,
+                                 &profile->peak_flops_per_second);
+        json_object_foreach(found, name, value)
+        {
+                const int half = half_of_precision(name);
+                if (half < 0)
+                        return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is none of fp32, mixed and bf16",
+                                       r->path, where.text, name);
+                if ((rc = read_real(r, where, found, name, DBL_MIN, &profile->peaks[half])) != RV_OK)
+                        return rc;
+                if (profile->peak_flops_per_second == 0)
+                        profile->peak_flops_per_second = profile->peaks[half];
+        }
+        return rc;
+}
+
+static json_t *peaks_json(const struct profile *profile)
+{
+        json_t *peaks = json_object();
+        for (int half = 0; half < HALF_FORMATS; half++)
+                if (profile->peaks[half] > 0)
+                        json_object_set_new(peaks, half_precision((enum half)half),
+                                            json_real(profile->peaks[half]));
+        if (json_object_size(peaks) > 0)
+                return peaks;
+        json_decref(peaks);
+        return json_real(profile->peak_flops_per_second);
+}
+
+/* What --fusion auto is; without it, as the kernels are. */
+static int read_fusion(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const json_t *found = json_object_get(document, "fusion");
+        const char *text = json_string_value(found);
+        profile->unfused = text && strcmp(text, "off") == 0;
+        if (found && !profile->unfused)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: \"fusion\" must be \"off\" or left out: whether --fusion auto leaves the "
+                               "profile's fused kernels alone",
+                               r->path);
+        return RV_OK;
+}
+
 /* An object that is kept as it is, and may be left out. */
 static int read_kept(struct reader *r, const json_t *document, const char *key, json_t **kept)
 {
@@ -561,8 +623,32 @@ static int read_kept(struct reader *r, const json_t *document, const char *key, 
         return RV_OK;
 }
 
+static int read_warnings(struct reader *r, const json_t *document, struct profile *profile)
+{
+        json_t *found = json_object_get(document, "warnings"), *text;
+        size_t i;
+        bool sound = !found || json_is_array(found);
+        json_array_foreach(found, i, text) sound = sound && json_is_string(text);
+        if (!sound)
+                return rv_fail(r->err, RV_EINPUT, "%s: \"warnings\" must be an array of texts", r->path);
+        profile->warnings = json_incref(found);
+        return RV_OK;
+}
+
 static int read_profile(struct reader *r, const json_t *document, struct profile *profile)
 {
+        static const char *const known[] = {"ranvier",
+                                            "kind",
+                                            "device",
+                                            "source",
+                                            "sources",
+                                            "measured",
+                                            "machine",
+                                            "fitted_on",
+                                            "peak_flops_per_second",
+                                            "device_memory_bytes",
+                                            "host_link_bytes_per_second",
+                                            "loads"};
         struct place top = place("the profile");
         const char *kind = json_string_value(json_object_get(document, "kind"));
         int rc;
@@ -578,6 +664,9 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                "%s: is a profile in the format of before mixed precision, with one "
                                "\"element_bytes\" for all kernels; measure it again with ranvier calibrate",
                                r->path);
+        if ((rc = file_check_keys(r->path, "a profile", document, known, sizeof known / sizeof *known,
+                                  r->err)) != RV_OK)
+                return rc;
         if (!json_is_boolean(json_object_get(document, "measured")))
                 return rv_fail(r->err, RV_EINPUT, "%s: needs \"measured\", true or false", r->path);
         profile->measured = json_is_true(json_object_get(document, "measured"));
@@ -586,8 +675,9 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
             (rc = read_kept(r, document, "fitted_on", &profile->fitted_on)) == RV_OK &&
-            (rc = read_real(r, top, document, "peak_flops_per_second", 0, &profile->peak_flops_per_second)) ==
-                    RV_OK &&
+            (rc = read_peaks(r, document, profile)) == RV_OK &&
+            (rc = read_fusion(r, document, profile)) == RV_OK &&
+            (rc = read_warnings(r, document, profile)) == RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
                            &profile->device_memory_bytes)) == RV_OK &&
             (!json_object_get(document, "host_link_bytes_per_second") ||
@@ -649,7 +739,14 @@ void profile_free(struct profile *profile)
         json_decref(profile->machine);
         json_decref(profile->sources);
         json_decref(profile->fitted_on);
+        json_decref(profile->warnings);
         memset(profile, 0, sizeof *profile);
+}
+
+const char *profile_caution(const struct profile *profile)
+{
+        const bool said = strstr(profile->source, "NOT measured") || strstr(profile->source, "not measured");
+        return profile->measured || said ? "" : "NOT measured; ";
 }
 
 /* ---- writing ---- */
@@ -785,19 +882,23 @@ static json_t *device_json(const struct profile_device *device)
 int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
         json_t *document =
-                json_pack("{s:s, s:s, s:o, s:b, s:s, s:f, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
+                json_pack("{s:s, s:s, s:o, s:b, s:s, s:o, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
                           "profile", "device", device_json(&profile->device), "measured", profile->measured,
-                          "source", profile->source, "peak_flops_per_second", profile->peak_flops_per_second,
+                          "source", profile->source, "peak_flops_per_second", peaks_json(profile),
                           "device_memory_bytes", (json_int_t)profile->device_memory_bytes,
                           "host_link_bytes_per_second", profile->host_link_bytes_per_second);
         if (!document)
                 return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
+        if (profile->unfused)
+                json_object_set_new(document, "fusion", json_string("off"));
         if (profile->machine)
                 json_object_set(document, "machine", profile->machine);
         if (profile->sources)
                 json_object_set(document, "sources", profile->sources);
         if (profile->fitted_on)
                 json_object_set(document, "fitted_on", profile->fitted_on);
+        if (profile->warnings)
+                json_object_set(document, "warnings", profile->warnings);
         json_t *loads = json_array();
         for (int i = 0; i < profile->load_count; i++)
                 json_array_append_new(loads, load_json(&profile->loads[i]));
@@ -805,6 +906,30 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
         int rc = file_write_json(path, document, err);
         json_decref(document);
         return rc;
+}
+
+bool profile_warn(struct profile *profile, const struct profile_load *load, double least, double most)
+{
+        static const double SUM_OFF = 0.05, LARGE_ERROR = 0.15;
+        const bool off = least < 1 - SUM_OFF || most > 1 + SUM_OFF, large = load->error > LARGE_ERROR;
+        char what[160] = "";
+        if (off)
+                snprintf(what, sizeof what,
+                         "kernels add up to %.1f to %.1f %% of the passes they were timed in", 100 * least,
+                         100 * most);
+        if (large)
+                snprintf(what + strlen(what), sizeof what - strlen(what), "%sthe standard error is %.1f %%",
+                         off ? " and " : "", 100 * load->error);
+        if (!off && !large)
+                return false;
+        if (!profile->warnings)
+                profile->warnings = json_array();
+        json_array_append_new(
+                profile->warnings,
+                json_sprintf("with %d rank%s at work %s: something else was running on this machine; "
+                             "measure again when it is idle",
+                             load->ranks, load->ranks == 1 ? "" : "s", what));
+        return true;
 }
 
 /* ---- asking ---- */
@@ -914,6 +1039,14 @@ static bool has_precision(const struct profile_load *load, enum half half)
         return false;
 }
 
+bool profile_has_precision(const struct profile *profile, enum half half)
+{
+        for (int i = 0; i < profile->load_count; i++)
+                if (has_precision(&profile->loads[i], half))
+                        return true;
+        return false;
+}
+
 static bool has_any_precision(const struct profile_load *load)
 {
         for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
@@ -935,20 +1068,40 @@ static int write_precisions(const struct profile_load *load, int too, const char
         return count;
 }
 
+/* What a written profile says of what it has not, under a name among its sources; NULL: nothing. */
+static const char *source_of(const struct profile *profile, const char *name)
+{
+        return json_string_value(json_object_get(profile->sources, name));
+}
+
 static int no_such_precision(const struct profile *profile, const struct profile_load *load, enum half half,
                              struct rv_error_info *err)
 {
         char there[64], all[64];
-        write_precisions(load, -1, " and ", there, sizeof there);
+        write_precisions(load, -1, " or ", there, sizeof there);
         int count = write_precisions(load, (int)half, ",", all, sizeof all);
+        const char *why = source_of(profile, half_precision(half));
+        if (!profile->measured)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.160s has kernels of --precision %s only, this plan is of --precision "
+                        "%s%s%.200s: take --precision %s, or a profile that has the other",
+                        profile->path, there, half_precision(half), why ? "; " : "", why ? why : "", there);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has kernels of --precision %s only, this plan is of --precision %s: "
-                       "change that, or measure %s with ranvier calibrate --precision %s",
-                       profile->path, there, half_precision(half), count == 2 ? "both" : "all", all);
+                       "take --precision %s, or measure %s with ranvier calibrate --precision %s",
+                       profile->path, there, half_precision(half), there, count == 2 ? "both" : "all", all);
 }
 
 static int no_fused_kernels(const struct profile *profile, enum half half, struct rv_error_info *err)
 {
+        const char *why = source_of(profile, "fusion");
+        if (!profile->measured)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
+                        "--fusion on needs%s%.200s: take --fusion off",
+                        profile->path, half_precision(half), why ? "; " : "", why ? why : "");
         return rv_fail(
                 err, RV_EINPUT,
                 "profile %.160s has no fused kernels (such as attention) in --precision %s, which "

@@ -100,7 +100,11 @@ struct profile {
         json_t *sources;   /* datasheet: where each figure comes from, kept as it is; may be NULL */
         json_t *fitted_on; /* measured runs that figures were fitted on: what validate calls the run, and
                               where it stands; kept as it is; may be NULL */
-        double peak_flops_per_second;      /* of one device; 0: not known */
+        json_t *warnings;  /* sentences about what was doubtful when it was measured, which whoever uses it
+                              repeats; NULL: none */
+        double peak_flops_per_second; /* of one device; 0: not known */
+        double peaks[HALF_FORMATS];   /* the same of a precision, where they differ; 0: that one */
+        bool unfused; /* "fusion": "off": there are fused kernels, and --fusion auto leaves them alone */
         int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
         double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
         struct profile_load *loads;
@@ -110,12 +114,21 @@ struct profile {
 /* The day that the profile was measured, "2026-11-21", from its machine; "" if it does not say. */
 const char *profile_date(const struct profile *, char text[16]);
 
+/* Adds a warning about a load if something else seems to have run beside what was measured: `least` to `most`
+ * are the sums of kernels over the passes that they were timed in, more than a twentieth off on either side,
+ * or the error that all its kernels share is above 15 %. Returns whether there was anything to warn of. */
+bool profile_warn(struct profile *, const struct profile_load *load, double least, double most);
+
 /* Reads a profile: a preset's name (calibrate/profiles) or a path. Checks everything: a missing, misspelt or
  * impossible value is RV_EINPUT with a sentence that says where. On failure there is nothing to free. */
 int profile_load(struct profile *, const char *name_or_path, struct rv_error_info *err);
 /* Writes the file that profile_load reads, whole or not at all. */
 int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
 void profile_free(struct profile *);
+
+/* "NOT measured; " to be shown before the source of a profile that was not measured and does not say so
+ * itself; else "". */
+const char *profile_caution(const struct profile *profile);
 
 /* The load measured with the number of ranks nearest to `ranks_per_node`. */
 const struct profile_load *profile_load_for(const struct profile *, int ranks_per_node);
@@ -133,6 +146,9 @@ double profile_line_error(const struct profile_load *, enum profile_line line, i
  * cure. Returns RV_EINPUT. */
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
                     struct rv_error_info *err);
+
+/* Whether any load has kernels in a precision, beside the products that are measured in any. */
+bool profile_has_precision(const struct profile *, enum half half);
 
 /* Whether the load has fused attention in that format, in points or a model: then calibrate measured the
  * fused kernels. */

@@ -15,7 +15,9 @@ struct rv_error_info {
         char sentence[512]; /* where, what was found, what would be right; no final newline */
 };
 
-/* Fills `err` (may be NULL) with a printf-style sentence and returns `code`. */
+/* Fills `err` (may be NULL) with a printf-style sentence and returns `code`. What a terminal would not print
+ * as it is (control characters and what is not UTF-8, from a file or a name that the sentence repeats)
+ * becomes a question mark. */
 int rv_fail(struct rv_error_info *err, enum rv_error code, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 

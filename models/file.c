@@ -1,7 +1,10 @@
 #include "models/file.h"
 
+#include "models/nearest.h"
+
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -123,6 +126,46 @@ json_t *file_read_json(const char *path, struct rv_error_info *err)
         return object;
 }
 
+static int grow_line(struct file_lines *lines, struct rv_error_info *err)
+{
+        const size_t capacity = lines->capacity ? 2 * lines->capacity : 256;
+        char *line = realloc(lines->line, capacity);
+        if (!line)
+                return rv_fail(err, RV_ESYSTEM, "%s:%lld: no memory for a line of %zu bytes", lines->path,
+                               (long long)lines->number, capacity);
+        lines->line = line;
+        lines->capacity = capacity;
+        return RV_OK;
+}
+
+int file_next_line(struct file_lines *lines, struct rv_error_info *err)
+{
+        enum { MOST_BYTES = 1 << 20 };
+        int character = 0, rc = RV_OK;
+        lines->length = 0;
+        lines->number++;
+        errno = 0;
+        while (character != '\n' && (character = getc_unlocked(lines->stream)) != EOF) {
+                if (lines->length + 1 >= lines->capacity && (rc = grow_line(lines, err)) != RV_OK)
+                        return rc;
+                if (lines->length == MOST_BYTES)
+                        return rv_fail(err, RV_EINPUT, "%s:%lld: a line of more than 1 MiB is no text",
+                                       lines->path, (long long)lines->number);
+                lines->line[lines->length++] = (char)character;
+        }
+        if (ferror(lines->stream))
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", lines->path, strerror(errno));
+        if (lines->length == 0) {
+                lines->number--;
+                return 0;
+        }
+        while (lines->length > 0 &&
+               (lines->line[lines->length - 1] == '\n' || lines->line[lines->length - 1] == '\r'))
+                lines->length--;
+        lines->line[lines->length] = 0;
+        return 1;
+}
+
 /* Whether the first thing in the rest of `line`, after the quoted key, is the colon that makes it a key. */
 static bool followed_by_colon(const char *rest)
 {
@@ -197,11 +240,49 @@ int file_need_real(const char *path, const json_t *object, const char *key, doub
         return RV_OK;
 }
 
+int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
+                    size_t known_count, struct rv_error_info *err)
+{
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)object, key, value)
+        {
+                struct nearest nearest = {.word = key};
+                for (size_t i = 0; i < known_count; i++)
+                        nearest_offer(&nearest, known[i]);
+                if (nearest_is_misspelt(&nearest))
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: %s has no member \"%.64s\"; the nearest is \"%s\"", path,
+                                       file_line_of(path, key), where, key, nearest.known);
+        }
+        return RV_OK;
+}
+
 /* A pipe, terminal or /dev/null is written as it is: to rename a file over it would replace it. */
 static bool written_in_place(const char *path)
 {
         struct stat info;
         return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+/* Opens a file that was not there, beside the final one: never one that somebody else has put in its place,
+ * be it a symbolic link or the temporary of a process of the same number on another machine. -1 with errno.
+ */
+static int open_beside(struct file_writer *writer)
+{
+        enum { TRIES = 1000 };
+        int descriptor = -1;
+        for (int try = 0; try < TRIES && descriptor < 0; try++) {
+                int length = snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp%d", writer->final,
+                                      (int)getpid());
+                if (try > 0)
+                        snprintf(writer->temporary + length, sizeof writer->temporary - (size_t)length, "-%d",
+                                 try);
+                descriptor = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+                if (descriptor < 0 && errno != EEXIST)
+                        break;
+        }
+        return descriptor;
 }
 
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err)
@@ -215,13 +296,17 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
                                sizeof writer->final - 1);
         if (file_check_writable(path, err) != RV_OK)
                 return RV_EINPUT;
-        if (!written_in_place(path))
-                snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp%d", writer->final,
-                         (int)getpid());
-        writer->stream = fopen(writer->temporary[0] ? writer->temporary : path, "wb");
-        if (!writer->stream)
-                return rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", path, strerror(errno));
-        return RV_OK;
+        int descriptor = written_in_place(path) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(writer);
+        writer->stream = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+        if (writer->stream)
+                return RV_OK;
+        int reason = errno;
+        if (descriptor >= 0)
+                close(descriptor);
+        if (descriptor >= 0 && writer->temporary[0])
+                unlink(writer->temporary);
+        writer->temporary[0] = '\0';
+        return rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", path, strerror(reason));
 }
 
 void file_writer_flush(struct file_writer *writer)
@@ -265,6 +350,28 @@ void file_writer_abandon(struct file_writer *writer)
         if (writer->temporary[0])
                 unlink(writer->temporary);
         writer->temporary[0] = '\0';
+}
+
+FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err)
+{
+        const char *folder = getenv("TMPDIR");
+        if (!folder || !*folder)
+                folder = "/tmp";
+        int length = snprintf(path, path_size, "%s/ranvier-XXXXXX", folder);
+        int descriptor = -1;
+        if (length < 0 || (size_t)length >= path_size)
+                errno = ENAMETOOLONG;
+        else
+                descriptor = mkstemp(path);
+        FILE *stream = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
+        if (stream)
+                return stream;
+        rv_fail(err, RV_ESYSTEM, "no temporary file in %s: %s", folder, strerror(errno));
+        if (descriptor >= 0) {
+                close(descriptor);
+                unlink(path);
+        }
+        return NULL;
 }
 
 /* The folder that `path` lies in; false if that is too long for `folder`. */

@@ -34,10 +34,28 @@ int file_need_int(const char *path, const json_t *object, const char *key, int64
 int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
                    double *value, struct rv_error_info *err);
 
+/* A text that is read line by line, each with its number for error messages. Set `path` and `stream`; free
+ * `line` in the end. */
+struct file_lines {
+        const char *path;
+        FILE *stream;
+        char *line; /* the last one, without its end */
+        size_t length, capacity;
+        int64_t number; /* from 1; 0 before the first */
+};
+/* 1 with the next line; 0 at the end; a negative rv_error with a sentence if it cannot be read, or the line
+ * has more than a mebibyte, as where a device or a damaged file is read for a text. */
+int file_next_line(struct file_lines *lines, struct rv_error_info *err);
+
+/* Refuses a key of `object`, which `where` names, that is none of `known` but one of them misspelt: where
+ * that may be left out, it would be passed over. Other keys are left alone. */
+int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
+                    size_t known_count, struct rv_error_info *err);
+
 /* A file that appears under its final name only when complete: written beside it, then renamed. */
 struct file_writer {
         FILE *stream;
-        char final[1024], temporary[1040];
+        char final[1024], temporary[1056];
         int reason; /* errno of a write that failed before the last; 0: none, or not known */
 };
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err);
@@ -46,6 +64,11 @@ void file_writer_flush(struct file_writer *writer);
 /* Flushes, checks every earlier write and renames; on failure nothing is left. */
 int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
 void file_writer_abandon(struct file_writer *writer);
+
+/* A new file for what is needed for a while only, in the folder that TMPDIR names (else /tmp): open for
+ * reading and writing, for its owner's eyes alone. The caller closes the stream and unlinks `path`; unlinked
+ * at once, nothing is left however the process ends, and /dev/fd/N still opens it. NULL with a sentence. */
+FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err);
 
 /* Whether writing a file at `path` would replace the one at `other`, or the other way round: they are one
  * name in one folder, or one existing file. Not so for pipes, terminals and /dev/null, which are written as

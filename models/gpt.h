@@ -12,8 +12,12 @@ struct gpt {
         char name[64];
         int n_layer, n_embd, n_head, vocab_size;
         int n_positions; /* the longest sequence */
-        bool tied; /* the output projection is the token embedding (tie_word_embeddings, default true) */
+        bool tied;    /* the output projection is the token embedding (tie_word_embeddings, default true) */
+        bool dropout; /* its file asks for dropout, which is not modelled */
 };
+
+/* One sentence on what the model's file asks for and is not modelled, to be shown to the user; or NULL. */
+const char *gpt_warning(const struct gpt *gpt);
 
 /* Reads a model: a preset's name (models/presets) or the path of a config.json. */
 int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err);
@@ -21,6 +25,11 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
 /* The same keys that gpt_load reads; the caller owns the result. */
 json_t *gpt_to_json(const struct gpt *gpt);
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err);
+
+/* Whether a model that was not read from a file is within the limits that hold for those that are, in which
+ * no product of its sizes overflows, and its heads divide its width. RV_EINPUT names the key and the limit.
+ */
+int gpt_check(const struct gpt *gpt, struct rv_error_info *err);
 
 /* Parameters of the whole model; a tied embedding counts once. */
 int64_t gpt_parameters(const struct gpt *gpt);

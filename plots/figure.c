@@ -1,9 +1,10 @@
 #include "plots/figure.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,41 +36,45 @@ int figure_open(struct figure *figure, const char *name, const char *out, struct
         if (file_find(figure->script, sizeof figure->script, "plots", name, ".gp"))
                 return rv_fail(err, RV_ESYSTEM,
                                "the script plots/%s.gp is not beside this program; is it installed?", name);
-        int rc = file_writer_open(&figure->image, out, err);
+        int rc = file_check_writable(out, err);
         if (rc)
                 return rc;
-        const char *folder_for_data = getenv("TMPDIR");
-        snprintf(figure->data_path, sizeof figure->data_path, "%s/ranvier-plot-XXXXXX",
-                 folder_for_data && *folder_for_data ? folder_for_data : "/tmp");
-        int descriptor = mkstemp(figure->data_path);
-        figure->data = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
+        snprintf(figure->out, sizeof figure->out, "%s", out);
+        char path[1024];
+        figure->data = file_open_temporary(path, sizeof path, err);
+        if (!figure->data)
+                return RV_ESYSTEM;
+        unlink(path);
         figure->settings_stream = open_memstream(&figure->settings, &figure->settings_size);
-        if (!figure->data || !figure->settings_stream) {
-                rc = rv_fail(err, RV_ESYSTEM, "%s: no temporary file for a figure's data: %s",
-                             figure->data_path, strerror(errno));
+        if (!figure->settings_stream) {
+                rc = rv_fail(err, RV_ESYSTEM, "out of memory for a figure's settings");
                 figure_abandon(figure);
                 return rc;
         }
         char folder[1024];
         snprintf(folder, sizeof folder, "%s", figure->script);
         *strrchr(folder, '/') = 0;
+        snprintf(path, sizeof path, "/dev/fd/%d", fileno(figure->data));
         figure_text(figure, "folder", folder);
         figure_text(figure, "format", format);
-        figure_text(figure, "data", figure->data_path);
-        figure_text(figure, "out", figure->image.temporary[0] ? figure->image.temporary : out);
+        figure_text(figure, "data", path);
         return 0;
 }
 
-/* In gnuplot's single quotes only a quote is special, and is written twice. */
+/* Between double quotes, for in single quotes a quote cannot be the first character. What may be special to
+ * gnuplot, such as a backquote, is written as an octal number, and so is a digit behind one, which would be
+ * read as its last. Control characters become blanks. */
 void figure_text(struct figure *figure, const char *variable, const char *value)
 {
-        fprintf(figure->settings_stream, "%s='", variable);
+        bool number = false;
+        fprintf(figure->settings_stream, "%s=\"", variable);
         for (; *value; value++) {
-                if (*value == '\'')
-                        fputc('\'', figure->settings_stream);
-                fputc(*value == '\n' ? ' ' : *value, figure->settings_stream);
+                const int c = iscntrl((unsigned char)*value) ? ' ' : (unsigned char)*value;
+                const bool digit = c >= '0' && c <= '9', letter = (c | 32) >= 'a' && (c | 32) <= 'z';
+                number = !(c >= 0x80 || letter || (digit && !number) || c == ' ' || c == '/' || c == '.');
+                fprintf(figure->settings_stream, number ? "\\%o" : "%c", (unsigned)c);
         }
-        fputs("';", figure->settings_stream);
+        fputs("\";", figure->settings_stream);
 }
 
 void figure_number(struct figure *figure, const char *variable, double value)
@@ -100,62 +105,101 @@ void figure_abandon(struct figure *figure)
                 fclose(figure->data);
         if (figure->settings_stream)
                 fclose(figure->settings_stream);
-        if (figure->data_path[0])
-                unlink(figure->data_path);
         free(figure->settings);
-        file_writer_abandon(&figure->image);
         *figure = (struct figure){0};
 }
 
-/* Gnuplot's exit status, 127 if it is not there. Its complaints go to stderr as they are. */
-static int run_gnuplot(const struct figure *figure)
+/* Starts gnuplot, whose standard output is `descriptor`. Its complaints go to stderr as they are. */
+static pid_t start_gnuplot(const struct figure *figure, int descriptor)
 {
         pid_t child = fork();
-        if (child == 0) {
-                setenv("LC_ALL", "C.UTF-8", 1); /* points, not commas; and the scripts are UTF-8 */
-                char *const arguments[] = {"gnuplot", "-d", "-e", figure->settings, (char *)figure->script,
-                                           NULL};
+        if (child != 0)
+                return child;
+        setenv("LC_ALL", "C.UTF-8", 1); /* points, not commas; and the scripts are UTF-8 */
+        char *const arguments[] = {"gnuplot", "-d", "-e", figure->settings, (char *)figure->script, NULL};
+        if (dup2(descriptor, STDOUT_FILENO) >= 0)
                 execvp(arguments[0], arguments);
-                _exit(STATUS_NOT_FOUND);
+        _exit(STATUS_NOT_FOUND);
+}
+
+/* All that gnuplot draws, in memory that the caller frees: gnuplot itself would not tell that a disk is full.
+ * `status`: how it ended, -1 if it could not be started; 127 if there is none. */
+static char *draw_image(const struct figure *figure, size_t *size, int *status)
+{
+        char *image = NULL, part[16384];
+        int ends[2];
+        ssize_t got;
+        *size = 0;
+        *status = -1;
+        FILE *stream = open_memstream(&image, size);
+        if (!stream)
+                return NULL;
+        if (pipe(ends) == 0) {
+                fcntl(ends[0], F_SETFD, FD_CLOEXEC); /* that gnuplot ends if nobody reads any more */
+                pid_t child = start_gnuplot(figure, ends[1]);
+                close(ends[1]);
+                while ((got = read(ends[0], part, sizeof part)) > 0 || (got < 0 && errno == EINTR))
+                        if (got > 0)
+                                fwrite(part, 1, (size_t)got, stream);
+                close(ends[0]);
+                int how = 0;
+                while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR)
+                        ;
+                *status = child > 0 && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
         }
-        int status;
-        while (child > 0 && waitpid(child, &status, 0) < 0)
-                if (errno != EINTR)
-                        return -1;
-        return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        if (ferror(stream))
+                *status = -1;
+        if (fclose(stream) != 0)
+                *status = -1;
+        return image;
 }
 
 static int close_inputs(struct figure *figure, struct rv_error_info *err)
 {
+        errno = 0;
         bool failed = ferror(figure->data) != 0;
-        failed |= fclose(figure->data) != 0;
+        failed |= fflush(figure->data) != 0; /* it stays open: it has no other name than its number */
+        int reason = errno;
         failed |= fclose(figure->settings_stream) != 0;
-        figure->data = figure->settings_stream = NULL;
+        figure->settings_stream = NULL;
         if (failed)
-                return rv_fail(err, RV_ESYSTEM, "%s: a figure's data could not be written: %s",
-                               figure->data_path, strerror(errno));
+                return rv_fail(err, RV_ESYSTEM,
+                               "%s: the figure's data could not be written to a temporary file: %s",
+                               figure->out, reason ? strerror(reason) : "an earlier write failed");
         return 0;
+}
+
+static int write_image(const struct figure *figure, const char *image, size_t size, struct rv_error_info *err)
+{
+        struct file_writer writer;
+        int rc = file_writer_open(&writer, figure->out, err);
+        if (rc)
+                return rc;
+        errno = 0;
+        if (fwrite(image, 1, size, writer.stream) != size)
+                writer.reason = errno;
+        return file_writer_commit(&writer, err);
 }
 
 int figure_draw(struct figure *figure, struct rv_error_info *err)
 {
-        struct stat info;
-        int rc = close_inputs(figure, err);
+        char *image = NULL;
+        size_t size;
+        int rc = close_inputs(figure, err), status;
         if (rc)
                 goto out;
         fflush(NULL);
-        int status = run_gnuplot(figure);
+        image = draw_image(figure, &size, &status);
         if (status == STATUS_NOT_FOUND)
                 rc = rv_fail(err, RV_ESYSTEM, "gnuplot was not found; figures need it (Debian: gnuplot-nox)");
         else if (status != 0)
-                rc = rv_fail(err, RV_ESYSTEM, "gnuplot failed on %s for %s", figure->script,
-                             figure->image.final);
-        else if (fstat(fileno(figure->image.stream), &info) == 0 && S_ISREG(info.st_mode) &&
-                 info.st_size == 0)
+                rc = rv_fail(err, RV_ESYSTEM, "gnuplot failed on %s for %s", figure->script, figure->out);
+        else if (size == 0)
                 rc = rv_fail(err, RV_ESYSTEM, "gnuplot drew nothing with %s", figure->script);
         else
-                rc = file_writer_commit(&figure->image, err);
+                rc = write_image(figure, image, size, err);
 out:
+        free(image);
         figure_abandon(figure);
         return rc;
 }

@@ -1,5 +1,5 @@
-/* One figure: data in a temporary file, a gnuplot script beside this program, an image that appears whole or
- * not at all. */
+/* One figure: data in a temporary file without a name, a gnuplot script beside this program, an image that
+ * appears whole or not at all. */
 #ifndef RANVIER_PLOTS_FIGURE_H
 #define RANVIER_PLOTS_FIGURE_H
 
@@ -9,8 +9,7 @@
 
 struct figure {
         FILE *data; /* write the script's data here */
-        struct file_writer image;
-        char data_path[1024], script[1024];
+        char out[1024], script[1024];
         char *settings; /* gnuplot assignments for the script */
         size_t settings_size;
         FILE *settings_stream;

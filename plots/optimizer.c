@@ -207,7 +207,7 @@ static int draw(const struct trace *trace, struct phase *phase, const char *out,
 int figures_optimizer(const char *out, const char *path, int batch, int rank, struct rv_error_info *err)
 {
         struct trace trace;
-        struct phase asked = {.rank = rank}, phase;
+        struct phase asked = {.rank = rank}, phase = {0};
         struct phase *phases = NULL;
         int ranks, rc = trace_read(&trace, path, err);
         if (rc)

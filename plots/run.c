@@ -1,6 +1,7 @@
 #include "plots/run.h"
 
 #include "models/file.h"
+#include "runtime/engine/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -194,29 +195,10 @@ void runs_free(struct run *runs, int count)
         free(runs);
 }
 
-/* The first member of `object` that is another one in the other report; NULL if there is none. A model may
- * have another name: its shape is what counts. */
-static const char *first_difference(const json_t *a, const json_t *b)
-{
-        const char *key;
-        const json_t *value;
-        json_object_foreach((json_t *)a, key, value)
-        {
-                if (strcmp(key, "name") != 0 && !json_equal(value, json_object_get(b, key)))
-                        return key;
-        }
-        json_object_foreach((json_t *)b, key, value)
-        {
-                if (strcmp(key, "name") != 0 && !json_object_get(a, key))
-                        return key;
-        }
-        return NULL;
-}
-
 static int check_same(const struct run *p, const struct run *m, const char *room, struct rv_error_info *err)
 {
         const json_t *a = json_object_get(p->document, room), *b = json_object_get(m->document, room);
-        const char *key = first_difference(a, b);
+        const char *key = report_first_difference(a, b);
         if (!key)
                 return 0;
         const unsigned flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);

@@ -1,5 +1,5 @@
 # What all figures share: the terminal, colours that colour-blind readers can tell apart (Okabe and Ito 2008), a light
-# grid and no box. Loaded with `format` (png or svg) and `out` set; `height` may be.
+# grid and no box. Loaded with `format` (png or svg) set; `out` (else it is standard output) and `height` may be.
 
 if (!exists("height")) height = 800
 has_cairo = strstrt(GPVAL_TERMINALS, "pngcairo") > 0
@@ -13,7 +13,7 @@ if (format eq "svg") {
         }
 }
 set termoption noenhanced # names of models and files are shown as they are
-set output out
+if (exists("out")) set output out
 set encoding utf8
 
 points(n) = sprintf(",%g", format eq "svg" ? 1.3 * n : n) # the terminals count differently

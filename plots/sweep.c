@@ -51,7 +51,6 @@ struct row {
 /* Cuts `text` at its commas. */
 static int split(struct row *row, char *text, struct rv_error_info *err)
 {
-        text[strcspn(text, "\r\n")] = 0;
         row->count = 0;
         for (char *at = text; at;) {
                 if (row->count == MOST_FIELDS)
@@ -87,10 +86,10 @@ static int take_real(const struct row *row, enum column column, double least, do
         char *end;
         *value = strtod(text, &end);
         if (end == text || *end)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a number was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a number was expected", row->path,
                                row->line, column_names[column], text);
         if (!(*value >= least && *value <= most))
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %g to %g was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %g to %g was expected", row->path,
                                row->line, column_names[column], text, least, most);
         return 0;
 }
@@ -103,11 +102,12 @@ static int take_whole(const struct row *row, enum column column, int64_t least, 
         errno = 0;
         long long number = strtoll(text, &end, 10);
         if (end == text || *end)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', a whole number was expected", row->path,
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a whole number was expected", row->path,
                                row->line, column_names[column], text);
         if (errno || number < least || number > most)
-                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, from %lld to %lld was expected", row->path,
-                               row->line, column_names[column], text, (long long)least, (long long)most);
+                return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %lld to %lld was expected",
+                               row->path, row->line, column_names[column], text, (long long)least,
+                               (long long)most);
         *value = number;
         return 0;
 }
@@ -144,7 +144,7 @@ static int take_choices(const struct row *row, struct sweep_plan *plan, struct r
                 const char *text = row->fields[row->place[choices[i].column]];
                 *choices[i].value = strcmp(text, choices[i].yes) == 0;
                 if (!*choices[i].value && strcmp(text, choices[i].no) != 0)
-                        return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%s', '%s' or '%s' was expected",
+                        return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', '%s' or '%s' was expected",
                                        row->path, row->line, column_names[choices[i].column], text,
                                        choices[i].no, choices[i].yes);
         }
@@ -160,7 +160,7 @@ static int take_recompute(const struct row *row, struct sweep_plan *plan, struct
         if (which < 0)
                 return rv_fail(
                         err, RV_EINPUT,
-                        "%s:%d: recompute is '%s', 'none', 'selective', 'full' or 'layer' was expected",
+                        "%s:%d: recompute is '%.40s', 'none', 'selective', 'full' or 'layer' was expected",
                         row->path, row->line, text);
         plan->recompute = letters[which];
         return 0;
@@ -203,13 +203,12 @@ static int add_plan(struct sweep *sweep, const struct sweep_plan *plan, struct r
 static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct rv_error_info *err)
 {
         struct row row = {.path = path};
-        char *text = NULL;
-        size_t capacity = 0;
+        struct file_lines lines = {.path = path, .stream = csv};
         int rc = 0, columns = 0;
-        while (rc == 0 && getline(&text, &capacity, csv) > 0) {
+        while (rc == 0 && (rc = file_next_line(&lines, err)) > 0) {
                 struct sweep_plan plan;
                 row.line++;
-                rc = split(&row, text, err);
+                rc = split(&row, lines.line, err);
                 if (row.line == 1) {
                         columns = row.count;
                         rc = rc ? rc : find_columns(&row, err);
@@ -224,9 +223,7 @@ static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct r
                 if (rc == 0)
                         rc = add_plan(sweep, &plan, err);
         }
-        free(text);
-        if (rc == 0 && ferror(csv))
-                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
+        free(lines.line);
         if (rc == 0 && row.line == 0)
                 return rv_fail(err, RV_EINPUT, "%s: is empty; the CSV of ranvier sweep was expected", path);
         if (rc == 0 && sweep->count == 0)

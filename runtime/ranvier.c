@@ -1,6 +1,7 @@
 /* `ranvier`: a dispatcher, as git is. The commands are programs of their own beside it (or in libexec),
  * because SimGrid and Open MPI cannot live in one process. */
 #include "models/file.h"
+#include "models/nearest.h"
 #include "models/version.h"
 
 #include <errno.h>
@@ -59,25 +60,6 @@ static void print_help(void)
         fputs(workflow, stdout);
 }
 
-/* Levenshtein's distance: letters to insert, delete or replace to turn one word into the other. */
-static int edit_distance(const char *from, const char *to)
-{
-        int row[32], length = (int)strlen(to);
-        for (int j = 0; j <= length; j++)
-                row[j] = j;
-        for (int i = 1; from[i - 1]; i++) {
-                int diagonal = row[0];
-                row[0] = i;
-                for (int j = 1; j <= length; j++) {
-                        int replace = diagonal + (from[i - 1] != to[j - 1]);
-                        int shorter = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-                        diagonal = row[j];
-                        row[j] = replace < shorter ? replace : shorter;
-                }
-        }
-        return row[length];
-}
-
 static const struct command *find_command(const char *name)
 {
         for (int i = 0; i < COMMANDS; i++)
@@ -95,19 +77,20 @@ static bool is_first_rank(void)
 
 static int refuse_unknown(const char *name)
 {
-        const struct command *nearest = &commands[0];
-        for (int i = 1; i < COMMANDS; i++)
-                if (commands[i].program &&
-                    edit_distance(name, commands[i].name) < edit_distance(name, nearest->name))
-                        nearest = &commands[i];
+        struct nearest nearest = {.word = name};
+        for (int i = 0; i < COMMANDS; i++)
+                nearest_offer(&nearest, commands[i].name);
         if (!is_first_rank())
                 return STATUS_USAGE;
         if (name[0] == '-')
                 fprintf(stderr, "ranvier: unknown option %s; 'ranvier --help' lists the commands\n", name);
-        else
+        else if (nearest.known)
                 fprintf(stderr,
                         "ranvier: unknown command '%s'; the nearest is '%s', 'ranvier --help' lists all\n",
-                        name, nearest->name);
+                        name, nearest.known);
+        else
+                fprintf(stderr, "ranvier: unknown command '%s'; 'ranvier --help' lists what there is\n",
+                        name);
         return STATUS_USAGE;
 }
 

@@ -73,6 +73,16 @@ void together_trace(struct net *net, struct trace *trace)
         bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
+void together_sum(struct net *net, float *values, int64_t elements)
+{
+        const int64_t most = PART_BYTES / (int64_t)sizeof *values;
+        for (int64_t at = 0; at < elements; at += most) {
+                const int64_t left = elements - at;
+                net->ops->iallreduce(net, values + at, left < most ? left : most, NET_FLOAT, NET_DATA, 0);
+                wait(net);
+        }
+}
+
 /* Where this rank has a tensor in its flat buffers. */
 static int64_t offset_of(const struct nn_stage *nn, uint32_t id)
 {
@@ -89,8 +99,7 @@ static void read_tensor(struct net *net, struct nn_stage *nn, const struct tenso
         nn_read_parameters(nn, offset_of(nn, tensor->id), tensor->elements, out);
         if (!nn->own || !nn->master)
                 return;
-        net->ops->iallreduce(net, out, tensor->elements, NET_FLOAT, NET_DATA, 0);
-        wait(net);
+        together_sum(net, out, tensor->elements);
 }
 
 /* A tensor of which each shard has a part, put together on rank 0. `has`: this rank is one of those that have

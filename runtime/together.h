@@ -15,4 +15,8 @@ void together_trace(struct net *, struct trace *);
 int together_checkpoint(struct net *, const struct options *, struct nn_stage *, const char *path,
                         int64_t step, struct rv_error_info *err);
 
+/* Sums `values` of all replicas of a stage, in place on each. Any number of elements: MPI counts them in an
+ * int. */
+void together_sum(struct net *, float *values, int64_t elements);
+
 #endif

@@ -326,13 +326,15 @@ static json_t *extra_members(const struct run *run, const struct results *result
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
         bool validated = validates(run), mixed = s->plan.mixed;
-        return json_pack("{s:o, s:{s:s, s:I, s:f, s:I, s:i, s:o, s:o, s:f}, s:o, s:o, s:o*}", "device",
-                         device_json(run, results->memory), "training", "data", s->data, "steps",
-                         (json_int_t)s->optim.steps, "lr", s->optim.lr, "seed", (json_int_t)s->seed,
-                         "threads", s->threads, "loss_scale",
-                         mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
-                         mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
-                         s->host_link_bytes_per_second, "first_validation_loss",
+        json_t *training = json_pack("{s:s, s:i, s:o, s:o, s:f}", "data", s->data, "threads", s->threads,
+                                     "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
+                                     "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
+                                     "host_link_bytes_per_second", s->host_link_bytes_per_second);
+        json_t *options = train_options_json(s);
+        json_object_update(training, options);
+        json_decref(options);
+        return json_pack("{s:o, s:o, s:o, s:o, s:o*}", "device", device_json(run, results->memory),
+                         "training", training, "first_validation_loss",
                          validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
                          validated ? json_real(run->last_validation) : json_null(), "kernels",
                          results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL);
@@ -367,6 +369,7 @@ static int write_report(struct run *run, const struct results *results, struct r
                 .tensor_seconds = phases.tensor_seconds,
                 .bubble_fraction = phases.bubble_fraction,
                 .tokens = (int64_t)run->settings.tokens,
+                .days_wanted = report_days_wanted(&run->settings.plan.gpt, run->settings.tokens_given),
                 .ranks = ranks,
                 .rank_bytes = bytes,
                 .rank_live_peak = live,
@@ -512,7 +515,7 @@ static int open_device(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
-/* Measures what the machine can do, on all ranks at once as they will train. */
+/* Measures what the machine can do, on all ranks at once as they will train: every rank must call it. */
 static int open_kernels(struct run *run, struct rv_error_info *err)
 {
         const struct options *plan = &run->settings.plan;
@@ -533,15 +536,18 @@ static int run_training(struct run *run, struct rv_error_info *err)
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
+        rc = net_agree(run->net, rc, err);
         if (rc == 0)
                 rc = open_kernels(run, err);
         if (rc == 0)
                 rc = open_device(run, err);
         rc = net_agree(run->net, rc, err);
-        if (rc == 0) /* these two are alike on every rank */
+        if (rc == 0) /* these three are alike on every rank */
                 rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, err);
         if (rc == 0)
                 rc = check_memory(run, err);
+        if (rc == 0)
+                rc = trainer_open_data(&run->trainer, err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, err);
         if (rc == 0)
@@ -572,7 +578,12 @@ int main(int argc, char **argv)
         int rc = run.command ? train_options_parse(&run.settings, argc, argv, run.net, &err)
                              : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         bool done = rc == OPTIONS_DONE;
-        rc = done ? 0 : net_agree(run.net, rc, &err);
+        rc = net_agree(run.net, done ? 0 : rc, &err);
+        if (rc == 0) /* before anything that could wait for ever for a rank that was started otherwise */
+                rc = net_agree(run.net, train_options_compare(&run.settings, done, run.net, &err), &err);
+        const struct gpt *gpt = &run.settings.plan.gpt;
+        if (rc == 0 && !done && run.net->rank == 0 && gpt_warning(gpt))
+                fprintf(stderr, "ranvier train: warning: %s: %s\n", gpt->name, gpt_warning(gpt));
         if (rc == 0 && !done)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)

@@ -2,6 +2,7 @@
 
 #include "models/file.h"
 #include "runtime/device/device.h"
+#include "runtime/engine/report.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -69,7 +70,9 @@ static const struct argp_option train_options[] = {
          "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
          "measured before the training in a second or so; the report has it too",
          3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for the report's days (default 300e9)",
+        {"tokens", KEY_TOKENS, "T", 0,
+         "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
+         "billion parameters no days)",
          3},
         {"threads", KEY_THREADS, "N", 0,
          "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
@@ -196,7 +199,8 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         case KEY_INJECT_OVERFLOW:
                 return parse_injection(s, text, err);
         case KEY_TOKENS:
-                return parse_real("--tokens", text, 1, 1e18, &s->tokens, err);
+                s->tokens_given = true;
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
         default:
                 return parse_optimizer(&s->optim, key, text, err);
         }
@@ -389,4 +393,112 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 return rc;
         rc = resolve(s, net, err);
         return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
+}
+
+json_t *train_options_json(const struct train_settings *s)
+{
+        const struct optim *o = &s->optim;
+        json_t *json = json_pack("{s:I, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:i}", "steps",
+                                 (json_int_t)o->steps, "lr", o->lr, "min_lr", o->min_lr, "warmup",
+                                 (json_int_t)o->warmup, "weight_decay", o->weight_decay, "beta1", o->beta1,
+                                 "beta2", o->beta2, "epsilon", o->epsilon, "seed", (json_int_t)s->seed,
+                                 "validate_every", (json_int_t)s->validate_every, "validation_fraction",
+                                 s->validation_fraction, "validation_batches", s->validation_batches);
+        if (json && s->inject_step >= 0)
+                json_object_set_new(json, "inject_overflow",
+                                    json_sprintf("%lld:%d", (long long)s->inject_step + 1, s->inject_rank));
+        return json;
+}
+
+/* All that must be the same on every rank: what the report says of model, plan and training, what computes,
+ * and what ranks do together only if all do it. */
+static json_t *common_json(const struct train_settings *s, bool done)
+{
+        if (done)
+                return json_pack("{s:{s:b}}", "options", "help", true);
+        json_t *options = report_plan_json(&s->plan);
+        json_t *training = train_options_json(s);
+        json_object_update(options, training);
+        json_decref(training);
+        json_object_set_new(options, "device", json_string(options_device(&s->plan)));
+        json_object_set_new(options, "trace", json_boolean(s->plan.trace));
+        json_object_set_new(options, "checkpoint", json_boolean(s->checkpoint));
+        json_object_set_new(options, "kernels", json_boolean(s->kernels));
+        return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);
+}
+
+/* Rank 0's, on every rank; NULL if there is no memory for it. */
+static json_t *first_json(struct net *net, const json_t *mine)
+{
+        char *text = net->rank == 0 ? json_dumps(mine, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        int64_t length = text ? (int64_t)strlen(text) : 0;
+        net->ops->broadcast(net, &length, sizeof length, 0);
+        if (net->rank != 0)
+                text = malloc((size_t)length + 1);
+        if (!text)
+                abort(); /* others wait for it, or in it */
+        net->ops->broadcast(net, text, length, 0);
+        json_t *first = json_loadb(text, (size_t)length, 0, NULL);
+        free(text);
+        return first;
+}
+
+enum { VALUE = 64 };
+
+/* A value as a command line has it: " 3", or nothing for a switch. */
+static const char *value_text(const json_t *value, char text[VALUE])
+{
+        text[0] = 0;
+        if (json_is_string(value))
+                snprintf(text, VALUE, " %s", json_string_value(value));
+        else if (json_is_integer(value))
+                snprintf(text, VALUE, " %lld", (long long)json_integer_value(value));
+        else if (json_is_real(value))
+                snprintf(text, VALUE, " %.10g", json_real_value(value));
+        return text;
+}
+
+static bool is_given(const json_t *value)
+{
+        return value && !json_is_false(value);
+}
+
+static int name_difference(const json_t *mine, const json_t *first, int rank, struct rv_error_info *err)
+{
+        char name[48], values[2][VALUE];
+        const json_t *objects[] = {json_object_get(mine, "model"), json_object_get(first, "model")};
+        const char *key = report_first_difference(objects[0], objects[1]);
+        if (key)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "MODEL: %s is%s on rank %d and%s on rank 0: all ranks of a training need the same "
+                        "model",
+                        key, value_text(json_object_get(objects[0], key), values[0]), rank,
+                        value_text(json_object_get(objects[1], key), values[1]));
+        objects[0] = json_object_get(mine, "options");
+        objects[1] = json_object_get(first, "options");
+        key = report_first_difference(objects[0], objects[1]);
+        if (!key)
+                return 0;
+        snprintf(name, sizeof name, "%s", key);
+        for (char *at = name; *at; at++)
+                *at = *at == '_' ? '-' : *at;
+        const json_t *own = json_object_get(objects[0], key), *other = json_object_get(objects[1], key);
+        return rv_fail(
+                err, RV_EINPUT,
+                "rank %d was started %s --%s%s, rank 0 %s --%s%s: all ranks of a training need the same "
+                "options",
+                rank, is_given(own) ? "with" : "without", name, value_text(own, values[0]),
+                is_given(other) ? "with" : "without", name, value_text(other, values[1]));
+}
+
+int train_options_compare(const struct train_settings *s, bool done, struct net *net,
+                          struct rv_error_info *err)
+{
+        json_t *mine = common_json(s, done), *first = first_json(net, mine);
+        int rc = mine && first ? name_difference(mine, first, net->rank, err)
+                               : rv_fail(err, RV_ESYSTEM, "no host memory to compare the ranks' options");
+        json_decref(mine);
+        json_decref(first);
+        return rc;
 }

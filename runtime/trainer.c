@@ -113,6 +113,40 @@ int trainer_open_device(struct trainer *t, const struct train_settings *settings
         return t->device ? 0 : err->code;
 }
 
+/* What a rank has read, for others to compare. */
+struct read_data {
+        char path[128];
+        int64_t tokens;
+        uint64_t checksum;
+};
+
+/* Every rank reads for itself: from another host's disk, a stale copy, or a file that still grows. */
+static int compare_data(const struct trainer *t, struct rv_error_info *err)
+{
+        struct read_data mine = {.tokens = t->data.count, .checksum = data_checksum(&t->data)};
+        snprintf(mine.path, sizeof mine.path, "%s", t->settings->data);
+        struct read_data first = mine;
+        t->net->ops->broadcast(t->net, &first, sizeof first, 0);
+        if (mine.tokens == first.tokens && mine.checksum == first.checksum)
+                return 0;
+        const bool other = mine.tokens == first.tokens;
+        return rv_fail(
+                err, RV_EINPUT,
+                "--data: rank %d read %lld tokens from %s, rank 0 %lld%s from %s: all ranks of a training "
+                "need the same data",
+                t->net->rank, (long long)mine.tokens, mine.path, (long long)first.tokens,
+                other ? " others" : "", first.path);
+}
+
+int trainer_open_data(struct trainer *t, struct rv_error_info *err)
+{
+        const struct options *o = &t->settings->plan;
+        int rc = data_open(&t->data, t->settings->data, o->gpt.vocab_size, o->seq_len,
+                           t->settings->validation_fraction, err);
+        rc = net_agree(t->net, rc, err);
+        return rc ? rc : net_agree(t->net, compare_data(t, err), err);
+}
+
 int trainer_open(struct trainer *t, struct rv_error_info *err)
 {
         const struct train_settings *settings = t->settings;
@@ -124,19 +158,15 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
         struct memory_plan memory = options_memory(o, stage.index);
-        int rc = data_open(&t->data, settings->data, o->gpt.vocab_size, o->seq_len,
-                           settings->validation_fraction, err);
-        if (rc)
-                return rc;
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;
-        rc = open_records(t, err);
+        int rc = open_records(t, err);
         if (rc == 0)
                 rc = open_shares(t, err);
         if (rc)
                 return rc;
-        nn_initialize(t->nn, settings->seed);
+        nn_initialize(t->nn, settings->seed, settings->threads);
         rc = open_lane(t, &t->train, false, err);
         if (rc == 0)
                 rc = open_lane(t, &t->validate, true, err);

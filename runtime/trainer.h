@@ -23,7 +23,8 @@ struct train_settings {
         int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
         int inject_rank;                   /* into this rank's gradients */
         double tokens;                     /* for the report's training_days */
-        bool kernels;                      /* time every kernel, for a table and the report */
+        bool tokens_given;
+        bool kernels; /* time every kernel, for a table and the report */
 };
 
 /* A schedule and the driver that runs it: one trains, one validates. */
@@ -54,10 +55,12 @@ struct trainer {
 /* How this rank opens its device. */
 struct device_request trainer_device_request(const struct train_settings *, const struct net *);
 
-/* Opens this rank's device. Then, within the limits that
- * the device has been given, everything else, and initialises the weights. trainer_close in any case. */
+/* Opens this rank's device. Then the data, which must be the same on every rank: collective, and fails alike
+ * on all. Then, within the limits that the device has been given, everything else, and initialises the
+ * weights. trainer_close in any case. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
+int trainer_open_data(struct trainer *, struct rv_error_info *err);
 int trainer_open(struct trainer *, struct rv_error_info *err);
 void trainer_close(struct trainer *);
 

@@ -136,13 +136,94 @@ bool axes_next(const struct axes *axes, int place[AXES])
         return false;
 }
 
-bool axes_differ(const int place[AXES], int pp, int dp)
+bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *o)
 {
-        if (pp == 1 && (place[AXIS_SCHEDULE] || place[AXIS_P2P]))
+        const bool schedules =
+                axes->axis[AXIS_SCHEDULE].count > 1 || axes->axis[AXIS_VIRTUAL_STAGES].count > 1;
+        const bool shards = axes->axis[AXIS_SHARDS].count > 1 || axes->axis[AXIS_SEQUENCE_PARALLEL].count > 1;
+        if (o->pp == 1 && (place[AXIS_SCHEDULE] || place[AXIS_P2P] || place[AXIS_VIRTUAL_STAGES]))
                 return false;
-        if (dp == 1 && place[AXIS_ZERO])
+        if (o->dp == 1 && place[AXIS_ZERO])
                 return false;
-        return (pp > 1 && dp > 1) || !place[AXIS_ORDER];
+        if (schedules && o->pp > 1 && (o->policy == POLICY_INTERLEAVED) != (o->virtual_stages > 1))
+                return false;
+        if (shards && o->sequence_parallel && o->tp == 1)
+                return false;
+        return (o->pp > 1 && o->dp > 1) || !place[AXIS_ORDER];
+}
+
+/* ---- presets ---- */
+
+/* What there is of each axis, and which of it Megatron-LM has. */
+static const struct {
+        struct axis_values all, megatron;
+} presets[AXES] = {
+        [AXIS_SHARDS] = {{{1, 2, 4, 8}, 4}, {{1, 2, 4, 8}, 4}},
+        [AXIS_SEQUENCE_PARALLEL] = {{{0, 1}, 2}, {{0, 1}, 2}},
+        [AXIS_SCHEDULE] = {{{POLICY_AXONN, POLICY_1F1B, POLICY_INTERLEAVED, POLICY_ZERO_BUBBLE, POLICY_GPIPE},
+                            5},
+                           {{POLICY_1F1B, POLICY_INTERLEAVED}, 2}},
+        [AXIS_VIRTUAL_STAGES] = {{{1, 2, 4}, 3}, {{1, 2, 4}, 3}},
+        [AXIS_P2P] = {{{false}, 1}, {{true}, 1}},
+        [AXIS_ZERO] = {{{0, 1, 3}, 3}, {{0, 1}, 2}},
+        [AXIS_ORDER] = {{{ORDER_STAGES, ORDER_REPLICAS}, 2}, {{ORDER_REPLICAS}, 1}},
+};
+
+bool axes_preset(struct axes *axes, const char *preset, unsigned given)
+{
+        const bool all = strcmp(preset, "all") == 0;
+        if (!all && strcmp(preset, "megatron") != 0)
+                return false;
+        for (enum axis axis = 0; axis < AXES; axis++)
+                if (!(given & 1u << axis))
+                        axes->axis[axis] = all ? presets[axis].all : presets[axis].megatron;
+        return true;
+}
+
+static bool has_value(const struct axis_values *list, int value)
+{
+        for (int i = 0; i < list->count; i++)
+                if (list->values[i] == value)
+                        return true;
+        return false;
+}
+
+/* A value as the command line has it. */
+static void write_value(enum axis axis, int value, char *text, size_t text_size)
+{
+        switch (axis) {
+        case AXIS_SEQUENCE_PARALLEL:
+                snprintf(text, text_size, "%s", value ? "yes" : "no");
+                break;
+        case AXIS_SCHEDULE:
+                snprintf(text, text_size, "%s", policy_get((enum policy_id)value)->name);
+                break;
+        case AXIS_P2P:
+                snprintf(text, text_size, "%s", value ? "blocking" : "async");
+                break;
+        case AXIS_ORDER:
+                snprintf(text, text_size, "%s", value == ORDER_STAGES ? "stages" : "replicas");
+                break;
+        default:
+                snprintf(text, text_size, "%d", value);
+        }
+}
+
+void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t text_size)
+{
+        const struct axis_values *all = &presets[axis].all;
+        text[0] = 0;
+        for (int i = 0; i < all->count; i++) {
+                const size_t length = strlen(text);
+                char value[32];
+                if (has_value(&axes->axis[axis], all->values[i]))
+                        continue;
+                write_value(axis, all->values[i], value, sizeof value);
+                snprintf(text + length, text_size - length, length ? ",%s" : "--%s ",
+                         length ? value : names[axis]);
+                if (length == 0)
+                        snprintf(text + strlen(text), text_size - strlen(text), "%s", value);
+        }
 }
 
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES])
@@ -158,13 +239,12 @@ static void describe(enum axis axis, int value, char *text, size_t text_size)
                 snprintf(text, text_size, "%s", value ? "sequence parallel" : "");
                 break;
         case AXIS_SCHEDULE:
-                snprintf(text, text_size, "%s", policy_get((enum policy_id)value)->name);
-                break;
         case AXIS_P2P:
-                snprintf(text, text_size, "%s", value ? "blocking" : "async");
+                write_value(axis, value, text, text_size);
                 break;
         case AXIS_ORDER:
-                snprintf(text, text_size, "%s first", value == ORDER_STAGES ? "stages" : "replicas");
+                write_value(axis, value, text, text_size);
+                snprintf(text + strlen(text), text_size - strlen(text), " first");
                 break;
         case AXIS_VIRTUAL_STAGES:
                 snprintf(text, text_size, value > 1 ? "%d virtual" : "", value);
@@ -188,5 +268,22 @@ void axes_describe(const struct axes *axes, const struct options *options, char 
                 if (part[0])
                         snprintf(text + strlen(text), text_size - strlen(text), "%s%s", text[0] ? ", " : "",
                                  part);
+        }
+}
+
+void axes_write(const struct options *options, FILE *out)
+{
+        struct axes defaults;
+        axes_init(&defaults);
+        for (enum axis axis = 0; axis < AXES; axis++) {
+                const int value = value_of(options, axis);
+                char text[32];
+                write_value(axis, value, text, sizeof text);
+                if (value == defaults.axis[axis].values[0])
+                        continue;
+                if (axis == AXIS_SEQUENCE_PARALLEL)
+                        fprintf(out, " --%s", names[axis]);
+                else
+                        fprintf(out, " --%s %s", names[axis], text);
         }
 }

@@ -5,6 +5,8 @@
 
 #include "runtime/engine/options.h"
 
+#include <stdio.h>
+
 enum axis {
         AXIS_SHARDS,            /* --tp */
         AXIS_SEQUENCE_PARALLEL, /* no, yes */
@@ -38,11 +40,24 @@ int axes_check_built(const struct axes *axes, const struct options *base, struct
 /* Every combination: `place` begins as zeros; false after the last. */
 bool axes_next(const struct axes *axes, int place[AXES]);
 
-/* Whether a combination is worth a look on this grid: with one stage schedules and messages, with one replica
- * ZeRO, and with one of either the order of ranks make no difference, so the first of them stands for all. */
-bool axes_differ(const int place[AXES], int pp, int dp);
+/* Whether a combination is worth a look on the grid of `options`, in which it is set: with one stage
+ * schedules and messages make no difference, with one replica ZeRO, and with one of either the order of
+ * ranks, so the first of them stands for all. Of lists, what one value has no use for (virtual stages but for
+ * the interleaved schedule, sequence parallelism without shards) goes with the others only. */
+bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *options);
 
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES]);
+
+/* Sets those axes whose bit is not in `given` to what a preset of plans tries: "all" that there is, or
+ * "megatron": what Megatron-LM has. False: no such preset. */
+bool axes_preset(struct axes *axes, const char *preset, unsigned given);
+
+/* What of an axis was not tried, as "--zero above 0 (--zero 0,1,3)"; "" if nothing that could matter on
+ * `gpus` devices was left out. */
+void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t text_size);
+
+/* A plan's values that are not the default, as flags of `ranvier simulate`, each after a blank. */
+void axes_write(const struct options *options, FILE *out);
 
 /* A plan's values of the axes that have several or another than the default: "tp 2, 1f1b". */
 void axes_describe(const struct axes *axes, const struct options *options, char *text, size_t text_size);

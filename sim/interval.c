@@ -19,9 +19,7 @@ const char *interval_part_name(enum interval_part part)
         return names[part];
 }
 
-enum { MOST_KERNELS = 512 };
-
-/* A kernel that the estimate asks for. Kernels of one group have one error. */
+/* A kernel of the batch. Kernels of one group have one error. */
 struct asked {
         struct kernel kernel;
         int group;
@@ -42,9 +40,9 @@ static const double MOST_CHANGE = 0.5;
 struct propagation {
         const struct machine *machine;
         const struct options *options;
-        double batch; /* estimated */
-        struct asked kernels[MOST_KERNELS];
-        int kernel_count, group_count;
+        double batch; /* seconds, on paper */
+        struct asked *kernels;
+        int kernel_count, kernel_capacity, group_count;
         bool used[INTERVAL_PARTS];
         const struct change *change; /* NULL: none, kernels are noted */
         double largest;              /* error among the prices that were changed last */
@@ -82,8 +80,14 @@ static int group_of(const struct propagation *p, const struct kernel *kernel)
 
 static void note_kernel(struct propagation *p, const struct kernel *kernel)
 {
-        if (find(p, kernel) < p->kernel_count || p->kernel_count == MOST_KERNELS)
+        if (find(p, kernel) < p->kernel_count)
                 return;
+        if (p->kernel_count == p->kernel_capacity) {
+                p->kernel_capacity = p->kernel_capacity ? 2 * p->kernel_capacity : 64;
+                p->kernels = realloc(p->kernels, (size_t)p->kernel_capacity * sizeof *p->kernels);
+                if (!p->kernels)
+                        abort();
+        }
         const int group = group_of(p, kernel);
         p->group_count += group == p->group_count;
         p->kernels[p->kernel_count++] = (struct asked){*kernel, group};
@@ -139,7 +143,7 @@ static bool is_changed(const struct propagation *p, enum interval_part part, con
         return i < p->kernel_count && p->kernels[i].group == change->group;
 }
 
-/* By what the estimate's price is multiplied. */
+/* By what a price is multiplied. */
 static double factor(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes)
 {
         struct propagation *p = context;
@@ -157,7 +161,7 @@ static double factor(void *context, enum price_of price, const struct kernel *ke
         return 1 + p->change->way * error;
 }
 
-static double estimate(struct propagation *p, const struct change *change)
+static double batch_with(struct propagation *p, const struct change *change)
 {
         const struct price_nudge nudge = {factor, p};
         p->change = change;
@@ -170,13 +174,13 @@ static double effect_of(struct propagation *p, struct change change)
 {
         double scale = 1;
         change.way = 1;
-        double up = estimate(p, &change);
+        double up = batch_with(p, &change);
         if (p->largest > MOST_CHANGE) {
                 change.way = scale = MOST_CHANGE / p->largest;
-                up = estimate(p, &change);
+                up = batch_with(p, &change);
         }
         change.way = -scale;
-        return fabs(up - estimate(p, &change)) / 2 / scale / p->batch;
+        return fabs(up - batch_with(p, &change)) / 2 / scale / p->batch;
 }
 
 /* Whether a price has no error although the batch depends on it; says which. */
@@ -238,13 +242,13 @@ struct interval interval_of(const struct machine *machine, const struct options 
                 abort();
         p->machine = machine;
         p->options = options;
-        p->batch = estimate(p, NULL);
+        p->batch = batch_with(p, NULL);
         if (machine->kinds > 1)
                 snprintf(interval.unknown, sizeof interval.unknown,
                          "GPUs of several kinds have errors of several profiles");
         else if (!(p->batch > 0)) /* NAN too */
                 snprintf(interval.unknown, sizeof interval.unknown,
-                         "the closed form that carries errors to the batch does not know this plan");
+                         "the world on paper, which carries errors to the batch, cannot price this plan");
         else if (!lacks_kernel_error(p, &interval) && !lacks_line_error(p, INTERVAL_MESSAGES, &interval) &&
                  !lacks_line_error(p, INTERVAL_SUMS, &interval) &&
                  !lacks_line_error(p, INTERVAL_COPIES, &interval))
@@ -258,6 +262,7 @@ struct interval interval_of(const struct machine *machine, const struct options 
                          "again on an idle machine",
                          machine->profile.path);
         }
+        free(p->kernels);
         free(p);
         interval.low_seconds = batch_seconds * exp(-NORMAL_95 * interval.all);
         interval.high_seconds = batch_seconds * exp(NORMAL_95 * interval.all);

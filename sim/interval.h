@@ -25,13 +25,13 @@ struct interval {
 
 /* The 90 % interval around `batch_seconds`, which a simulation of `options` found.
  *
- * An error of a price is the same in every repetition of what it prices. So the batch is estimated
- * (machine_estimate) with that price a standard error higher and lower; half the difference is what it does
- * to the batch. Errors that have nothing to do with each other add up in squares: of measured shapes (each
- * point was measured by itself), of kinds of kernels where a fitted model prices them (all shapes of a kind
- * by the same figures), of messages, all-reduces and copies, and what all kernels of the load share. Errors
- * that a datasheet profile states add up as they are, because the same clock and the same memory are behind
- * all of them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
+ * An error of a price is the same in every repetition of what it prices. So the batch is run on
+ * paper (sim/paper_batch.h) with that price a standard error higher and lower; half the difference is what it
+ * does to the batch. Errors that have nothing to do with each other add up in squares: of measured shapes
+ * (each point was measured by itself), of kinds of kernels where a fitted model prices them (all shapes of a
+ * kind by the same figures), of messages, all-reduces and copies, and what all kernels of the load share.
+ * Errors that a datasheet profile states add up as they are, because the same clock and the same memory are
+ * behind all of them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
  *
  * Not known where the profile does not say the error of a price that matters, and where GPUs are of several
  * kinds. */

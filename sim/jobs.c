@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "sim/jobs.h"
 
+#include "sim/interval.h"
 #include "sim/predict.h"
 
 #include <errno.h>
@@ -36,34 +37,20 @@ static int by_cost(const void *left, const void *right)
         return a->number - b->number;
 }
 
-int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count, double tokens,
-              struct rv_error_info *err)
+int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
+             struct rv_error_info *err)
 {
-        *jobs = (struct jobs){.list = calloc((size_t)count + 1, sizeof *jobs->list), .tokens = tokens};
-        if (!jobs->list)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
+        struct job *grown = realloc(jobs->list, ((size_t)jobs->count + (size_t)count + 1) * sizeof *grown);
+        if (!grown)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", jobs->count + count);
+        jobs->list = grown;
         for (int i = 0; i < count; i++)
-                jobs->list[i] =
-                        (struct job){.candidate = candidates[i], .number = i, .cost = cost_of(candidates[i])};
-        jobs->count = count;
-        qsort(jobs->list, (size_t)count, sizeof *jobs->list, by_cost);
+                grown[jobs->count + i] = (struct job){.candidate = candidates[i],
+                                                      .number = jobs->count + i,
+                                                      .cost = cost_of(candidates[i])};
+        qsort(grown + jobs->count, (size_t)count, sizeof *grown, by_cost);
+        jobs->count += count;
         return 0;
-}
-
-int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err)
-{
-        int count = 0, listed = 0;
-        for (int i = 0; i < groups->count; i++)
-                count += groups->groups[i].count;
-        struct candidate **candidates = calloc((size_t)count + 1, sizeof(struct candidate *));
-        if (!candidates)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", count);
-        for (int i = 0; i < groups->count; i++)
-                for (int j = 0; j < groups->groups[i].count; j++)
-                        candidates[listed++] = &groups->groups[i].candidates[j];
-        int rc = jobs_list(jobs, candidates, count, tokens, err);
-        free(candidates);
-        return rc;
 }
 
 /* ---- one prediction, in a process of its own ---- */
@@ -88,7 +75,7 @@ static void take_figures(struct outcome *outcome, const json_t *report)
         outcome->device_total_bytes = json_integer_value(json_object_get(memory, "device_total_bytes"));
 }
 
-static int predict(const struct candidate *candidate, double tokens, struct outcome *outcome,
+static int predict(const struct candidate *candidate, const struct jobs *jobs, struct outcome *outcome,
                    struct rv_error_info *err)
 {
         struct prediction p;
@@ -97,27 +84,35 @@ static int predict(const struct candidate *candidate, double tokens, struct outc
                 rc = predict_run(&p, NULL, NULL, 1, false, err);
         if (rc)
                 return rc;
-        struct report report = predict_report(&p, NULL, tokens, NULL);
+        struct report report = predict_report(&p, NULL, jobs->tokens, NULL);
         json_t *figures = report_json(&report);
         if (!figures)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the report");
         take_figures(outcome, figures);
-        for (int i = 0; i < candidate->options.pp; i++) {
+        outcome->shapes = p.costs.prices.count;
+        outcome->shapes_measured = p.costs.prices.from_points;
+        for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_peak_bytes)
                         outcome->host_peak_bytes = host;
+        }
+        if (jobs->intervals) {
+                const struct interval interval =
+                        interval_of(candidate->machine, &candidate->options, outcome->batch_seconds);
+                outcome->low_seconds = interval.known ? interval.low_seconds : 0;
+                outcome->high_seconds = interval.known ? interval.high_seconds : 0;
         }
         outcome->state = OUTCOME_DONE;
         return 0;
 }
 
 /* The child: it ends with its parent, and what it has not freed ends with it. */
-static _Noreturn void predict_and_tell(const struct job *job, double tokens, int to)
+static _Noreturn void predict_and_tell(const struct job *job, const struct jobs *jobs, int to)
 {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct outcome outcome = {.state = OUTCOME_PENDING};
         struct rv_error_info err;
-        if (predict(job->candidate, tokens, &outcome, &err)) {
+        if (predict(job->candidate, jobs, &outcome, &err)) {
                 outcome.state = OUTCOME_FAILED;
                 memcpy(outcome.failure, err.sentence, sizeof err.sentence);
         }
@@ -132,7 +127,7 @@ struct worker {
         int from;
 };
 
-static int start(struct worker *worker, struct job *job, double tokens, struct rv_error_info *err)
+static int start(struct worker *worker, struct job *job, const struct jobs *jobs, struct rv_error_info *err)
 {
         int ends[2];
         if (pipe(ends))
@@ -141,7 +136,7 @@ static int start(struct worker *worker, struct job *job, double tokens, struct r
         pid_t pid = fork();
         if (pid == 0) {
                 close(ends[0]);
-                predict_and_tell(job, tokens, ends[1]);
+                predict_and_tell(job, jobs, ends[1]);
         }
         close(ends[1]);
         if (pid < 0) {
@@ -210,7 +205,7 @@ int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)
         while (rc == 0 && (next < jobs->count || working > 0)) {
                 for (int i = 0; rc == 0 && i < at_once && next < jobs->count; i++)
                         if (!workers[i].job) {
-                                rc = start(&workers[i], &jobs->list[next], jobs->tokens, err);
+                                rc = start(&workers[i], &jobs->list[next], jobs, err);
                                 next += shares;
                         }
                 if (rc == 0)

@@ -12,8 +12,11 @@ struct outcome {
         double batch_seconds, tokens_per_second, percent_of_peak; /* percent_of_peak: 0: not known */
         double training_days;
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
+        double low_seconds,
+                high_seconds; /* nine batches in ten lie between them; 0: not known, or not asked for */
         int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
-        char failure[512];                                              /* OUTCOME_FAILED: a sentence */
+        int shapes, shapes_measured; /* different kernels, and how many of them have a measured point */
+        char failure[512];           /* OUTCOME_FAILED: a sentence */
 };
 
 struct job {
@@ -26,14 +29,14 @@ struct job {
 struct jobs {
         struct job *list; /* the longest first, so that the last ones do not keep all waiting */
         int count;
-        double tokens; /* of the training */
+        double tokens;  /* of the training */
+        bool intervals; /* are asked for */
 };
 
-/* Lists `count` candidates, which must live as long. The caller frees list. */
-int jobs_list(struct jobs *jobs, struct candidate *const *candidates, int count, double tokens,
-              struct rv_error_info *err);
-/* Lists all candidates of the groups. The caller frees list. */
-int jobs_init(struct jobs *jobs, const struct space_groups *groups, double tokens, struct rv_error_info *err);
+/* Adds `count` candidates behind those of the list (the longest of them first), which must live as long. An
+ * empty struct jobs is an empty list; the caller frees list. */
+int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
+             struct rv_error_info *err);
 
 /* Predicts jobs `index`, index + shares, ... in at most `at_once` processes at a time. `tick` is called after
  * each, and at least once a second. A prediction that fails, or a process that dies, is an outcome. */

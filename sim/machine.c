@@ -130,6 +130,115 @@ static int load_profiles(struct machine *m, const char *names, struct rv_error_i
         }
 }
 
+/* ---- the precision ---- */
+
+static bool all_have(const struct machine *m, enum half half)
+{
+        bool all = profile_has_precision(&m->profile, half);
+        for (int i = 0; i < m->other_count; i++)
+                all = all && profile_has_precision(&m->others[i], half);
+        return all;
+}
+
+/* The first is taken. */
+static const enum half preferred[HALF_FORMATS] = {HALF_FP16, HALF_BF16, HALF_NONE};
+
+int machine_choose_precision(const char *profiles, struct options *o, struct rv_error_info *err)
+{
+        struct machine m = {0};
+        if (o->precision_given)
+                return 0;
+        int rc = load_profiles(&m, profiles, err), i = 0;
+        while (rc == 0 && i < HALF_FORMATS - 1 && !all_have(&m, preferred[i]))
+                i++;
+        o->mixed = preferred[i] != HALF_NONE;
+        o->bf16 = preferred[i] == HALF_BF16;
+        if (rc == 0 && o->offload && !o->mixed)
+                rc = rv_fail(
+                        err, RV_EINPUT,
+                        "--offload needs --precision mixed or bf16, and profile %.160s has kernels of fp32 "
+                        "only: leave --offload out, or name a profile that has them",
+                        m.profile.path);
+        machine_close(&m);
+        return rc;
+}
+
+/* The precisions that all profiles have, in the order in which one is taken; returns how many. */
+static int list_precisions(const struct machine *m, char *text, size_t size)
+{
+        int count = 0;
+        text[0] = 0;
+        for (int i = 0; i < HALF_FORMATS; i++)
+                if (all_have(m, preferred[i]))
+                        snprintf(text + strlen(text), size - strlen(text), "%s%s", count++ ? ", " : "",
+                                 half_precision(preferred[i]));
+        return count;
+}
+
+static void add_warnings(json_t *remarks, const struct profile *profile)
+{
+        for (size_t i = 0; i < json_array_size(profile->warnings); i++)
+                json_array_append_new(remarks,
+                                      json_sprintf("WARNING of profile %s: %s", profile->path,
+                                                   json_string_value(json_array_get(profile->warnings, i))));
+}
+
+/* Ranks of a node that are predicted from a measurement with fewer; 0: there are not more. */
+static int ranks_beyond(const struct machine *m)
+{
+        const struct platform *nodes = m->platform.group_count ? &m->platform.groups[0] : &m->platform;
+        const int here = nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus;
+        return m->profile.measured && here > m->load->ranks ? here : 0;
+}
+
+void machine_caveat(const struct machine *m, int measured, int shapes, char text[MACHINE_CAVEAT])
+{
+        const int ranks = ranks_beyond(m);
+        int length = 0;
+        text[0] = 0;
+        if (measured < shapes && !m->fits_only)
+                length = snprintf(text, MACHINE_CAVEAT, "%d of %d kernel shapes measured", measured, shapes);
+        if (ranks)
+                snprintf(text + length, MACHINE_CAVEAT - (size_t)length,
+                         "%s%d ranks of a node predicted from %d", length ? ", " : "", ranks, m->load->ranks);
+}
+
+json_t *machine_remarks(const struct machine *m, const struct options *o)
+{
+        json_t *remarks = json_array();
+        add_warnings(remarks, &m->profile);
+        for (int i = 0; i < m->other_count; i++)
+                add_warnings(remarks, &m->others[i]);
+        if (ranks_beyond(m))
+                json_array_append_new(
+                        remarks,
+                        json_sprintf(
+                                "%d ranks of a node are predicted from what %d took: profile %s was measured "
+                                "with "
+                                "no more, and ranks that share a node's memory or cores slow each other down",
+                                ranks_beyond(m), m->load->ranks, m->profile.path));
+        char precisions[64];
+        const char *taken = half_precision(options_format(o));
+        const int count = list_precisions(m, precisions, sizeof precisions);
+        if (!o->precision_given && count > 1)
+                json_array_append_new(remarks,
+                                      json_sprintf("--precision was not given: %s is taken, the first of %s, "
+                                                   "which profile %s has",
+                                                   taken, precisions, m->profile.path));
+        else if (!o->precision_given && o->mixed)
+                json_array_append_new(
+                        remarks, json_sprintf("--precision was not given: %s is taken, the only one that "
+                                              "profile %s has",
+                                              taken, m->profile.path));
+        if (m->profile.unfused && o->fusion == FUSION_AUTO && profile_has_fused(m->load, options_format(o)))
+                json_array_append_new(
+                        remarks,
+                        json_sprintf("kernels are not fused, as in the runs that profile %s is from: "
+                                     "--fusion on asks for fused ones",
+                                     m->profile.path));
+        return remarks;
+}
+
 int machine_open(struct machine *m, const char *profile, const char *platform, int gpus, bool fits_only,
                  struct rv_error_info *err)
 {
@@ -166,7 +275,7 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                "profile",
                                options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
-                options->fused = profile_has_fused(m->load, options_format(options));
+                options->fused = !m->profile.unfused && profile_has_fused(m->load, options_format(options));
         return 0;
 }
 
@@ -187,16 +296,18 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
-double machine_peak_flops_per_second(const struct machine *m)
+double machine_peak_flops_per_second(const struct machine *m, enum half half)
 {
         double sum = 0;
         for (int first = 0; first < m->gpus;) {
                 const struct platform_place place = platform_place(&m->platform, first);
                 const int64_t of_kind = (int64_t)place.figures->nodes * place.figures->gpus_per_node;
                 const int64_t here = of_kind < m->gpus - first ? of_kind : m->gpus - first;
-                const double peak = place.figures->gpu_peak_flops_per_second;
-                sum += (double)here *
-                       (peak > 0 ? peak : machine_profile(m, place.group)->peak_flops_per_second);
+                const struct profile *profile = machine_profile(m, place.group);
+                const double stated = place.figures->gpu_peak_flops_per_second;
+                sum += (double)here * (profile->peaks[half] > 0 ? profile->peaks[half]
+                                       : stated > 0             ? stated
+                                                                : profile->peak_flops_per_second);
                 first += (int)here;
         }
         return sum / m->gpus;

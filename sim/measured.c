@@ -49,13 +49,9 @@ static int name_machine(const struct measured_run *run, const struct measured_de
 }
 
 /* The machine of that many GPUs, opened if it is the first run on it. `machines` has room. */
-static int open_machine(struct measured *m, struct measured_run *run,
-                        const struct measured_defaults *defaults, struct rv_error_info *err)
+static int open_machine(struct measured *m, struct measured_run *run, const char *profile,
+                        const char *platform, struct rv_error_info *err)
 {
-        const char *profile, *platform;
-        int rc = name_machine(run, defaults, &profile, &platform, err);
-        if (rc)
-                return rc;
         const int devices = (int)run->row->gpus;
         for (int i = 0; i < m->machine_count; i++) {
                 const struct measured_machine *known = &m->machines[i];
@@ -68,9 +64,10 @@ static int open_machine(struct measured *m, struct measured_run *run,
         struct measured_machine *opened = &m->machines[m->machine_count];
         opened->profile = profile;
         opened->platform = platform;
-        rc = machine_open(&opened->machine, profile, platform, devices, false, err);
+        struct rv_error_info why;
+        const int rc = machine_open(&opened->machine, profile, platform, devices, false, &why);
         if (rc)
-                return rc;
+                return fail_row(run, rc, why.sentence, err);
         opened->machine.no_graphs = true; /* frameworks launch kernel by kernel */
         m->machine_count++;
         run->candidate.machine = &opened->machine;
@@ -168,6 +165,44 @@ static void take_model(const struct table_row *row, struct gpt *gpt)
         snprintf(gpt->name, sizeof gpt->name, "%.48s", row->model[0] ? row->model : "the model");
 }
 
+/* What the row's columns say, as flags, so that their limits hold. */
+static void add_columns(struct words *words, const struct table_row *row)
+{
+        char flags[256];
+        snprintf(flags, sizeof flags,
+                 "--pp=%lld --dp=%lld --tp=%lld --batch-size=%lld --micro-batch-size=%lld --seq-len=%lld",
+                 (long long)row->pp, (long long)row->dp, (long long)row->tp, (long long)row->batch,
+                 (long long)row->micro_batch, (long long)row->seq);
+        add_words(words, flags);
+}
+
+/* The flags of the column plan, which may say nothing that another column says. */
+static int parse_more(const struct table_row *row, struct options *o, struct rv_error_info *err)
+{
+        struct words words = {.argv = {"ranvier validate"}, .argc = 1};
+        struct options own = *o;
+        own.pp = own.dp = own.tp = own.micro_batch_size = own.seq_len = 0;
+        own.batch_size = 0;
+        add_words(&words, row->plan);
+        int rc = options_parse(&options_argp, words.argc, words.argv, &own, true, err);
+        if (rc == OPTIONS_DONE)
+                return rv_fail(err, RV_EINPUT, "plan '%.64s' asks for help; flags of a plan were expected",
+                               row->plan);
+        if (rc)
+                return rc;
+        if (own.model)
+                return rv_fail(err, RV_EINPUT, "plan: '%.64s' is no flag; the model is in columns",
+                               own.model);
+        if (own.pp || own.dp || own.tp || own.micro_batch_size || own.seq_len || own.batch_size)
+                return rv_fail(err, RV_EINPUT,
+                               "plan '%.64s' says what a column says: pp, dp, tp, batch, micro_batch or seq",
+                               row->plan);
+        own.pp = o->pp, own.dp = o->dp, own.tp = o->tp;
+        own.micro_batch_size = o->micro_batch_size, own.seq_len = o->seq_len, own.batch_size = o->batch_size;
+        *o = own;
+        return 0;
+}
+
 /* The plan of a row: the command line's, and what the row says. */
 static int take_plan(struct measured_run *run, const struct measured_defaults *defaults,
                      struct rv_error_info *err)
@@ -175,28 +210,16 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
         const struct table_row *row = run->row;
         struct options *o = &run->candidate.options;
         struct words words = {.argv = {"ranvier validate"}, .argc = 1};
-        char sentence[320];
         *o = defaults->plan;
-        add_recompute(&words, row->recompute);
-        add_schedule(&words, row);
-        add_words(&words, row->plan);
-        int rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
+        take_model(row, &o->gpt);
+        int rc = gpt_check(&o->gpt, err);
         if (rc)
                 return rc;
-        take_model(row, &o->gpt);
-        if (row->hidden % row->heads) {
-                snprintf(sentence, sizeof sentence, "heads %lld does not divide hidden %lld",
-                         (long long)row->heads, (long long)row->hidden);
-                return rv_fail(err, RV_EPLAN, "%s", sentence);
-        }
-        o->pp = (int)row->pp;
-        o->dp = (int)row->dp;
-        o->tp = (int)row->tp;
-        o->batch_size = row->batch;
-        o->micro_batch_size = (int)row->micro_batch;
-        o->seq_len = (int)row->seq;
-        rc = options_resolve_gpt(o, (int)row->gpus, err);
-        return rc;
+        add_recompute(&words, row->recompute);
+        add_schedule(&words, row);
+        add_columns(&words, row);
+        rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
+        return rc ? rc : parse_more(row, o, err);
 }
 
 static void name_run(struct measured_run *run)
@@ -221,7 +244,16 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
                     struct rv_error_info *err)
 {
         struct rv_error_info why = {.code = RV_OK};
+        const char *profile, *platform;
         int rc = take_plan(run, defaults, &why);
+        if (rc && rc != RV_ENOTBUILT)
+                return fail_row(run, why.code, why.sentence, err);
+        if (rc == 0 && name_machine(run, defaults, &profile, &platform, err))
+                return err->code;
+        if (rc == 0)
+                rc = machine_choose_precision(profile, &run->candidate.options, &why); /* if nothing says it */
+        if (rc == 0)
+                rc = options_resolve_gpt(&run->candidate.options, (int)run->row->gpus, &why);
         name_run(run);
         if (rc == RV_ENOTBUILT) {
                 run->skipped = true;
@@ -230,23 +262,28 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         }
         if (rc)
                 return fail_row(run, why.code, why.sentence, err);
-        rc = open_machine(m, run, defaults, err);
+        rc = open_machine(m, run, profile, platform, err);
         if (rc)
                 return rc;
         rc = machine_settle(run->candidate.machine, &run->candidate.options, &why);
+        if (rc)
+                return fail_row(run, why.code, why.sentence, err);
         run->fitted = json_object_get(run->candidate.machine->profile.fitted_on, run->name) != NULL;
-        return rc ? fail_row(run, why.code, why.sentence, err) : 0;
+        run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
+        run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
+        return 0;
 }
 
 /* The jobs of what is not skipped, the longest first. */
 static int list_jobs(struct measured *m, struct rv_error_info *err)
 {
-        struct candidate **candidates = calloc((size_t)m->count + 1, sizeof(struct candidate *));
+        const struct candidate **candidates = calloc((size_t)m->count + 1, sizeof(const struct candidate *));
         int count = 0;
         for (int i = 0; candidates && i < m->count; i++)
                 if (!m->runs[i].skipped)
                         candidates[count++] = &m->runs[i].candidate;
-        int rc = candidates ? jobs_list(&m->jobs, candidates, count, 300e9, err)
+        m->jobs.tokens = 300e9;
+        int rc = candidates ? jobs_add(&m->jobs, candidates, count, err)
                             : rv_fail(err, RV_ESYSTEM, "no memory for %d runs", m->count);
         free(candidates);
         for (int i = 0; rc == 0 && i < m->count; i++)
@@ -301,7 +338,8 @@ double measured_prediction(const struct measured_run *run)
         case TABLE_TFLOPS_PER_GPU:
                 return 1e-12 * flops_per_second;
         case TABLE_PERCENT_OF_PEAK:
-                return 100 * flops_per_second / machine_peak_flops_per_second(run->candidate.machine);
+                return 100 * flops_per_second /
+                       machine_peak_flops_per_second(run->candidate.machine, options_format(o));
         default:
                 return seconds;
         }

@@ -2,6 +2,7 @@
 #ifndef RANVIER_SIM_MEASURED_H
 #define RANVIER_SIM_MEASURED_H
 
+#include "runtime/engine/capacity.h"
 #include "sim/jobs.h"
 #include "sim/table.h"
 
@@ -15,6 +16,9 @@ struct measured_run {
         bool skipped;             /* its plan is not built yet; why says what of it */
         struct rv_error_info why;
         struct candidate candidate;
+        struct capacity capacity;  /* what a rank of it has, */
+        struct capacity_need need; /* and what the rank needs that is furthest beyond that, or needs most */
+        bool fits;             /* if not, something that its row leaves out saved memory, or it is wrong */
         const struct job *job; /* NULL: skipped */
 };
 

@@ -1,15 +1,18 @@
 #include "sim/network.h"
 
+#include "models/file.h"
 #include "runtime/sched/op.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <signal.h>
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
 #include <simgrid/link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xbt/dynar.h>
@@ -20,6 +23,17 @@ enum { MOST_GUARDED_LANES = 30000 };
 
 /* Up to so many ranks, every route is tried. */
 enum { MOST_ALL_ROUTES = 64 };
+
+/* A platform that takes longer to load and to try than so many seconds of a processor is no use: 100,000
+ * hosts take 3 s. */
+enum { MOST_TRIAL_SECONDS = 120 };
+
+/* As platforms of our own format have. */
+#define MOST_LATENCY_SECONDS  3600.0
+#define MOST_BYTES_PER_SECOND 1e18
+
+/* Status of a trial that ends with a sentence of our own. */
+enum { REFUSED = 3 };
 
 /* The address sanitizer must know every stack, and it knows those of threads. */
 #ifdef __SANITIZE_ADDRESS__
@@ -164,7 +178,7 @@ static void try_route(sg_host_t from, sg_host_t to)
         if (xbt_dynar_is_empty(links)) {
                 fprintf(stderr, "there is no route from %s to %s\n", sg_host_get_name(from),
                         sg_host_get_name(to));
-                _exit(1);
+                _exit(REFUSED);
         }
         xbt_dynar_free(&links);
 }
@@ -193,12 +207,47 @@ static void try_routes(int argc, char **argv)
         free(all);
 }
 
+/* SimGrid takes any number: with some of them a message never ends, with others it ends before it begins. */
+static void check_links(void)
+{
+        size_t count = sg_link_count();
+        sg_link_t *links = sg_link_list();
+        for (size_t i = 0; i < count; i++) {
+                const double latency = sg_link_get_latency(links[i]), rate = sg_link_get_bandwidth(links[i]);
+                const bool carries = rate > 0 && rate <= MOST_BYTES_PER_SECOND; /* no NaN passes either */
+                if (carries && latency >= 0 && latency <= MOST_LATENCY_SECONDS)
+                        continue;
+                fprintf(stderr,
+                        carries ? "link %s has a latency of %g s, 0 to %g s was expected\n"
+                                : "link %s has a bandwidth of %g B/s, more than 0 and at most %g B/s was "
+                                  "expected\n",
+                        sg_link_get_name(links[i]), carries ? latency : rate,
+                        carries ? MOST_LATENCY_SECONDS : MOST_BYTES_PER_SECOND);
+                _exit(REFUSED);
+        }
+        free(links);
+}
+
+/* To be ended by SIGXCPU after a while, or sooner if the user has set a limit; without a file of its memory.
+ */
+static void limit_trial(void)
+{
+        struct rlimit limit;
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        if (getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur > MOST_TRIAL_SECONDS) {
+                limit.rlim_cur = MOST_TRIAL_SECONDS;
+                setrlimit(RLIMIT_CPU, &limit);
+        }
+}
+
 /* In a child: loads the file and uses it; SimGrid ends the child if anything is wrong. */
 static _Noreturn void try_xml(const char *path, int ranks, int stages, int complaints)
 {
         dup2(complaints, STDERR_FILENO);
+        limit_trial();
         start_simgrid(ranks);
         simgrid_load_platform(path);
+        check_links();
         size_t count;
         sg_host_t *all = devices(&count);
         struct trial trial = {(int)count < ranks ? (int)count : ranks, stages};
@@ -244,19 +293,32 @@ static int check_xml(const char *path, int ranks, int stages, struct rv_error_in
                 return rv_fail(err, RV_ESYSTEM, "no process to try %s: %s", path, strerror(errno));
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
                 return 0;
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s: SimGrid did not load this platform and find its routes within the limit of "
+                        "processor time (at most %d s): fewer hosts or simpler routing was expected",
+                        path, MOST_TRIAL_SECONDS);
         find_complaint(text, &complaint);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
+                return rv_fail(err, RV_EINPUT, "%s: %.300s", path, complaint);
+        if (WIFSIGNALED(status) && !complaint[0])
+                return rv_fail(err, RV_ESYSTEM,
+                               "%s: the process that tried this platform was ended by signal %d (%s)", path,
+                               WTERMSIG(status), strsignal(WTERMSIG(status)));
         return rv_fail(err, RV_EINPUT, "%s: SimGrid refuses this platform: %.300s", path, complaint);
 }
 
 /* Our own XML goes through a file without a name: nothing is left, however the process ends. */
 static int load_generated(const struct platform *platform, int ranks, struct rv_error_info *err)
 {
-        FILE *stream = tmpfile();
+        char path[1024];
+        FILE *stream = file_open_temporary(path, sizeof path, err);
         if (!stream)
-                return rv_fail(err, RV_ESYSTEM, "no temporary file for the platform: %s", strerror(errno));
+                return RV_ESYSTEM;
+        unlink(path);
         int rc = platform_write_xml(platform, ranks, stream, err);
         if (rc == 0) {
-                char path[32];
                 rewind(stream);
                 snprintf(path, sizeof path, "/dev/fd/%d", fileno(stream));
                 simgrid_load_platform(path);

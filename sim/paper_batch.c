@@ -282,47 +282,120 @@ static void fill(void *context, int rank, struct op *op)
 
 /* ---- a batch ---- */
 
-static double run(struct batch *b, const struct core_stage *stages, int micro_batches)
+/* Of a batch of so many micro-batches. */
+struct batch_run {
+        double batch_seconds, pipeline_seconds; /* NAN: not known */
+};
+
+/* `pipeline`: no further than to the end of that phase. */
+static struct batch_run run(struct batch *b, const struct core_stage *stages, int micro_batches,
+                            bool pipeline)
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
+        struct batch_run found = {NAN, NAN};
         plan.micro_batches = micro_batches;
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = &plan,
                 .stages = stages,
                 .folded = b->folded,
                 .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b}});
-        const double found = paper ? paper_run(paper) : -1;
+        const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
+        if (ended >= 0)
+                found = (struct batch_run){ended, paper_phases(paper).pipeline_seconds};
         paper_delete(paper);
-        return found < 0 ? NAN : found;
+        return found;
 }
 
-/* Micro-batches after which a schedule repeats itself. */
-static int period_of(const struct plan *plan)
+/* ---- many micro-batches ---- */
+
+static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
 {
-        const int few = 4;
-        const int cycle = plan->policy == POLICY_INTERLEAVED ? plan->pp
-                          : plan->policy == POLICY_AXONN     ? core_pipeline_limit(plan)
-                                                             : 1;
-        return cycle * ((few + cycle - 1) / cycle);
+        const struct op op = {.kind = kind, .chunk = chunk, .parts = parts};
+        return pass_seconds(b, rank, &op);
 }
 
-/* And after which it does so: when the pipeline is full, and every stage has had gradients, and offloaded
- * activations have gone through all of their slots. */
-static int settled_after(const struct plan *plan)
+/* Seconds that a micro-batch keeps the compute lane of a stage. */
+static double work_of(const struct batch *b, int stage)
 {
-        enum { FEW = 8 };
-        return 2 * plan->pp > FEW ? 2 * plan->pp : FEW;
+        const int rank = plan_rank(&b->plan, b->replica, stage, 0);
+        const bool parted = options_parts_backward(b->costs->options);
+        double sum = 0;
+        for (int i = 0; i < b->plan.virtual_stages; i++) {
+                sum += pass(b, rank, OP_FORWARD, i, 0) + pass(b, rank, OP_BACKWARD, i, OP_INPUT_GRADIENT);
+                sum += parted ? pass(b, rank, OP_BACKWARD, i, OP_WEIGHT_GRADIENT) : 0;
+        }
+        return sum;
 }
 
+/* No schedule brings micro-batches through faster than this, each: a stage has so much work with one; and it
+ * stores a micro-batch's activations from its forward to its backward, while that goes on to the last stage
+ * and back, and has so many slots. */
+static double least_seconds(const struct batch *b)
+{
+        const struct plan *plan = &b->plan;
+        double least = 0, trip = 0;
+        for (int i = plan->pp - 1; i >= 0; i--) {
+                const double work = work_of(b, i);
+                const struct core_limits limits = core_limits(plan, i);
+                trip += work + (i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0);
+                least = fmax(least, work);
+                if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
+                        least = fmax(least, trip / limits.slots);
+        }
+        return least;
+}
+
+/* Two or three runs of few micro-batches, in the hope that the schedule has settled by then. */
+struct settling {
+        int first, period; /* micro-batches of the shortest run, and by how many each other is longer */
+};
+
+/* The batch as it goes on from the longest of the runs, whose pipelines differ by the same; NAN: they do not,
+ * so the schedule has not settled. Where the difference is the least that it can be, two runs are enough to
+ * know. */
+static double extrapolate(struct batch *b, const struct core_stage *stages, struct settling s)
+{
+        const double near = 1e-6, least = least_seconds(b) * s.period;
+        const int all = b->plan.micro_batches, longest = s.first + 2 * s.period;
+        const struct batch_run first = run(b, stages, s.first, true);
+        struct batch_run last = run(b, stages, s.first + s.period, false);
+        double step = last.pipeline_seconds - first.pipeline_seconds;
+        int run_to = s.first + s.period;
+        if (!(fabs(step - least) <= near * step)) {
+                if (s.period < b->plan.pp) /* too short for the rounds of whatever else it is that limits */
+                        return NAN;
+                const struct batch_run third = run(b, stages, longest, false);
+                const double next = third.pipeline_seconds - last.pipeline_seconds;
+                if (!(fabs(next - step) <= near * step) || next < least * (1 - near))
+                        return NAN;
+                step = next;
+                last = third;
+                run_to = longest;
+        }
+        return last.batch_seconds + (double)(all - run_to) / s.period * step;
+}
+
+/* The schedule settles when the pipeline is full and offloaded activations have gone through all of their
+ * slots, or some rounds later; AxoNN's repeats itself every `limit` micro-batches, the interleaved one every
+ * round of stages. Where it does not settle soon, or there are few micro-batches, all are run. */
 static double steady(struct batch *b, const struct core_stage *stages, bool whole)
 {
-        const int all = b->plan.micro_batches, period = period_of(&b->plan),
-                  settled = settled_after(&b->plan);
-        const int first = all > settled ? settled + (all - settled) % period : all, second = first + period;
-        if (whole || second >= all)
-                return run(b, stages, all);
-        const double shorter = run(b, stages, first), longer = run(b, stages, second);
-        return longer + (double)(all - second) / period * (longer - shorter);
+        const struct plan *plan = &b->plan;
+        const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
+        const bool rounds = plan->policy == POLICY_AXONN || plan->policy == POLICY_INTERLEAVED;
+        const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
+        for (int times = 1; !whole; times *= 2) {
+                const int period = rounds ? round : times == 1 ? few : times / 2 * plan->pp;
+                const int filled = times * plan->pp + (rounds ? 0 : few);
+                const int least = filled > few ? filled : few;
+                const int first = least + (period - least % period) % period + all % period;
+                if (first + 2 * period >= all)
+                        break;
+                const double found = extrapolate(b, stages, (struct settling){first, period});
+                if (!isnan(found))
+                        return found;
+        }
+        return run(b, stages, all, false).batch_seconds;
 }
 
 static double batch_seconds(const struct costs *costs, const struct price_nudge *nudge, bool whole)

@@ -60,13 +60,14 @@ static void path_of(const struct parts *parts, int rank, char *path, size_t path
 
 static json_t *outcome_json(int job, const struct outcome *o)
 {
-        return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s}", "job", job,
-                         "state", (int)o->state, "batch", o->batch_seconds, "tokens", o->tokens_per_second,
-                         "peak", o->percent_of_peak, "days", o->training_days, "pipeline",
-                         o->pipeline_seconds, "allreduce", o->allreduce_seconds, "optimizer",
+        return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:i, s:i, s:s}",
+                         "job", job, "state", (int)o->state, "batch", o->batch_seconds, "tokens",
+                         o->tokens_per_second, "peak", o->percent_of_peak, "days", o->training_days,
+                         "pipeline", o->pipeline_seconds, "allreduce", o->allreduce_seconds, "optimizer",
                          o->optimizer_seconds, "bubble", o->bubble_fraction, "device",
                          (json_int_t)o->device_peak_bytes, "total", (json_int_t)o->device_total_bytes, "host",
-                         (json_int_t)o->host_peak_bytes, "failure", o->failure);
+                         (json_int_t)o->host_peak_bytes, "shapes", o->shapes, "measured", o->shapes_measured,
+                         "failure", o->failure);
 }
 
 static void take_outcome(const json_t *object, struct jobs *jobs)
@@ -76,11 +77,12 @@ static void take_outcome(const json_t *object, struct jobs *jobs)
         json_int_t device, total, host;
         const char *failure;
         if (json_unpack((json_t *)object,
-                        "{s:i, s:i, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:I, s:I, s:I, s:s}", "job", &job,
-                        "state", &state, "batch", &o.batch_seconds, "tokens", &o.tokens_per_second, "peak",
-                        &o.percent_of_peak, "days", &o.training_days, "pipeline", &o.pipeline_seconds,
-                        "allreduce", &o.allreduce_seconds, "optimizer", &o.optimizer_seconds, "bubble",
-                        &o.bubble_fraction, "device", &device, "total", &total, "host", &host, "failure",
+                        "{s:i, s:i, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:I, s:I, s:I, s:i, s:i, s:s}",
+                        "job", &job, "state", &state, "batch", &o.batch_seconds, "tokens",
+                        &o.tokens_per_second, "peak", &o.percent_of_peak, "days", &o.training_days,
+                        "pipeline", &o.pipeline_seconds, "allreduce", &o.allreduce_seconds, "optimizer",
+                        &o.optimizer_seconds, "bubble", &o.bubble_fraction, "device", &device, "total",
+                        &total, "host", &host, "shapes", &o.shapes, "measured", &o.shapes_measured, "failure",
                         &failure) ||
             job < 0 || job >= jobs->count || state <= OUTCOME_PENDING || state > OUTCOME_FAILED)
                 return;

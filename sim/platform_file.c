@@ -1,6 +1,7 @@
 #include "sim/platform_file.h"
 
 #include "models/file.h"
+#include "models/nearest.h"
 #include "sim/collective_model.h"
 #include "sim/fabric.h"
 
@@ -18,19 +19,13 @@ static const struct unit {
         enum dimension dimension;
         double factor;
 } units[] = {
-        {"count", COUNT, 1},
-        {"B", BYTES, 1},
-        {"GB", BYTES, 1e9},
-        {"GiB", BYTES, 1073741824.0},
-        {"s", SECONDS, 1},
-        {"us", SECONDS, 1e-6},
-        {"GB/s", RATE, 1e9},
-        {"Tflop/s", FLOP_RATE, 1e12},
-        {"s/B", SECONDS_PER_BYTE, 1},
-        {"ratio", RATIO, 1},
+        {"count", COUNT, 1},          {"B", BYTES, 1},           {"GB", BYTES, 1e9},
+        {"GiB", BYTES, 1073741824.0}, {"s", SECONDS, 1},         {"us", SECONDS, 1e-6},
+        {"GB/s", RATE, 1e9},          {"Gbit/s", RATE, 1e9 / 8}, {"Tflop/s", FLOP_RATE, 1e12},
+        {"s/B", SECONDS_PER_BYTE, 1}, {"ratio", RATIO, 1},
 };
 static const char *const unit_lists[] = {
-        [COUNT] = "count",       [BYTES] = "B, GB or GiB",   [SECONDS] = "s or us", [RATE] = "GB/s",
+        [COUNT] = "count",       [BYTES] = "B, GB or GiB",   [SECONDS] = "s or us", [RATE] = "GB/s or Gbit/s",
         [FLOP_RATE] = "Tflop/s", [SECONDS_PER_BYTE] = "s/B", [RATIO] = "ratio",
 };
 
@@ -91,10 +86,14 @@ static int check_keys(const struct reading *r, const char *where, const char *co
                 size_t i = 0;
                 while (i < known_count && strcmp(known[i], key) != 0)
                         i++;
-                if (i == known_count)
-                        return rv_fail(r->err, RV_EINPUT,
-                                       "%s:%d: %s has no member \"%.64s\"; is it misspelt?", r->path,
-                                       line_of(r, key), where, key);
+                if (i < known_count)
+                        continue;
+                struct nearest nearest = {.word = key};
+                for (i = 0; i < known_count; i++)
+                        nearest_offer(&nearest, known[i]);
+                return rv_fail(r->err, RV_EINPUT, "%s:%d: %s has no member \"%.64s\"%s%s%s", r->path,
+                               line_of(r, key), where, key, nearest.known ? "; the nearest is \"" : "",
+                               nearest.known ? nearest.known : "", nearest.known ? "\"" : "");
         }
         return 0;
 }

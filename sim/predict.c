@@ -75,7 +75,9 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
         if (asked == FOLD_AUTO && traced && !obstacle)
                 obstacle = "a trace shows every replica";
         p->folded = asked != FOLD_OFF && !obstacle;
-        p->not_folded = asked == FOLD_AUTO && p->options->dp > 1 ? obstacle : NULL;
+        /* one machine has few replicas: that they are not folded is nothing to be told */
+        p->not_folded =
+                asked == FOLD_AUTO && p->options->dp > 1 && p->costs.platform.nodes > 1 ? obstacle : NULL;
         return 0;
 }
 
@@ -136,7 +138,9 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .busiest_seconds = p->phases.busiest_seconds,
                 .tensor_seconds = p->phases.tensor_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
-                .peak_flops_per_gpu_per_second = p->machine ? machine_peak_flops_per_second(p->machine) : 0,
+                .peak_flops_per_gpu_per_second =
+                        p->machine ? machine_peak_flops_per_second(p->machine, options_format(p->options))
+                                   : 0,
                 .tokens = (int64_t)tokens,
                 .ranks = (int)options_ranks(p->options),
                 .rank_bytes = p->rank_bytes,

@@ -18,6 +18,7 @@ struct settings {
         const char *profile, *platform, *platform_xml, *replay;
         int gpus, batches, replay_batch;
         double tokens;
+        bool tokens_given;
         bool fits_only, ignore_memory, no_graphs;
         enum fold fold;
 };
@@ -33,6 +34,8 @@ struct simulation {
         bool fits;
         int64_t decisions, identical; /* of a replay */
         struct interval interval;     /* of a prediction */
+        json_t *remarks;              /* likewise; NULL: none */
+        char caveat[MACHINE_CAVEAT];  /* likewise; "": none */
 };
 
 /* ---- the command line ---- */
@@ -66,7 +69,10 @@ static const struct argp_option simulate_options[] = {
         {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D x T of the plan (required)", 2},
         {0, 0, 0, 0, "The prediction:", 3},
         {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"tokens", KEY_TOKENS, "T", 0,
+         "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
+         "parameters no days)",
+         3},
         {"fits-only", KEY_FITS_ONLY, 0, 0,
          "Price kernels, and messages on the local platform, by the profile's fits even where they were "
          "measured",
@@ -93,17 +99,6 @@ static const struct argp_option simulate_options[] = {
         {0},
 };
 
-int simulate_parse_tokens(const char *text, double *tokens, struct rv_error_info *err)
-{
-        char *end;
-        double number = strtod(text, &end);
-        if (end == text || *end || !(number >= 1 && number <= 9e18))
-                return rv_fail(err, RV_EINPUT, "--tokens: '%s' is not a number of tokens such as 300e9",
-                               text);
-        *tokens = number;
-        return 0;
-}
-
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
@@ -127,7 +122,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 rc = options_parse_count("--batches", text, 1, 1000000, &s->batches, err);
                 break;
         case KEY_TOKENS:
-                rc = simulate_parse_tokens(text, &s->tokens, err);
+                rc = options_parse_tokens("--tokens", text, &s->tokens, err);
+                s->tokens_given = true;
                 break;
         case KEY_FITS_ONLY:
                 s->fits_only = true;
@@ -435,8 +431,7 @@ static void print_interval(const struct interval *interval)
 static void print_basis(const struct simulation *s)
 {
         const struct machine *m = &s->machine;
-        printf("profile    %s: %s%s\n", m->profile.path, m->profile.measured ? "" : "NOT measured; ",
-               m->profile.source);
+        printf("profile    %s: %s%s\n", m->profile.path, profile_caution(&m->profile), m->profile.source);
         print_device(&m->profile);
         print_kernels(s);
         for (int kind = 1; kind < m->kinds; kind++)
@@ -498,6 +493,9 @@ static json_t *extra_json(const struct simulation *s)
         const struct platform *platform = &s->prediction.costs.platform;
         json_t *notes = json_array(), *extra = json_object();
         char note[160];
+        json_array_extend(notes, s->remarks);
+        if (s->caveat[0])
+                json_array_append_new(notes, json_string(s->caveat));
         allreduce_note(s, note, sizeof note);
         if (platform->note[0])
                 json_array_append_new(notes, json_string(platform->note));
@@ -522,10 +520,11 @@ static json_t *extra_json(const struct simulation *s)
                         extra, "profile",
                         json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
                                   "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
-                                  m->load->ranks, "kernels_from_points", s->prediction.costs.prices.from_points,
-                                  "kernels_from_fits",
-                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points, "fits_only",
-                                  m->fits_only, "threads", json_object_get(m->profile.machine, "threads")));
+                                  m->load->ranks, "kernels_from_points",
+                                  s->prediction.costs.prices.from_points, "kernels_from_fits",
+                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points,
+                                  "fits_only", m->fits_only, "threads",
+                                  json_object_get(m->profile.machine, "threads")));
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
@@ -571,8 +570,16 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 if (rc)
                         return rc;
         }
+        if (!s->settings->replay) {
+                s->remarks = machine_remarks(&s->machine, o);
+                machine_caveat(&s->machine, s->prediction.costs.prices.from_points,
+                               s->prediction.costs.prices.count, s->caveat);
+        }
         json_t *extra = extra_json(s);
         struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        report.caveat = s->caveat;
+        report.remarks = s->remarks;
+        report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens_given);
         if (!s->settings->replay)
                 find_interval(s, &report);
         report_print(&report, stdout);
@@ -586,6 +593,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
 
 static void forget(struct simulation *s)
 {
+        json_decref(s->remarks);
         predict_close(&s->prediction);
         replay_close(&s->replay);
         machine_close(&s->machine);
@@ -615,8 +623,13 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         int rc = options_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
+        if (rc == 0 && settings.profile)
+                rc = machine_choose_precision(settings.profile, &settings.plan, err);
         if (rc == 0)
                 rc = options_resolve(&settings.plan, settings.gpus, err);
+        const char *warning = rc == 0 ? gpt_warning(&settings.plan.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier simulate: warning: %s: %s\n", settings.plan.gpt.name, warning);
         return rc ? rc : simulate(&settings, command, err);
 }
 

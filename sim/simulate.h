@@ -7,7 +7,4 @@
 /* argv[0] is the name that help and errors show. Returns the exit status. */
 int simulate_main(int argc, char **argv);
 
-/* The argument of --tokens, such as 300e9. */
-int simulate_parse_tokens(const char *text, double *tokens, struct rv_error_info *err);
-
 #endif

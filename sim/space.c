@@ -13,8 +13,7 @@ struct collection {
         struct space_group *group;
         struct candidate *list;
         int count, capacity;
-        double nearest;               /* least factor by which a plan that does not fit is too large */
-        struct rv_error_info refusal; /* why the last plan that was none is none */
+        double nearest; /* least factor by which a plan that does not fit is too large */
 };
 
 static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
@@ -27,13 +26,13 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->list = grown;
                 c->capacity = capacity;
         }
-        double seconds = paper_batch_seconds(c->machine, options);
+        const double seconds = paper_batch_seconds(c->machine, options);
         c->list[c->count] = (struct candidate){*options, c->machine, c->group->considered, seconds};
         c->count++;
         return 0;
 }
 
-/* Counts the plan, and keeps it if it fits. Returns whether it does, or an error. */
+/* Counts the plan, and keeps it if it fits. */
 static int weigh(struct collection *c, const struct options *options, struct rv_error_info *err)
 {
         struct capacity capacity = machine_capacity(c->machine, options);
@@ -49,8 +48,7 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
                 return 0;
         }
         c->group->fitting++;
-        int rc = add(c, options, err);
-        return rc ? rc : 1;
+        return add(c, options, err);
 }
 
 /* Whether a stage would offload activations: one that stores few does not. */
@@ -64,33 +62,58 @@ static bool stores_many(const struct options *options)
         return false;
 }
 
-/* Whether simulate would take the plan. */
+/* Whether two sentences say the same of different numbers. */
+static bool same_reason(const char *a, const char *b)
+{
+        static const char digits[] = "0123456789";
+        for (;;) {
+                a += strspn(a, digits);
+                b += strspn(b, digits);
+                if (*a != *b)
+                        return false;
+                if (!*a)
+                        return true;
+                a++;
+                b++;
+        }
+}
+
+void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, int combinations,
+                   const struct rv_error_info *why)
+{
+        int i = 0;
+        while (i < *count && !same_reason(list[i].first.sentence, why->sentence))
+                i++;
+        if (i == SPACE_EXCLUSIONS)
+                i--;
+        if (i == *count)
+                list[(*count)++] = (struct space_exclusion){.first = *why};
+        list[i].count += combinations;
+}
+
+/* Whether simulate would take the plan; if not, it is counted with the reason. */
 static bool is_sound(struct collection *c, struct options *options)
 {
-        const bool sound = options_resolve_gpt(options, c->group->gpus, &c->refusal) == 0;
+        struct rv_error_info why;
+        const bool sound = options_resolve_gpt(options, c->group->gpus, &why) == 0;
+        if (!sound)
+                space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
         options->fused = c->group->fused; /* which the profile says */
         return sound;
 }
 
-/* The plan as it is and with offloaded activations, as far as asked for. Where both fit and leaving them
- * offers nothing by estimate, they stay on the device. */
+/* The plan as it is and with offloaded activations, as far as asked for. */
 static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
 {
         enum space_choice choice = c->space->offload_activations;
-        int kept = 0;
+        int rc = 0;
         options->offload_activations = false;
         if (choice & SPACE_NO)
-                kept = weigh(c, options, err);
-        if (kept < 0 || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
-                return kept < 0 ? kept : 0;
+                rc = weigh(c, options, err);
+        if (rc || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
+                return rc;
         options->offload_activations = true;
-        if (!is_sound(c, options))
-                return 0;
-        int also = weigh(c, options, err);
-        if (also == 1 && kept == 1 &&
-            !(c->list[c->count - 1].estimated_seconds < c->list[c->count - 2].estimated_seconds))
-                c->count--;
-        return also < 0 ? also : 0;
+        return is_sound(c, options) ? weigh(c, options, err) : 0;
 }
 
 /* Whether the recomputation is, and is no other's double. */
@@ -134,7 +157,7 @@ static int consider_grid(struct collection *c, int pp, struct rv_error_info *err
                 options.dp = c->group->gpus / pp / options.tp;
                 options.offload = c->group->offload;
                 options.fused = c->group->fused;
-                if (options_ranks(&options) != c->group->gpus || !axes_differ(place, pp, options.dp))
+                if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))
                         continue;
                 int found = consider_sizes(c, &options, err);
                 if (found < 0)
@@ -152,16 +175,16 @@ static bool stages_asked_for(const struct space *space, int pp)
         return space->stages.count == 0;
 }
 
-/* Smaller is better; at the same estimate, the plan that does less. */
-static int by_estimate(const void *left, const void *right)
+/* Smaller is better; at the same time on paper, the plan that does less. */
+static int by_paper(const void *left, const void *right)
 {
         const struct candidate *a = left, *b = right;
         const struct options *x = &a->options, *y = &b->options;
-        bool a_unknown = isnan(a->estimated_seconds), b_unknown = isnan(b->estimated_seconds);
+        bool a_unknown = isnan(a->paper_seconds), b_unknown = isnan(b->paper_seconds);
         if (a_unknown != b_unknown)
                 return a_unknown - b_unknown;
-        if (!a_unknown && a->estimated_seconds != b->estimated_seconds)
-                return a->estimated_seconds < b->estimated_seconds ? -1 : 1;
+        if (!a_unknown && a->paper_seconds != b->paper_seconds)
+                return a->paper_seconds < b->paper_seconds ? -1 : 1;
         if (x->offload_activations != y->offload_activations)
                 return x->offload_activations - y->offload_activations;
         if (x->recompute != y->recompute)
@@ -181,20 +204,20 @@ static void format_list(const struct space_list *list, char *text, size_t text_s
                          list->values[i]);
 }
 
-/* `refusal`: why the last plan was none, if there was one. */
-static int no_grid(const struct space *space, int gpus, const struct rv_error_info *refusal,
-                   struct rv_error_info *err)
+static int no_grid(const struct space *space, const struct space_group *group, struct rv_error_info *err)
 {
         char stages[64], sizes[64];
+        if (group->exclusions > 0)
+                return rv_fail(err, RV_EPLAN, "--gpus %d: none of what is asked for is a plan: %.400s%s",
+                               group->gpus, group->excluded[0].first.sentence,
+                               group->exclusions > 1 ? "; others for other reasons" : "");
         format_list(&space->stages, stages, sizeof stages);
         format_list(&space->micro_batch_sizes, sizes, sizeof sizes);
         return rv_fail(
                 err, RV_EPLAN,
-                "--gpus %d: no grid divides it: stages%s%s must divide %d and be at most the %d layers of "
-                "%s, and --batch-size %lld be divisible by replicas x --micro-batch-size (%s)%s%.300s",
-                gpus, space->stages.count ? " --pp " : "", stages, gpus, space->base.gpt.n_layer,
-                space->base.gpt.name, (long long)space->base.batch_size, sizes,
-                refusal->sentence[0] ? "; of the last one: " : "", refusal->sentence);
+                "--gpus %d: no grid divides it: stages%s%s must divide %d and be at most the %d layers of %s",
+                group->gpus, space->stages.count ? " --pp " : "", stages, group->gpus,
+                space->base.gpt.n_layer, space->base.gpt.name);
 }
 
 static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
@@ -212,11 +235,9 @@ static int explore_group(const struct space *space, const struct machine *machin
         group->candidates = c.list;
         if (rc < 0)
                 return rc;
-        if (group->considered == 0)
-                return no_grid(space, group->gpus, &c.refusal, err);
         if (c.count)
-                qsort(c.list, (size_t)c.count, sizeof *c.list, by_estimate);
-        group->count = c.count < space->simulate ? c.count : space->simulate;
+                qsort(c.list, (size_t)c.count, sizeof *c.list, by_paper);
+        group->count = c.count;
         return 0;
 }
 
@@ -235,6 +256,7 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                         return rc;
                 machine->fold = space->fold;
                 groups->machine_count++;
+                int considered = 0;
                 for (int offload = 0; offload <= 1; offload++) {
                         if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
                                 continue;
@@ -243,7 +265,10 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                         rc = explore_group(space, machine, group, err);
                         if (rc)
                                 return rc;
+                        considered += group->considered;
                 }
+                if (considered == 0)
+                        return no_grid(space, &groups->groups[groups->count - 1], err);
         }
         return 0;
 }

@@ -1,6 +1,5 @@
-/* The plans that a sweep considers: enumerated, those dropped that do not fit, the others ordered by
- * estimate.
- */
+/* The plans that a sweep considers: enumerated, those counted that are no plans and that do not fit, the
+ * others ordered by their time on paper. */
 #ifndef RANVIER_SIM_SPACE_H
 #define RANVIER_SIM_SPACE_H
 
@@ -26,24 +25,41 @@ struct space {
         enum space_choice offload;
         unsigned recompute;                    /* bit 1 << enum recompute each */
         enum space_choice offload_activations; /* SPACE_BOTH: tried where it may win */
-        int simulate;                          /* of each number of devices with and without offloading */
+        int simulate; /* plans of each group: SPACE_AUTO, SPACE_ALL, or so many of the best on paper */
 };
+enum { SPACE_AUTO = 0, SPACE_ALL = -1 };
 
 /* A plan that fits. */
 struct candidate {
         struct options options;
         const struct machine *machine;
-        int number;               /* in the order in which they were considered */
-        double estimated_seconds; /* of a batch; NAN: not known */
+        int number;           /* in the order in which they were considered */
+        double paper_seconds; /* of a batch, on paper; NAN: not known */
 };
+
+/* Combinations that are no plans, for one reason. */
+struct space_exclusion {
+        int count;
+        struct rv_error_info first; /* what was said of the first of them */
+};
+enum { SPACE_EXCLUSIONS = 12 };
+
+/* Counts `combinations` in the entry of that reason (the same sentence but for its numbers); a new reason
+ * beyond the room of the list goes with the last one. */
+void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, int combinations,
+                   const struct rv_error_info *why);
 
 /* Plans of one number of devices, with or without offloading. */
 struct space_group {
         int gpus;
         bool offload, fused;
         int considered, fitting;
-        struct candidate *candidates; /* the best by estimate, best first, at most space.simulate */
+        struct candidate *candidates; /* all that fit, the best on paper first */
         int count;
+        int chosen; /* how many of them, from the first on, are simulated */
+        struct space_exclusion
+                excluded[SPACE_EXCLUSIONS]; /* by reason; the last one may be of several reasons */
+        int exclusions;
         struct rv_error_info nearest; /* none fits: what the one says that is nearest to it */
 };
 
@@ -53,7 +69,7 @@ struct space_groups {
         int machine_count, count;
 };
 
-/* Opens the machines, and enumerates, weighs and estimates. A number of devices that no grid of the space
+/* Opens the machines, and enumerates, weighs and runs on paper. A number of devices that no grid of the space
  * divides into is an error. The caller frees, after an error too; `space` must live as long. */
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
                   const char *platform, bool fits_only, struct rv_error_info *err);

@@ -6,9 +6,9 @@
 #include "sim/parts.h"
 #include "sim/predict.h"
 #include "sim/results.h"
+#include "sim/search.h"
 #include "sim/simulate.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +33,7 @@ enum {
         KEY_JOBS,
         KEY_PATIENCE,
         KEY_FOLD,
+        KEY_PLANS,
         KEY_AXIS /* and as many as there are */
 };
 
@@ -65,6 +66,11 @@ static const struct argp_option sweep_options[] = {
          "four "
          "micro-batches, and it wins",
          2},
+        {"plans", KEY_PLANS, "WHICH", 0,
+         "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all "
+         "that "
+         "there is",
+         2},
         {"tp", KEY_AXIS + AXIS_SHARDS, "T,T,...", 0, "Shards of each stage (default 1)", 2},
         {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,
          "With shards: no, yes, or no,yes (default no)", 2},
@@ -83,7 +89,9 @@ static const struct argp_option sweep_options[] = {
         {"pipeline-limit", KEY_PASSED + 2, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
         {"clip", KEY_PASSED + 3, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
         {"precision", KEY_PASSED + 4, "NAME", 0,
-         "fp32, mixed or bf16 (default mixed, as offloading needs 16 bits; with --offload no, fp32)", 3},
+         "fp32, mixed or bf16 (default: the profile's; of several mixed, else bf16). In fp32 nothing is "
+         "offloaded",
+         3},
         {"bucket-params", KEY_PASSED + 5, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
         {"allreduce-buckets", KEY_PASSED + 6, "C", 0, "Buckets of one all-reduce (default 4)", 3},
         {"device-memory", KEY_PASSED + 7, "SIZE", 0, "What a device has (default: as the platform says)", 3},
@@ -99,12 +107,14 @@ static const struct argp_option sweep_options[] = {
          "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
          "interleaved plan",
          3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300e9)", 3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},
-        {"simulate", KEY_SIMULATE, "K", 0,
-         "How many of the best by estimate are simulated, for each number of devices with and without "
-         "offloading (default 4)",
+        {"simulate", KEY_SIMULATE, "HOW", 0,
+         "Which plans are simulated, for each number of devices with and without offloading: auto, the "
+         "default: the "
+         "best on paper, and on until none that is left can beat the best one found; all; or the K best on "
+         "paper",
          4},
         {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the processor's cores)", 4},
         {"fold", KEY_FOLD, "WHEN", 0,
@@ -117,9 +127,9 @@ static const struct argp_option sweep_options[] = {
 };
 
 static const char documentation[] =
-        "Finds the best plan for each number of devices, with and without offloading: weighs and estimates "
-        "all, "
-        "simulates the best.\v"
+        "Finds the best plan for each number of devices, with and without offloading: weighs all, runs those "
+        "that fit "
+        "on paper, and simulates the best.\v"
         "GPT 12B on Summit, without having it:\n"
         "  ranvier sweep gpt-12b --profile v100-datasheet --platform summit \\\n"
         "      --gpus 48,96 --batch-size 2048 --csv sweep.csv --plot sweep\n"
@@ -131,6 +141,9 @@ struct settings {
         const char *model, *profile, *platform, *csv, *plot;
         const char *passed[PASSED];
         struct space space;
+        const char *plans;   /* NULL: not given */
+        unsigned axes_given; /* a bit each */
+        bool recompute_given;
         double tokens;
         int jobs, patience; /* jobs: 0: not given */
         bool fits_only;
@@ -205,11 +218,25 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
         return rc;
 }
 
+static int parse_simulate(const char *text, int *simulate, struct rv_error_info *err)
+{
+        if (strcmp(text, "auto") == 0)
+                *simulate = SPACE_AUTO;
+        else if (strcmp(text, "all") == 0)
+                *simulate = SPACE_ALL;
+        else
+                return options_parse_count("--simulate (auto, all or a number)", text, 1, 1000000, simulate,
+                                           err);
+        return 0;
+}
+
 static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
 {
         struct space *space = &s->space;
-        if (key >= KEY_AXIS)
+        if (key >= KEY_AXIS) {
+                s->axes_given |= 1u << (key - KEY_AXIS);
                 return axes_parse(&space->axes, (enum axis)(key - KEY_AXIS), text, err);
+        }
         switch (key) {
         case KEY_FOLD:
                 return fold_parse("--fold", text, &space->fold, err);
@@ -222,14 +249,18 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
         case KEY_OFFLOAD:
                 return parse_choice("--offload", text, "no", "yes", "both", &space->offload, err);
         case KEY_RECOMPUTE:
+                s->recompute_given = true;
                 return parse_recomputations(text, &space->recompute, err);
         case KEY_OFFLOAD_ACTIVATIONS:
                 return parse_choice("--offload-activations", text, "no", "yes", "auto",
                                     &space->offload_activations, err);
         case KEY_SIMULATE:
-                return options_parse_count("--simulate", text, 1, 1000, &space->simulate, err);
+                return parse_simulate(text, &space->simulate, err);
+        case KEY_PLANS:
+                s->plans = text;
+                return 0;
         case KEY_TOKENS:
-                return simulate_parse_tokens(text, &s->tokens, err);
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
         case KEY_CSV:
                 return options_parse_path("--csv", text, &s->csv, err);
         case KEY_PLOT:
@@ -270,6 +301,20 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         }
 }
 
+/* What --plans says of choices that are not given. */
+static int take_preset(struct settings *s, struct rv_error_info *err)
+{
+        if (!s->plans || strcmp(s->plans, "default") == 0)
+                return 0;
+        if (!axes_preset(&s->space.axes, s->plans, s->axes_given))
+                return rv_fail(err, RV_EINPUT,
+                               "--plans: '%.32s' is not known; there are default, megatron and all",
+                               s->plans);
+        if (!s->recompute_given)
+                s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
+        return 0;
+}
+
 /* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
 static void take_single(const struct axes *axes, struct options *base)
 {
@@ -298,11 +343,12 @@ static int parse_base(struct settings *s, struct rv_error_info *err)
         if (s->model)
                 argv[argc++] = (char *)s->model;
         options_init(base);
-        base->mixed = s->space.offload != SPACE_NO;
         if (rc == 0)
                 rc = options_parse(&options_argp, argc, argv, base, true, err);
-        base->offload = s->space.offload != SPACE_NO; /* for its check against the precision */
-        base->micro_batch_size = 1;                   /* which any batch can be divided into */
+        base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
+        if (rc == 0)
+                rc = machine_choose_precision(s->profile, base, err);
+        base->micro_batch_size = 1; /* which any batch can be divided into */
         take_single(&s->space.axes, base);
         if (rc == 0)
                 rc = options_resolve(base, 1, err);
@@ -350,7 +396,8 @@ struct sweep {
         struct space_groups groups;
         struct jobs jobs;
         double started, last_line;
-        int done, share; /* jobs of this rank: ended, and in all */
+        int begin;       /* where the jobs begin that are shared among the ranks, or those that came last */
+        int done, share; /* jobs of this rank from there on: ended, and in all */
         struct rv_error_info *err;
         int rc; /* of telling the first rank */
 };
@@ -371,11 +418,12 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
                 if (rc)
                         return rc;
         }
-        if (s->jobs.count > 0)
-                return 0;
-        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPUs the nearest of %d: %.*s", nearest->gpus,
-                       nearest->considered, (int)strcspn(nearest->nearest.sentence, ":"),
-                       nearest->nearest.sentence);
+        for (int i = 0; i < s->groups.count; i++)
+                if (s->groups.groups[i].count > 0)
+                        return 0;
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", nearest->gpus,
+                       nearest->gpus == 1 ? "" : "s", nearest->considered,
+                       (int)strcspn(nearest->nearest.sentence, ":"), nearest->nearest.sentence);
 }
 
 /* A bar on a terminal, else a line every so often. */
@@ -386,7 +434,7 @@ static void print_progress(struct sweep *s)
         if (!last && now - s->last_line < (terminal ? 0.2 : 5))
                 return;
         s->last_line = now;
-        for (int i = s->parts.rank; i < s->jobs.count; i += s->parts.size) {
+        for (int i = s->begin + s->parts.rank; i < s->jobs.count; i += s->parts.size) {
                 all += s->jobs.list[i].cost;
                 done += s->jobs.list[i].outcome.state == OUTCOME_PENDING ? 0 : s->jobs.list[i].cost;
         }
@@ -395,7 +443,7 @@ static void print_progress(struct sweep *s)
                 memset(bar, '#', (size_t)(24 * done / all));
                 fprintf(stderr, "\r\033[K[%s] ", bar);
         }
-        fprintf(stderr, "%d of %d plans simulated", s->done, s->share);
+        fprintf(stderr, "%d of %d plans simulated", s->begin + s->done, s->begin + s->share);
         if (!last && done > 0) {
                 int left = (int)((now - s->started) * (all - done) / done);
                 fprintf(stderr, "   %d:%02d left", left / 60, left % 60);
@@ -407,7 +455,7 @@ static void tick(void *context)
 {
         struct sweep *s = context;
         int done = 0;
-        for (int i = s->parts.rank; i < s->jobs.count; i += s->parts.size)
+        for (int i = s->begin + s->parts.rank; i < s->jobs.count; i += s->parts.size)
                 done += s->jobs.list[i].outcome.state != OUTCOME_PENDING;
         bool news = done != s->done;
         s->done = done;
@@ -417,17 +465,53 @@ static void tick(void *context)
                 print_progress(s);
 }
 
-/* What this rank has to do of the work. Unbound ranks of a host share its cores. */
+/* What this rank has to do of the jobs from `begin` on. Unbound ranks of a host share its cores. */
 static int run_share(struct sweep *s, struct rv_error_info *err)
 {
         int cores = jobs_cores();
         bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
         int at_once = s->settings->jobs ? s->settings->jobs : bound ? cores : cores / s->parts.local_size;
-        s->started = s->last_line = parts_clock();
-        s->share = (s->jobs.count - s->parts.rank + s->parts.size - 1) / s->parts.size;
+        s->share = (s->jobs.count - s->begin - s->parts.rank + s->parts.size - 1) / s->parts.size;
+        s->done = 0;
         s->err = err;
-        int rc = jobs_run(&s->jobs, s->parts.rank, s->parts.size, at_once > 0 ? at_once : 1, tick, s, err);
+        int rc = jobs_run(&s->jobs, s->begin + s->parts.rank, s->parts.size, at_once > 0 ? at_once : 1, tick,
+                          s, err);
         return rc ? rc : s->rc;
+}
+
+/* Lists what is to be simulated next, of all groups. Returns how many plans, or an error. */
+static int list_next(struct sweep *s, struct rv_error_info *err)
+{
+        enum { FIRST = 8 }; /* more than are shown */
+        int listed = 0;
+        s->begin = s->jobs.count;
+        for (int i = 0; i < s->groups.count; i++) {
+                const int found = search_next(&s->settings->space, &s->groups.groups[i], &s->jobs,
+                                              FIRST * s->parts.size, err);
+                if (found < 0)
+                        return found;
+                listed += found;
+        }
+        return listed;
+}
+
+/* The best on paper, shared among the ranks; then, on the first, what could still beat the best of them. */
+static int search(struct sweep *s, struct rv_error_info *err)
+{
+        int rc = list_next(s, err);
+        s->started = s->last_line = parts_clock();
+        if (rc > 0)
+                rc = run_share(s, err);
+        if (rc == 0 && s->parts.rank > 0)
+                return parts_tell(&s->parts, &s->jobs, true, err);
+        if (rc == 0 && s->parts.size > 1)
+                rc = parts_gather(&s->parts, &s->jobs, err);
+        s->parts.size = 1;
+        for (int next = 1; rc == 0 && next > 0;) {
+                next = list_next(s, err);
+                rc = next > 0 ? run_share(s, err) : next;
+        }
+        return rc;
 }
 
 /* The CSV for figures only, if no other was asked for. */
@@ -435,11 +519,11 @@ static int plot(const struct results *results, const struct settings *s, struct 
 {
         if (s->csv)
                 return results_plot(s->csv, s->plot, err);
-        char path[] = "/tmp/ranvier-sweep-XXXXXX";
-        int file = mkstemp(path);
-        if (file < 0)
-                return rv_fail(err, RV_ESYSTEM, "no temporary file for the figures: %s", strerror(errno));
-        close(file);
+        char path[1024];
+        FILE *stream = file_open_temporary(path, sizeof path, err);
+        if (!stream)
+                return RV_ESYSTEM;
+        fclose(stream);
         int rc = results_write_csv(results, path, err);
         if (rc == 0)
                 rc = results_plot(path, s->plot, err);
@@ -447,11 +531,30 @@ static int plot(const struct results *results, const struct settings *s, struct 
         return rc;
 }
 
+/* What holds for all plans, as `ranvier simulate` takes it. */
+static void write_passed(const struct settings *s, char *text, size_t text_size)
+{
+        text[0] = 0;
+        for (int i = 0; i < PASSED; i++)
+                if (s->passed[i])
+                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", passed[i],
+                                 s->passed[i]);
+        if (s->fits_only)
+                snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
+}
+
 /* A failed simulation does not keep what the others found from being shown; but the command has failed. */
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
-        const struct results results = {&given->space, &s->groups, &s->jobs, given->profile, given->platform};
+        char passed_on[RESULTS_PASSED];
+        write_passed(given, passed_on, sizeof passed_on);
+        const struct results results = {.space = &given->space,
+                                        .groups = &s->groups,
+                                        .jobs = &s->jobs,
+                                        .profile = given->profile,
+                                        .platform = given->platform,
+                                        .passed = passed_on};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;
         results_print(&results, stdout);
@@ -470,16 +573,11 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
                 parts_share(&s.parts, settings->csv, settings->patience);
         int rc = space_explore(&s.groups, &settings->space, settings->profile, settings->platform,
                                settings->fits_only, err);
-        if (rc == 0)
-                rc = jobs_init(&s.jobs, &s.groups, settings->tokens, err);
+        s.jobs.tokens = settings->tokens;
         if (rc == 0)
                 rc = check_groups(&s, err);
         if (rc == 0)
-                rc = run_share(&s, err);
-        if (rc == 0 && parts->rank > 0)
-                rc = parts_tell(&s.parts, &s.jobs, true, err);
-        if (rc == 0 && parts->rank == 0 && parts->size > 1)
-                rc = parts_gather(&s.parts, &s.jobs, err);
+                rc = search(&s, err);
         if (rc == 0 && parts->rank == 0)
                 rc = show(&s, err);
         free(s.jobs.list);
@@ -496,7 +594,7 @@ int sweep_main(int argc, char **argv)
 
                                        .recompute = BOTH_RECOMPUTATIONS,
                                        .offload_activations = SPACE_BOTH,
-                                       .simulate = 4,
+                                       .simulate = SPACE_AUTO,
                                        .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
         axes_init(&s.space.axes);
         struct rv_error_info err = {.code = RV_OK};
@@ -507,7 +605,12 @@ int sweep_main(int argc, char **argv)
         if (rc == 0)
                 rc = check_settings(&s, &parts, &err);
         if (rc == 0)
+                rc = take_preset(&s, &err);
+        if (rc == 0)
                 rc = parse_base(&s, &err);
+        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", s.space.base.gpt.name, warning);
         bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
         if (rc == 0)
                 rc = sweep(&s, &parts, &err);

@@ -1,5 +1,8 @@
 #include "sim/table.h"
 
+#include "models/file.h"
+#include "models/nearest.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -15,7 +18,8 @@ const char table_help[] =
         "vocab (51200 if not), gpu (chooses profile and platform), recompute (none, selective, full, which "
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
-        "model. Without a column recompute or schedule the command line's --recompute and --schedule count.";
+        "model. Without a column recompute or schedule the command line's --recompute and --schedule count. "
+        "Columns whose names begin with note are yours; any other is refused.";
 
 static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
                                                "percent_of_peak"};
@@ -27,7 +31,15 @@ const char *table_unit_name(enum table_unit unit)
 
 /* ---- the columns ---- */
 
-enum column_type { COLUMN_NUMBER, COLUMN_TEXT, COLUMN_UNIT, COLUMN_MEASURED, COLUMN_SECONDS, COLUMN_MS };
+enum column_type {
+        COLUMN_NUMBER,
+        COLUMN_TEXT,
+        COLUMN_NOTE,
+        COLUMN_UNIT,
+        COLUMN_MEASURED,
+        COLUMN_SECONDS,
+        COLUMN_MS
+};
 
 static const struct column {
         const char *name, *other_name; /* ours; another spelling, or NULL */
@@ -62,6 +74,7 @@ static const struct column {
         TEXT(recompute),
         TEXT(schedule),
         TEXT(plan),
+        {"note", "Parameters (billion)", COLUMN_NOTE, 0, 0, false}, /* the other follows from the shape */
         {"unit", NULL, COLUMN_UNIT, 0, 0, false},
         {"measured", NULL, COLUMN_MEASURED, 0, 0, false},
         {"batch_seconds", NULL, COLUMN_SECONDS, 0, 0, false},
@@ -73,6 +86,8 @@ enum { COLUMNS = sizeof columns / sizeof *columns, CELLS = 64 };
 
 static const struct column *column_of(const char *name)
 {
+        if (strncmp(name, "note", 4) == 0)
+                name = "note";
         for (int i = 0; i < COLUMNS; i++)
                 if (strcmp(columns[i].name, name) == 0 ||
                     (columns[i].other_name && strcmp(columns[i].other_name, name) == 0))
@@ -85,7 +100,7 @@ static const struct column *column_of(const char *name)
 struct reader {
         const char *path;
         int line;
-        const struct column *columns[CELLS]; /* NULL: left alone */
+        const struct column *columns[CELLS];
         int count;
         struct rv_error_info *err;
 };
@@ -178,6 +193,8 @@ static int read_cell(const struct reader *r, const struct column *column, const 
                         return fail_cell(r, column, text, "short enough: it has too many characters");
                 strcpy(member, text);
                 return 0;
+        case COLUMN_NOTE:
+                return 0;
         case COLUMN_UNIT:
                 return read_unit(r, column, text, row);
         case COLUMN_MS:
@@ -194,7 +211,23 @@ static int read_cell(const struct reader *r, const struct column *column, const 
 
 static bool measures(const struct column *column)
 {
-        return column && column->type >= COLUMN_MEASURED;
+        return column->type >= COLUMN_MEASURED;
+}
+
+/* A column that is passed over would be a misspelt one, too. */
+static int fail_column(const struct reader *r, const char *name)
+{
+        struct nearest nearest = {.word = name};
+        for (int i = 0; i < COLUMNS; i++) {
+                nearest_offer(&nearest, columns[i].name);
+                if (columns[i].other_name)
+                        nearest_offer(&nearest, columns[i].other_name);
+        }
+        return rv_fail(r->err, RV_EINPUT,
+                       "%.160s:%d: '%.40s' is not a known column%s%s; one of your own begins with note "
+                       "('note: %.40s')",
+                       r->path, r->line, name, nearest.known ? ", the nearest is " : "",
+                       nearest.known ? nearest.known : "", name);
 }
 
 /* The line that names the columns. */
@@ -203,8 +236,10 @@ static int read_header(struct reader *r, char *const *cells, int count)
         bool measured = false;
         for (int i = 0; i < count; i++) {
                 r->columns[i] = column_of(cells[i]);
+                if (!r->columns[i])
+                        return fail_column(r, cells[i]);
                 for (int j = 0; j < i; j++)
-                        if (r->columns[i] && r->columns[i] == r->columns[j])
+                        if (r->columns[i] == r->columns[j] && r->columns[i]->type != COLUMN_NOTE)
                                 return rv_fail(r->err, RV_EINPUT, "%.160s:%d: there are two columns %s",
                                                r->path, r->line, r->columns[i]->name);
                 if (measures(r->columns[i]) && measured)
@@ -237,7 +272,7 @@ static int read_row(const struct reader *r, char *const *cells, int count, struc
                 return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %d cells, but the header has %d", r->path,
                                r->line, count, r->count);
         for (int i = 0; i < count; i++) {
-                int rc = r->columns[i] ? read_cell(r, r->columns[i], cells[i], row) : 0;
+                int rc = read_cell(r, r->columns[i], cells[i], row);
                 if (rc)
                         return rc;
         }
@@ -261,7 +296,6 @@ static int read_line(struct table *table, struct reader *r, char *line)
 {
         char *cells[CELLS], first[32];
         struct table_row row;
-        line[strcspn(line, "\r\n")] = 0;
         snprintf(first, sizeof first, "%.*s", (int)strcspn(line, ","), line);
         if (!*line || (*line == '#' && !column_of(first)))
                 return 0;
@@ -281,24 +315,20 @@ int table_read(struct table *table, const char *path, struct rv_error_info *err)
         *table = (struct table){0};
         snprintf(table->path, sizeof table->path, "%s", path);
         struct reader reader = {.path = path, .err = err};
-        FILE *file = fopen(path, "r");
-        char *line = NULL;
-        size_t room = 0;
+        struct file_lines lines = {.path = path, .stream = fopen(path, "r")};
         int rc = 0;
-        if (!file)
+        if (!lines.stream)
                 return rv_fail(err, RV_EINPUT, "%.160s: %s", path, strerror(errno));
-        while (rc == 0 && getline(&line, &room, file) >= 0) {
+        while (rc == 0 && (rc = file_next_line(&lines, err)) > 0) {
                 reader.line++;
-                rc = read_line(table, &reader, line);
+                rc = read_line(table, &reader, lines.line);
         }
-        if (rc == 0 && ferror(file))
-                rc = rv_fail(err, RV_ESYSTEM, "%.160s: it cannot be read: %s", path, strerror(errno));
         if (rc == 0 && table->count == 0)
                 rc = rv_fail(err, RV_EINPUT,
                              "%.160s:%d: there is no row: a line that names the columns, then one a run",
                              path, reader.line);
-        free(line);
-        fclose(file);
+        free(lines.line);
+        fclose(lines.stream);
         if (rc)
                 table_free(table);
         return rc;

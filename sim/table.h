@@ -37,9 +37,9 @@ struct table {
 };
 
 /* Reads a table. The first line that is neither empty nor a comment names the columns, in any order and in
- * either spelling that table.c lists (ours, or that of the tables which vTrain's authors published); other
- * columns are left alone, lines that begin with # are comments. Errors name file and line. The caller frees,
- * not after an error. */
+ * either spelling that table.c lists (ours, or that of the tables which vTrain's authors published); columns
+ * whose names begin with "note" are left alone, others are refused; lines that begin with # are comments.
+ * Errors name file and line. The caller frees, not after an error. */
 int table_read(struct table *table, const char *path, struct rv_error_info *err);
 void table_free(struct table *table);
 

@@ -22,6 +22,7 @@ struct settings {
 enum key { KEY_TABLE = 0x400, KEY_PROFILE, KEY_PLATFORM, KEY_CSV, KEY_JOBS, KEY_SUMMARY };
 
 static const struct argp_option validate_options[] = {
+        {0, 0, 0, 0, "The plans, where a table says nothing else:", 1},
         {0, 0, 0, 0, "The runs:", 2},
         {"table", KEY_TABLE, "FILE", 0,
          "Measured runs, as comma separated values; several times for several tables. Without it the "
@@ -53,6 +54,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         case ARGP_KEY_INIT:
                 state->child_inputs[0] = &s->defaults.plan;
                 break;
+        case ARGP_KEY_ARG:
+                rc = rv_fail(err, RV_EINPUT,
+                             "'%.80s' is one word too many: models are in the tables (--table FILE)", text);
+                break;
         case KEY_TABLE:
                 rc = add_table(s, text, err);
                 break;
@@ -81,10 +86,6 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
         struct file_use uses[TABLES + 4];
         int count = 0;
-        if (s->defaults.plan.model)
-                return rv_fail(err, RV_EINPUT,
-                               "'%.80s' is one word too many: models are in the tables (--table FILE)",
-                               s->defaults.plan.model);
         for (int i = 0; i < s->tables; i++)
                 uses[count++] = (struct file_use){"--table", s->paths[i], false};
         uses[count++] = (struct file_use){"--profile", s->defaults.profile, false};
@@ -184,15 +185,16 @@ static const char before_options[] =
         "something was fitted on and of the others; and whether the fastest plan is found.\v";
 static const char after_options[] =
         "\n\nPlan flags hold for every run that its table says nothing else of; here they begin as "
-        "--precision mixed --schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM "
-        "does.\n\n"
+        "--schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM does; without "
+        "--precision "
+        "each run takes its profile's (of several mixed, else bf16, else fp32).\n\n"
         "Your own runs:\n"
         "  ranvier validate --table runs.csv --profile mine.json --platform local\n";
 
 static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
 {
         char documentation[4096];
-        const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
+        const struct argp_child children[] = {{&options_common_argp, 0, NULL, 0}, {0}};
         const struct argp argp = {validate_options, parse_option, "", documentation, children, NULL, NULL};
         struct settings settings = {0};
         struct options *plan = &settings.defaults.plan;
@@ -200,7 +202,6 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
                  "%s%s\n\nGPUs that have a profile and a platform: %s.%s", before_options, table_help,
                  measured_gpus, after_options);
         options_init(plan);
-        plan->mixed = true;
         plan->policy = POLICY_1F1B;
         plan->blocking = true;
         plan->order = ORDER_REPLICAS;

@@ -1,6 +1,7 @@
 #include "sim/verdict.h"
 
 #include "models/file.h"
+#include "runtime/engine/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,8 +28,9 @@ static void print_run(const struct measured_run *run, FILE *out)
                  row->high);
         fprintf(out, "%5lld  %-52s ", (long long)row->gpus, run->name);
         if (predicted(run))
-                fprintf(out, "%10.5g %11s %-9s %+7.1f %%%s\n", measured_prediction(run), measured,
-                        short_unit(row->unit), 100 * measured_error(run), run->fitted ? "  fitted" : "");
+                fprintf(out, "%10.5g %11s %-9s %+7.1f %%%s%s\n", measured_prediction(run), measured,
+                        short_unit(row->unit), 100 * measured_error(run), run->fitted ? "  fitted" : "",
+                        run->fits ? "" : "  does not fit");
         else
                 fprintf(out, "%10s %11s %-9s\n", "-", measured, short_unit(row->unit));
 }
@@ -174,12 +176,13 @@ static void print_fitted_on(const struct measured *m, int index, FILE *out)
         for (int i = 0; i < index; i++)
                 if (strcmp(m->machines[i].profile, m->machines[index].profile) == 0)
                         return;
-        fprintf(out, "profile    %s: %s\n", profile->path, profile->source);
+        fprintf(out, "profile    %s: %s%s\n", profile->path, profile_caution(profile), profile->source);
         if (!profile->fitted_on || json_object_size(profile->fitted_on) == 0) {
                 fprintf(out, "           fitted on no run\n");
                 return;
         }
-        fprintf(out, "           fitted on %zu runs:\n", json_object_size(profile->fitted_on));
+        fprintf(out, "           fitted on %zu run%s:\n", json_object_size(profile->fitted_on),
+                json_object_size(profile->fitted_on) == 1 ? "" : "s");
         json_object_foreach(profile->fitted_on, name, where)
         {
                 const char *text = json_string_value(where);
@@ -197,13 +200,97 @@ static void print_failures(const struct measured *m, FILE *out)
         }
 }
 
+static bool has_text(const json_t *list, const char *text)
+{
+        for (size_t i = 0; i < json_array_size(list); i++)
+                if (strcmp(json_string_value(json_array_get(list, i)), text) == 0)
+                        return true;
+        return false;
+}
+
+/* Of the runs, the one of which the least was measured. */
+static void print_caveat(const struct measured *m, FILE *out)
+{
+        const struct measured_run *least = NULL;
+        char caveat[MACHINE_CAVEAT] = "";
+        for (int i = 0; i < m->count; i++) {
+                const struct measured_run *run = &m->runs[i];
+                if (predicted(run) &&
+                    (!least ||
+                     (int64_t)run->job->outcome.shapes_measured * least->job->outcome.shapes <
+                             (int64_t)least->job->outcome.shapes_measured * run->job->outcome.shapes))
+                        least = run;
+        }
+        if (least)
+                machine_caveat(least->candidate.machine, least->job->outcome.shapes_measured,
+                               least->job->outcome.shapes, caveat);
+        if (caveat[0])
+                fprintf(out, "note: %s, of the run that rests on the least: %s\n", caveat, least->name);
+}
+
+/* What is to be known before the figures, each sentence once. */
+static void print_remarks(const struct measured *m, FILE *out)
+{
+        json_t *said = json_array(), *remark;
+        size_t index;
+        for (int i = 0; i < m->count; i++) {
+                const struct candidate *candidate = &m->runs[i].candidate;
+                json_t *remarks =
+                        candidate->machine ? machine_remarks(candidate->machine, &candidate->options) : NULL;
+                json_array_foreach(remarks, index, remark)
+                {
+                        if (has_text(said, json_string_value(remark)))
+                                continue;
+                        fprintf(out, "note: %s\n", json_string_value(remark));
+                        json_array_append(said, remark);
+                }
+                json_decref(remarks);
+        }
+        json_decref(said);
+        print_caveat(m, out);
+}
+
+/* Runs took place: one whose plan needs more than its GPUs have ran with another. Its error counts all the
+ * same, as what is wrong may be the prediction of memory. */
+static void print_shortages(const struct measured *m, FILE *out)
+{
+        const struct measured_run *worst = NULL;
+        double most = 0;
+        int count = 0;
+        for (int i = 0; i < m->count; i++) {
+                const struct measured_run *run = &m->runs[i];
+                if (run->skipped || run->fits)
+                        continue;
+                const double excess =
+                        (double)capacity_needs(&run->need) / (double)capacity_has(&run->capacity, &run->need);
+                count++;
+                if (!worst || excess > most) {
+                        worst = run;
+                        most = excess;
+                }
+        }
+        if (!worst)
+                return;
+        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        fprintf(out,
+                "%d run%s not fit as written, the worst needs %s of %s (%.160s:%d): is a column missing or "
+                "wrong, such as recompute, or --zero 1 in plan, or did it keep less than is counted here? "
+                "Errors count %s\n",
+                count, count == 1 ? " does" : "s do",
+                report_bytes(needs, (double)capacity_needs(&worst->need)),
+                report_bytes(has, (double)capacity_has(&worst->capacity, &worst->need)), worst->table->path,
+                worst->row->line, count == 1 ? "it" : "them");
+}
+
 void verdict_print(const struct measured *m, bool rows, FILE *out)
 {
+        print_remarks(m, out);
         if (rows) {
                 print_runs(m, out);
                 fprintf(out, "\n");
         }
         print_failures(m, out);
+        print_shortages(m, out);
         print_errors(m, out);
         print_places(m, true, out);
         print_places(m, false, out);
@@ -222,17 +309,18 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
         FILE *out = writer.stream;
         fprintf(out,
                 "table,line,gpus,plan,fitted,unit,measured_low,measured_high,predicted,error,batch_seconds,"
-                "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction\n");
+                "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,fits\n");
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
                 if (!predicted(run))
                         continue;
                 const struct outcome *o = &run->job->outcome;
-                fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n",
+                fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s\n",
                         run->table->path, run->row->line, (long long)run->row->gpus, run->name,
                         run->fitted ? "yes" : "no", table_unit_name(run->row->unit), run->row->low,
                         run->row->high, measured_prediction(run), measured_error(run), o->batch_seconds,
-                        o->pipeline_seconds, o->allreduce_seconds, o->optimizer_seconds, o->bubble_fraction);
+                        o->pipeline_seconds, o->allreduce_seconds, o->optimizer_seconds, o->bubble_fraction,
+                        run->fits ? "yes" : "no");
         }
         return file_writer_commit(&writer, err);
 }

@@ -3,6 +3,7 @@
 #include "models/file.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -173,10 +174,12 @@ static int read_config(const struct reader *reader, struct gpt *gpt, struct rv_e
         const char *text =
                 json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), "config"));
         if (!text)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "%s: __metadata__ has no \"config\" (a config.json as text), so the model is unknown",
-                        reader->path);
+                return rv_fail(err, RV_EINPUT,
+                               "%s: __metadata__ has no \"config\" (a config.json as text), as ranvier train "
+                               "--checkpoint writes it; weights that others saved, such as Hugging Face's, "
+                               "cannot be "
+                               "read yet",
+                               reader->path);
         json_t *config = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
         char where[512];
         snprintf(where, sizeof where, "%s: its config", reader->path);
@@ -264,7 +267,31 @@ static int check_tensors(const struct reader *reader, const struct tensor *tenso
         return RV_OK;
 }
 
-/* The elements of all tensors, malloc'ed, in the order of `tensors`. */
+/* A training that diverged, or a damaged file: whatever is computed from it would look like a result. */
+static int check_finite(const struct reader *reader, const struct tensor *tensor, const float *elements,
+                        struct rv_error_info *err)
+{
+        for (int64_t i = 0; i < tensor->elements; i++)
+                if (!isfinite(elements[i]))
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s: element %lld of tensor %s is %s: finite weights were expected",
+                                       reader->path, (long long)i, tensor->name,
+                                       isnan(elements[i]) ? "not a number" : "infinite");
+        return RV_OK;
+}
+
+static int read_tensor(const struct reader *reader, const struct tensor *tensor, int64_t begin,
+                       float *elements, struct rv_error_info *err)
+{
+        const size_t wanted = (size_t)tensor->elements;
+        if (fseeko(reader->stream, (off_t)(reader->data_begin + begin), SEEK_SET) != 0 ||
+            fread(elements, sizeof *elements, wanted, reader->stream) != wanted)
+                return rv_fail(err, RV_ESYSTEM, "%s: tensor %s could not be read", reader->path,
+                               tensor->name);
+        return check_finite(reader, tensor, elements, err);
+}
+
+/* The elements of all tensors, malloc'ed, in the order of `tensors`; NULL if it fails. */
 static float *read_elements(const struct reader *reader, const struct tensor *tensors, int count,
                             const int64_t *begins, int64_t elements, struct rv_error_info *err)
 {
@@ -274,15 +301,11 @@ static float *read_elements(const struct reader *reader, const struct tensor *te
                         (long long)elements);
                 return NULL;
         }
-        for (int i = 0; i < count; i++) {
-                size_t wanted = (size_t)tensors[i].elements;
-                if (fseeko(reader->stream, (off_t)(reader->data_begin + begins[i]), SEEK_SET) == 0 &&
-                    fread(weights + tensors[i].offset, sizeof *weights, wanted, reader->stream) == wanted)
-                        continue;
-                rv_fail(err, RV_ESYSTEM, "%s: tensor %s could not be read", reader->path, tensors[i].name);
-                free(weights);
-                return NULL;
-        }
+        for (int i = 0; i < count; i++)
+                if (read_tensor(reader, &tensors[i], begins[i], weights + tensors[i].offset, err)) {
+                        free(weights);
+                        return NULL;
+                }
         return weights;
 }
 
@@ -311,7 +334,7 @@ int checkpoint_read(const char *path, struct gpt *gpt, struct checkpoint_trainin
         status = check_tensors(&reader, tensors, count, begins, err);
         if (status == RV_OK && weights) {
                 *weights = read_elements(&reader, tensors, count, begins, elements, err);
-                status = *weights ? RV_OK : RV_ESYSTEM;
+                status = *weights ? RV_OK : err ? (int)err->code : RV_EINPUT;
         }
 out:
         free(begins);

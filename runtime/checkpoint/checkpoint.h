@@ -25,7 +25,7 @@ int checkpoint_commit(struct checkpoint_writer *,
 
 /* Reads the model, (if `training` is not NULL) how it was trained
  * (as far as the file says; seq_len is n_positions otherwise), and (if `weights` is not NULL) all tensors
- * into a malloc'ed flat buffer in the one-stage order. */
+ * into a malloc'ed flat buffer in the one-stage order: finite numbers, others are refused. */
 int checkpoint_read(const char *path, struct gpt *gpt, struct checkpoint_training *training, float **weights,
                     struct rv_error_info *err);
 

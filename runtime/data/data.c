@@ -235,6 +235,20 @@ int data_open(struct data *data, const char *path, int vocab_size, int seq_len, 
         return status;
 }
 
+/* Four tokens at a time: a file may have billions of them. */
+uint64_t data_checksum(const struct data *data)
+{
+        uint64_t sum = (uint64_t)data->count;
+        for (int64_t i = 0; i < data->count; i += 4) {
+                uint64_t word = 0;
+                const int64_t left = data->count - i;
+                memcpy(&word, data->tokens + i, (size_t)(left < 4 ? left : 4) * sizeof *data->tokens);
+                sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
+                sum ^= sum >> 32;
+        }
+        return data_splitmix64(sum);
+}
+
 void data_free(struct data *data)
 {
         free(data->tokens);

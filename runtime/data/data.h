@@ -20,6 +20,9 @@ int data_open(struct data *, const char *path, int vocab_size, int seq_len, doub
               struct rv_error_info *err);
 void data_free(struct data *);
 
+/* A number that is the same for the same tokens, and hardly for others. */
+uint64_t data_checksum(const struct data *);
+
 /* Sequence `index` of step `step`: seq_len inputs and, one later, seq_len targets (NULL: not wanted). Its
  * place is splitmix64(seed x 0x9E3779B97F4A7C15 + (step x batch_size + index)) mod (part's tokens - seq_len):
  * it does not depend on the layout. `validation`: from the validation part. */

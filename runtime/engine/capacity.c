@@ -46,26 +46,28 @@ static int64_t shared_excess(const struct capacity *capacity, const struct memor
  * is beyond its capacity; 0: all fit. */
 static int64_t find_need(const struct options *o, const struct capacity *capacity, struct capacity_need *need)
 {
+        const struct plan plan = options_plan(o, false);
         int64_t furthest = 0, most = -1;
         for (int stage = 0; stage < o->pp; stage++) {
                 struct memory_bytes bytes = stage_bytes(o, stage);
+                const int rank = plan_rank(&plan, 0, stage, 0);
                 int64_t on_device = memory_total(&bytes, MEMORY_DEVICE);
                 if (furthest == 0 && on_device > most) {
                         most = on_device;
-                        *need = (struct capacity_need){stage, MEMORY_DEVICE, false, bytes};
+                        *need = (struct capacity_need){rank, stage, MEMORY_DEVICE, false, bytes};
                 }
                 for (int space = 0; space < MEMORY_SPACES; space++) {
                         int64_t much = excess(capacity, &bytes, (enum memory_space)space);
                         if (much <= furthest)
                                 continue;
                         furthest = much;
-                        *need = (struct capacity_need){stage, (enum memory_space)space, false, bytes};
+                        *need = (struct capacity_need){rank, stage, (enum memory_space)space, false, bytes};
                 }
                 /* The few bytes that every stage has on the host are no news beside a device's shortage. */
                 int64_t much = shared_excess(capacity, &bytes);
                 if (much > furthest && (furthest == 0 || memory_uses_host(&bytes))) {
                         furthest = much;
-                        *need = (struct capacity_need){stage, MEMORY_DEVICE, true, bytes};
+                        *need = (struct capacity_need){rank, stage, MEMORY_DEVICE, true, bytes};
                 }
         }
         return furthest;
@@ -83,12 +85,12 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
                 return rv_fail(err, RV_EPLAN,
                                "rank %d (stage %d of %d) of %s needs %s of device and %s of host memory, "
                                "which are one memory here, and has %s of it: %s",
-                               need->rank, need->rank, o->pp, o->gpt.name,
+                               need->rank, need->stage, o->pp, o->gpt.name,
                                report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
                                report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
                                report_bytes(has, (double)capacity_has(capacity, need)), table);
         return rv_fail(err, RV_EPLAN, "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: %s",
-                       need->rank, need->rank, o->pp, o->gpt.name,
+                       need->rank, need->stage, o->pp, o->gpt.name,
                        report_bytes(needs, (double)capacity_needs(need)), memory_space_name(need->space),
                        report_bytes(has, (double)capacity_has(capacity, need)), table);
 }
@@ -97,7 +99,7 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
 struct choice {
         bool offload, offload_activations;
         enum recompute recompute;
-        int micro_batch_size, pp;
+        int micro_batch_size, pp, zero;
         int64_t bucket_parameters;
 };
 
@@ -108,6 +110,7 @@ static struct choice choice_of(const struct options *o)
                                .recompute = o->recompute,
                                .micro_batch_size = o->micro_batch_size,
                                .pp = o->pp,
+                               .zero = o->zero,
                                .bucket_parameters = o->bucket_parameters};
 }
 
@@ -115,7 +118,7 @@ static int changes_between(const struct choice *a, const struct choice *b)
 {
         return (a->offload != b->offload) + (a->recompute != b->recompute) +
                (a->offload_activations != b->offload_activations) +
-               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) +
+               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) + (a->zero != b->zero) +
                (a->bucket_parameters != b->bucket_parameters);
 }
 
@@ -127,7 +130,7 @@ static bool lesser(const struct choice *a, const struct choice *b, const struct 
                (a->offload_activations == b->offload_activations ||
                 a->offload_activations == was->offload_activations) &&
                a->micro_batch_size >= b->micro_batch_size && a->pp <= b->pp &&
-               a->bucket_parameters >= b->bucket_parameters;
+               (a->zero == b->zero || a->zero == was->zero) && a->bucket_parameters >= b->bucket_parameters;
 }
 
 /* A plan that fits, as it is found. */
@@ -169,7 +172,8 @@ static const char *switched(bool now, bool before, const char *flag, const char 
 /* The switches that are off come last: behind "without" no flag means that it is set. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
-        char recompute[32], micro_batch[32], grid[48], bucket[48];
+        char recompute[32], micro_batch[32], grid[48], zero[32], bucket[48];
+        snprintf(zero, sizeof zero, "--zero %d", o->zero);
         snprintf(recompute, sizeof recompute, "--recompute %s", recompute_name(o->recompute));
         snprintf(micro_batch, sizeof micro_batch, "--micro-batch-size %d", o->micro_batch_size);
         snprintf(grid, sizeof grid, "--pp %d --dp %d", o->pp, o->dp);
@@ -181,6 +185,7 @@ static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, 
                 switched(o->offload_activations, base->offload_activations, "--offload-activations", NULL),
                 o->micro_batch_size != base->micro_batch_size ? micro_batch : NULL,
                 o->pp != base->pp ? grid : NULL,
+                o->zero != base->zero ? zero : NULL,
                 o->bucket_parameters != base->bucket_parameters ? bucket : NULL,
                 switched(o->offload, base->offload, NULL, "without --offload"),
                 switched(o->offload_activations, base->offload_activations, NULL,
@@ -202,6 +207,7 @@ static struct options changed(const struct options *base, const struct choice *c
         o.recompute = choice->recompute;
         o.offload_activations = choice->offload_activations;
         o.micro_batch_size = choice->micro_batch_size;
+        o.zero = choice->zero;
         o.dp = base->pp * base->dp / choice->pp;
         o.pp = choice->pp;
         o.bucket_parameters = choice->bucket_parameters;
@@ -266,22 +272,31 @@ static bool is_tried(const struct options *o, enum recompute recompute)
                recompute_depth(recompute) > recompute_depth(o->recompute);
 }
 
-/* The plan's switches on one grid: offloading, which takes from one memory to the other, both ways. */
+/* One micro-batch size on one grid: offloading, which takes from one memory to the other, both ways; and
+ * recomputation. */
+static void consider_size(struct search *search, int pp, int zero, int micro_batch_size)
+{
+        const struct options *o = search->base;
+        for (int offload = 0; offload <= 1; offload++)
+                for (int recompute = 0; recompute < RECOMPUTES; recompute++)
+                        for (int store = 0; store <= 1 && is_tried(o, (enum recompute)recompute); store++)
+                                consider(search, &(struct choice){.offload = offload,
+                                                                  .offload_activations = store,
+                                                                  .recompute = (enum recompute)recompute,
+                                                                  .micro_batch_size = micro_batch_size,
+                                                                  .pp = pp,
+                                                                  .zero = zero,
+                                                                  .bucket_parameters = o->bucket_parameters});
+}
+
+/* What replicas share is tried as it is, and, where nothing is, the optimizer's state. */
 static void consider_grid(struct search *search, int pp)
 {
         const struct options *o = search->base;
-        for (int size = o->micro_batch_size; size >= 1; size--)
-                for (int offload = 0; offload <= 1; offload++)
-                        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
-                                for (int store = 0; store <= 1 && is_tried(o, (enum recompute)recompute);
-                                     store++)
-                                        consider(search,
-                                                 &(struct choice){.offload = offload,
-                                                                  .offload_activations = store,
-                                                                  .recompute = (enum recompute)recompute,
-                                                                  .micro_batch_size = size,
-                                                                  .pp = pp,
-                                                                  .bucket_parameters = o->bucket_parameters});
+        const int replicas = o->pp * o->dp / pp;
+        for (int zero = 0; zero <= (o->zero == 0 && replicas > 1); zero++)
+                for (int size = o->micro_batch_size; size >= 1; size--)
+                        consider_size(search, pp, o->zero ? o->zero : zero, size);
 }
 
 static void consider_all(struct search *search, int most_changes)
@@ -329,7 +344,7 @@ int capacity_changes(const struct options *options, const struct capacity *capac
                      double (*seconds)(void *context, const struct options *options), void *context,
                      struct capacity_change changes[CAPACITY_CHANGES])
 {
-        enum { TOGETHER = 3, ALL = 5 };
+        enum { TOGETHER = 3, ALL = 6 };
         struct search search = {
                 .base = options, .capacity = capacity, .seconds = seconds, .context = context};
         consider_all(&search, TOGETHER);
@@ -461,7 +476,7 @@ static void print_least(FILE *stream, const struct options *o, const struct capa
                 "and buckets,\n");
         fprintf(stream, "more stages on these ranks. One layer a stage with\n");
         fprintf(stream, "  %s\n", flags);
-        fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.rank, least.pp,
+        fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.stage, least.pp,
                 report_bytes(text, (double)bytes),
                 need.shared ? "device and host" : memory_space_name(need.space));
         if (beyond == 0)
@@ -475,7 +490,7 @@ void capacity_print(FILE *stream, const struct options *options, const struct ca
 {
         fprintf(stream, "%s, pp %d x dp %d, micro-batch %d: rank %d (stage %d) does not fit\n",
                 options->gpt.name, options->pp, options->dp, options->micro_batch_size, need->rank,
-                need->rank);
+                need->stage);
         print_need(stream, capacity, need);
         if (count)
                 print_changes(stream, need, changes, count, batch_seconds, basis);

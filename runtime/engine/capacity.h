@@ -16,7 +16,7 @@ struct capacity {
 
 /* What the rank needs that is furthest beyond its capacity, or, if all fit, the one that needs most. */
 struct capacity_need {
-        int rank;
+        int rank, stage;         /* the first rank of a stage, and the stage */
         enum memory_space space; /* where it needs too much, or most; */
         bool shared;             /* or that both together are too much for the memory that they share */
         struct memory_bytes bytes;
@@ -47,14 +47,14 @@ struct capacity_change {
 /* The cheapest changes by seconds(context, options) of a batch, at most CAPACITY_CHANGES, cheapest first
  * (what is not known last); of changes at equal cost the smaller. A change is left out if a lesser one (fewer
  * flags, or a larger micro-batch or bucket, or fewer stages) fits at no higher cost. Tried are offloading
- * (with mixed precision) and leaving it off, recomputation (selective, full), activations offloaded and not,
- * smaller micro-batches, and more stages on the same ranks, up to three of these together, and more where
- * three are not enough. Where the optimizer is then offloaded and the plan does not fit, its bucket is halved
- * until it does (down to 1000 parameters, or a 1024th of a stage's where that is more). Returns how many; 0:
- * none of them makes it fit.
+ * (with mixed precision) and leaving it off, the optimizer's state shared by the replicas (--zero 1),
+ * recomputation (selective, full), activations offloaded and not, smaller micro-batches, and more stages on
+ * the same ranks, up to three of these together, and more where three are not enough. Where the optimizer is
+ * then offloaded and the plan does not fit, its bucket is halved until it does (down to 1000 parameters, or a
+ * 1024th of a stage's where that is more). Returns how many; 0: none of them makes it fit.
  *
  * `seconds` is called for every combination that fits, some hundreds of times for a large cluster: it should
- * be an estimate (estimate.h says what that costs), not a simulation. */
+ * run the plan on paper (paper.h), which takes a millisecond or less. */
 enum { CAPACITY_CHANGES = 3 };
 int capacity_changes(const struct options *options, const struct capacity *capacity,
                      double (*seconds)(void *context, const struct options *options), void *context,

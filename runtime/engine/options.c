@@ -4,6 +4,7 @@
 
 #include "models/file.h"
 #include "models/version.h"
+#include "runtime/engine/command_line.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -58,6 +59,7 @@ enum key {
         KEY_VERSION
 };
 
+/* What a table of runs says of each: grid, sizes, and where results go. The rest may hold for all of them. */
 static const struct argp_option plan_options[] = {
         {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1},
         {"pp", KEY_PP, "P", 0, "Pipeline stages, AxoNN's G_inter (default 1)", 1},
@@ -67,15 +69,22 @@ static const struct argp_option plan_options[] = {
          "are "
          "split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
          1},
-        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
-         "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
-         "all-gathers and reduce-scatters take the all-reduces' place",
-         1},
         {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B", 0,
          "Sequences that go through a stage at once (required)", 1},
         {"batch-size", KEY_BATCH_SIZE, "G", 0,
          "Sequences of one batch over all ranks, a multiple of D x B (required)", 1},
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
+        {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
+        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
+         1},
+        {0},
+};
+
+static const struct argp_option common_options[] = {
+        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
+         "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
+         "all-gathers and reduce-scatters take the all-reduces' place",
+         1},
         {"schedule", KEY_SCHEDULE, "NAME", 0,
          "axonn: message-driven, the default; gpipe: all forward, then all backward; 1f1b: one forward, one "
          "backward; interleaved: the same on --virtual-stages chunks of the model a rank, with a shorter "
@@ -101,7 +110,9 @@ static const struct argp_option plan_options[] = {
          "lets them overlap with the all-reduce",
          1},
         {"precision", KEY_PRECISION, "NAME", 0,
-         "fp32, the default; mixed: parameters, gradients, activations and messages in fp16, master "
+         "fp32, the default of training; a prediction's is its profile's, mixed before bf16 before fp32. "
+         "mixed: "
+         "parameters, gradients, activations and messages in fp16, master "
          "parameters and Adam's moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range "
          "needs no loss scaling",
          1},
@@ -166,9 +177,6 @@ static const struct argp_option plan_options[] = {
          "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
          "replicas of a "
          "stage",
-         1},
-        {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
-        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
          1},
         {"zero", KEY_ZERO, "STAGE", 0,
          "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
@@ -289,6 +297,27 @@ int options_parse_rate(const char *option, const char *text, double *bytes_per_s
                        text);
 }
 
+int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err)
+{
+        static const struct {
+                const char *suffix;
+                double factor;
+        } units[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+        char *end;
+        const double number = strtod(text, &end);
+        for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++) {
+                const double all = number * units[i].factor;
+                if (strcmp(end, units[i].suffix) == 0 && all >= 1 && all <= 9e18) {
+                        *tokens = all;
+                        return 0;
+                }
+        }
+        return rv_fail(
+                err, RV_EINPUT,
+                "%s: '%.64s' is not a number of tokens such as 300e9 or 300B (K, M, B, T; from 1 to 9e18)",
+                option, text);
+}
+
 /* Which of `names` (two at least, to a NULL) `text` is. */
 static int parse_name(const char *option, const char *text, const char *const *names, int *which,
                       struct rv_error_info *err)
@@ -407,6 +436,10 @@ static int parse_zero(struct options *o, const char *text)
 {
         static const char *const names[] = {"0", "1", "3", NULL};
         static const int stages[] = {0, 1, 3};
+        if (strcmp(text, "2") == 0)
+                return rv_fail(&o->error, RV_ENOTBUILT,
+                               "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, "
+                               "and --zero 3, in predictions, parameters and gradients too");
         int which = 0, rc = parse_name("--zero", text, names, &which, &o->error);
         if (rc == 0)
                 o->zero = stages[which];
@@ -444,6 +477,7 @@ static int parse_precision(struct options *o, const char *text)
                                text);
         o->mixed = half != HALF_NONE;
         o->bf16 = half == HALF_BF16;
+        o->precision_given = true;
         return 0;
 }
 
@@ -554,13 +588,9 @@ static int parse_plan_option(struct options *o, int key, const char *text)
         }
 }
 
-static error_t plan_parser(int key, char *text, struct argp_state *state)
+static error_t common_parser(int key, char *text, struct argp_state *state)
 {
         struct options *o = state->input;
-        if (key == ARGP_KEY_ARG && !o->model) {
-                o->model = text;
-                return 0;
-        }
         if (key < KEY_PP || key > KEY_ZERO)
                 return ARGP_ERR_UNKNOWN;
         if (parse_plan_option(o, key, text) == 0)
@@ -570,7 +600,23 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
         return EINVAL;
 }
 
-const struct argp options_argp = {.options = plan_options, .parser = plan_parser};
+static error_t plan_parser(int key, char *text, struct argp_state *state)
+{
+        struct options *o = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = o;
+                return 0;
+        }
+        if (key == ARGP_KEY_ARG && !o->model) {
+                o->model = text;
+                return 0;
+        }
+        return common_parser(key, text, state);
+}
+
+const struct argp options_common_argp = {.options = common_options, .parser = common_parser};
+static const struct argp_child plan_children[] = {{&options_common_argp, 0, NULL, 0}, {0}};
+const struct argp options_argp = {.options = plan_options, .parser = plan_parser, .children = plan_children};
 
 static int micro_batches(const struct options *o)
 {
@@ -991,7 +1037,6 @@ struct parse_context {
         void *input;
         struct rv_error_info *err;
         int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
-        int next;  /* the argument that parsing stopped before */
 };
 
 static const struct argp_option help_options[] = {
@@ -1009,9 +1054,6 @@ static error_t outer_parser(int key, char *text, struct argp_state *state)
         case ARGP_KEY_INIT:
                 state->child_inputs[0] = context->input;
                 return 0;
-        case ARGP_KEY_ERROR:
-                context->next = state->next;
-                return 0;
         case KEY_HELP:
         case KEY_USAGE:
         case KEY_VERSION:
@@ -1027,43 +1069,6 @@ struct rv_error_info *options_error(const struct argp_state *state)
         if (state->root_argp->parser != outer_parser)
                 return NULL;
         return ((const struct parse_context *)state->root_argp)->err;
-}
-
-/* Visits `argp` and its children for long options that begin with `length` characters of `name`. */
-static void find_option(const struct argp *argp, const char *name, size_t length,
-                        const struct argp_option **found, int *matches)
-{
-        for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++)
-                if (o->name && strncmp(o->name, name, length) == 0) {
-                        bool exact = strlen(o->name) == length;
-                        if (exact || *matches >= 0) {
-                                *found = o;
-                                *matches = exact ? -1 : *matches + 1; /* an exact match ends the search */
-                        }
-                }
-        for (const struct argp_child *child = argp->children; child && child->argp; child++)
-                find_option(child->argp, name, length, found, matches);
-}
-
-/* The sentence for the option `word`, which argp refused without saying why. */
-static int fail_option(const struct argp *argp, const char *word, struct rv_error_info *err)
-{
-        const struct argp_option *option = NULL;
-        int matches = 0;
-        size_t length = strcspn(word, "=");
-        if (strncmp(word, "--", 2) == 0 && length > 2)
-                find_option(argp, word + 2, length - 2, &option, &matches);
-        if (matches == 0)
-                return rv_fail(err, RV_EINPUT, "unrecognized option '%.*s'; --help lists what there is",
-                               (int)length, word);
-        if (matches > 1)
-                return rv_fail(err, RV_EINPUT,
-                               "option '%.*s' is ambiguous: it begins several; --help lists them",
-                               (int)length, word);
-        if (word[length] == '=')
-                return rv_fail(err, RV_EINPUT, "option '--%s' takes no argument", option->name);
-        return rv_fail(err, RV_EINPUT, "option '--%s' needs an argument: --%s %s", option->name, option->name,
-                       option->arg ? option->arg : "");
 }
 
 static void print_help(const struct argp *argp, char *argv0, int asked)
@@ -1093,7 +1098,10 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
                 .err = err ? err : &own,
         };
         context.err->code = RV_OK;
+        static const int helps[] = {KEY_HELP, KEY_USAGE, KEY_VERSION, 0};
         int next = argc;
+        if (command_line_check(&context.outer, argc, argv, helps, context.err))
+                return context.err->code;
         error_t rc = argp_parse(&context.outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next,
                                 &context);
         if (context.asked) {
@@ -1104,7 +1112,7 @@ int options_parse(const struct argp *argp, int argc, char **argv, void *input, b
         if (context.err->code)
                 return context.err->code;
         if (rc)
-                return fail_option(&context.outer, argv[context.next - 1], context.err);
+                return rv_fail(context.err, RV_ESYSTEM, "the command line cannot be read: %s", strerror(rc));
         if (next < argc)
                 return rv_fail(context.err, RV_EINPUT, "unexpected argument '%s'; --help shows what is right",
                                argv[next]);

@@ -21,10 +21,11 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip;  /* global norm; 0: off */
-        bool mixed;   /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
-        bool bf16;    /* mixed: bf16, else fp16 */
-        bool offload; /* master parameters and moments in host memory; needs mixed */
+        double clip; /* global norm; 0: off */
+        bool mixed;  /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
+        bool bf16;   /* mixed: bf16, else fp16 */
+        bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
+        bool offload;         /* master parameters and moments in host memory; needs mixed */
         enum recompute recompute;
         int tp;                 /* shards of each stage, AxoNN's G_intra */
         bool sequence_parallel; /* needs tp > 1 */
@@ -75,6 +76,8 @@ struct rv_error_info *options_error(const struct argp_state *state);
  * and refused by name ("--sequence-parallel is not built yet"). What is wrong stands in options->error and,
  * under options_parse, in its err. */
 extern const struct argp options_argp;
+/* Of it, the flags that may hold for several plans: without MODEL, grid, sizes, --report and --trace. */
+extern const struct argp options_common_argp;
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
  * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
@@ -125,6 +128,10 @@ int options_parse_bytes(const char *text, int64_t *bytes);
  * found and what is right. */
 int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
                        struct rv_error_info *err);
+
+/* Parses a number of tokens from 1 to 9e18: "300e9", or with K, M, B or T "300B". On failure says `option`,
+ * what was found and what is right. */
+int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err);
 
 /* The name of a file, not empty. */
 int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);

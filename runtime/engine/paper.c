@@ -533,6 +533,27 @@ double paper_run(struct paper *paper)
         return ended ? paper->now - start : -1;
 }
 
+static bool pipelines_done(const struct paper *paper)
+{
+        for (int i = 0; i < paper->ranks; i++)
+                if (!core_pipeline_done(paper->members[i].engine.core))
+                        return false;
+        return true;
+}
+
+/* The first stage is the last to be done, but in a schedule that keeps gradients of weights back. */
+double paper_run_pipeline(struct paper *paper)
+{
+        const struct core *first = paper->members[0].engine.core;
+        struct agenda_entry entry;
+        for (int i = 0; i < paper->ranks; i++)
+                engine_start(&paper->members[i].engine);
+        while (!(core_pipeline_done(first) && pipelines_done(paper)) &&
+               agenda_take(&paper->agenda, INFINITY, &entry))
+                happen(paper, &entry);
+        return pipelines_done(paper) ? paper_phases(paper).pipeline_seconds : -1;
+}
+
 struct phases paper_phases(const struct paper *paper)
 {
         struct batch_times *times = calloc((size_t)paper->ranks, sizeof *times);

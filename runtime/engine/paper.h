@@ -58,6 +58,10 @@ void paper_overflow(struct paper *paper, int rank);
  * done. */
 double paper_run(struct paper *paper);
 
+/* Runs one batch to the end of its pipeline phase only, after which the world can do nothing but be deleted. Returns the
+ * seconds of that phase, or a negative number as above. */
+double paper_run_pipeline(struct paper *paper);
+
 /* Of the last batch: its phases over the ranks that were run (runtime/engine/phases.h). */
 struct phases paper_phases(const struct paper *paper);
 

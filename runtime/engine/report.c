@@ -133,7 +133,7 @@ static json_t *plan_json(const struct options *o)
 }
 
 /* What is as AxoNN's unless a plan says otherwise. */
-static json_t *whole_plan_json(const struct options *o)
+json_t *report_plan_json(const struct options *o)
 {
         const char *const names[] = {"balanced", "even"};
         char last[16];
@@ -142,10 +142,29 @@ static json_t *whole_plan_json(const struct options *o)
         json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
         json_object_set_new(plan, "zero", json_integer(o->zero));
         json_object_set_new(plan, "virtual_stages", json_integer(o->virtual_stages));
+        if (o->overlap_allreduce)
+                json_object_set_new(plan, "overlap_allreduce", json_true());
         json_object_set_new(plan, "order", json_string(o->order == ORDER_REPLICAS ? "replicas" : "stages"));
         json_object_set_new(plan, "split",
                             json_string(o->split > 0 ? last : names[o->split - SPLIT_BALANCED]));
         return plan;
+}
+
+const char *report_first_difference(const json_t *a, const json_t *b)
+{
+        const char *key;
+        const json_t *value;
+        json_object_foreach((json_t *)a, key, value)
+        {
+                if (strcmp(key, "name") != 0 && !json_equal(value, json_object_get(b, key)))
+                        return key;
+        }
+        json_object_foreach((json_t *)b, key, value)
+        {
+                if (strcmp(key, "name") != 0 && !json_object_get(a, key))
+                        return key;
+        }
+        return NULL;
 }
 
 static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
@@ -197,7 +216,7 @@ json_t *report_json(const struct report *r)
                 "s:f, s:f, s:f, s:f}, "
                 "s:o, s:o}",
                 "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
-                "model", gpt_to_json(&r->options->gpt), "plan", whole_plan_json(r->options), "batch_seconds",
+                "model", gpt_to_json(&r->options->gpt), "plan", report_plan_json(r->options), "batch_seconds",
                 "median", f.median, "p10", f.p10, "p90", f.p90, "batches", r->batches, "tokens_per_second",
                 f.tokens_per_second, "flops_per_gpu_per_second", f.flops_per_gpu_per_second,
                 "percent_of_peak", f.percent_of_peak > 0 ? json_real(f.percent_of_peak) : json_null(),
@@ -246,9 +265,14 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
         if (f->percent_of_peak > 0)
                 fprintf(out, "   %.1f %% of peak", f->percent_of_peak);
         fprintf(out, "\n");
-        if (r->tokens > 0)
+        if (r->tokens > 0 && r->days_wanted)
                 fprintf(out, "  training            %9.1f days   for %.4g billion tokens\n", f->training_days,
                         (double)r->tokens / 1e9);
+}
+
+bool report_days_wanted(const struct gpt *gpt, bool given)
+{
+        return given || gpt_parameters(gpt) >= 1000000000;
 }
 
 /* Share of the pipeline phase that a rank computes less, on average, than the busiest one: a part of the
@@ -350,6 +374,12 @@ static void print_choices(const struct report *r, FILE *out)
                 fprintf(out, "\n");
 }
 
+static void print_remarks(const json_t *remarks, FILE *out)
+{
+        for (size_t i = 0; i < json_array_size(remarks); i++)
+                fprintf(out, "  note: %s\n", json_string_value(json_array_get(remarks, i)));
+}
+
 void report_print(const struct report *r, FILE *out)
 {
         struct figures f;
@@ -359,11 +389,13 @@ void report_print(const struct report *r, FILE *out)
         char shards[32] = "";
         if (o->tp > 1)
                 snprintf(shards, sizeof shards, " x tp %d", o->tp);
-        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s\n",
+        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s%s%s\n",
                 o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp, shards,
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
-                strcmp(r->world, "real") == 0 ? "measured" : "simulated");
+                strcmp(r->world, "real") == 0 ? "measured" : "simulated",
+                r->caveat && r->caveat[0] ? ": " : "", r->caveat ? r->caveat : "");
         print_choices(r, out);
+        print_remarks(r->remarks, out);
         print_speed(r, &f, out);
         print_phases(r, out);
         print_memory(r, &f, out);

@@ -17,17 +17,24 @@ struct report {
                 bubble_fraction;              /* of the median batch, as struct phases has them */
         double peak_flops_per_gpu_per_second; /* 0: not known */
         int64_t tokens;                       /* to train on, for training_days */
+        bool days_wanted;                     /* whether report_print says how many these are */
         int ranks;
         const struct memory_bytes *rank_bytes; /* [ranks] allocated, on the device and on the host */
         const int64_t *rank_live_peak;         /* [ranks] most device bytes in use at once; may be NULL */
         int64_t host_peak_bytes;               /* of the whole process, largest rank; 0 if not known */
         const double *loss;                    /* real only; NULL otherwise */
         int losses;
-        json_t *extra; /* further members (profile, platform, notes), may be NULL; borrowed */
+        const char *caveat;    /* what the first line says of how far to trust it; NULL or "": nothing */
+        const json_t *remarks; /* sentences for the lines above the figures; may be NULL; borrowed */
+        json_t *extra;         /* further members (profile, platform, notes), may be NULL; borrowed */
 };
 
 /* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */
 double report_quantile(double *values, int count, double q);
+
+/* Whether a table should say how many days the training takes: its tokens were `given`, or the model has a
+ * billion parameters at least, so that the default of 300 billion tokens is likely. */
+bool report_days_wanted(const struct gpt *gpt, bool given);
 
 /* Numbers as a reader wants them, into `text`, which is returned: "1.25 GiB", "12.3 ms", "1,234,567". */
 enum { REPORT_TEXT = 32 };
@@ -42,5 +49,13 @@ char *report_count(char text[REPORT_TEXT], double count);
  * and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
+
+/* The report's "plan": every option of a resolved plan that says what is computed, by its name ("-" is "_").
+ * The caller owns it. */
+json_t *report_plan_json(const struct options *options);
+
+/* The first member of `a` that is another one in `b`, or of `b` that is not in `a`; NULL if there is none. A
+ * model may have another "name": its shape is what counts. */
+const char *report_first_difference(const json_t *a, const json_t *b);
 
 #endif

@@ -206,32 +206,36 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
         return file_writer_commit(&writer, err);
 }
 
-/* What reading a trace knows about where it is. */
-struct trace_source {
-        const char *path;
-        FILE *stream;
-        char *line;
-        size_t capacity, length;
-        int64_t number;
-};
+/* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
+enum { MOST_RANKS = 1 << 20 };
 
-/* The next line without its end; false at the end of the file. */
-static bool next_line(struct trace_source *source)
+/* Traces of before there were shards say pp alone: then there are as many replicas as can be. */
+static int take_grid(struct plan *layout, const json_t *facts, const char *path, struct rv_error_info *err)
 {
-        ssize_t length = getline(&source->line, &source->capacity, source->stream);
-        if (length < 0)
-                return false;
-        while (length > 0 && (source->line[length - 1] == '\n' || source->line[length - 1] == '\r'))
-                source->line[--length] = 0;
-        source->length = (size_t)length;
-        source->number++;
-        return true;
+        if (!json_object_get(facts, "dp"))
+                layout->dp = layout->pp >= 1 && layout->pp <= MOST_RANKS ? MOST_RANKS / layout->pp : 1;
+        const int sizes[] = {layout->pp, layout->dp, layout->tp};
+        int64_t ranks = 1;
+        for (int i = 0; i < 3; i++) { /* each step checked: the product of three may not fit into 64 bits */
+                if (sizes[i] >= 1 && sizes[i] <= MOST_RANKS)
+                        ranks *= sizes[i];
+                else
+                        ranks = MOST_RANKS + 1;
+                if (ranks > MOST_RANKS)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:1: pp %d x dp %d x tp %d is no grid of 1 to %d ranks", path,
+                                       layout->pp, layout->dp, layout->tp, MOST_RANKS);
+        }
+        return 0;
 }
 
-static int read_header(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+static int read_header(struct trace *trace, struct file_lines *source, struct rv_error_info *err)
 {
         static const char opening[] = "\"traceEvents\":[";
-        bool ours = next_line(source) && source->length >= sizeof opening - 1 &&
+        const int found = file_next_line(source, err);
+        if (found < 0)
+                return found;
+        bool ours = found && source->length >= sizeof opening - 1 &&
                     strcmp(source->line + source->length - (sizeof opening - 1), opening) == 0;
         json_t *header = NULL;
         if (ours) {
@@ -244,23 +248,23 @@ static int read_header(struct trace *trace, struct trace_source *source, struct 
                 free(whole);
         }
         const char *version, *world;
-        int order = ORDER_STAGES;
+        int order = ORDER_STAGES, rc = 0;
         struct plan *layout = &trace->layout;
-        layout->dp = 1 << 20; /* traces of before there were shards say pp alone: any number of replicas */
-        layout->tp = 1;
+        layout->dp = layout->tp = 1;
         ours = header && json_unpack(header, "{s:{s:s, s:s, s:i, s?i, s?i, s?i}}", "otherData", "ranvier",
                                      &version, "world", &world, "pp", &layout->pp, "dp", &layout->dp, "tp",
                                      &layout->tp, "order", &order) == 0;
-        ours = ours && layout->pp >= 1 && layout->dp >= 1 && layout->tp >= 1 && order >= 0 &&
-               order < PLAN_ORDERS && strlen(world) < sizeof trace->world;
-        layout->order = (enum plan_order)order;
-        if (ours)
+        ours = ours && order >= 0 && order < PLAN_ORDERS && strlen(world) < sizeof trace->world;
+        if (ours) {
+                layout->order = (enum plan_order)order;
                 strcpy(trace->world, world);
+                rc = take_grid(layout, json_object_get(header, "otherData"), source->path, err);
+        } else {
+                rc = rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote",
+                             source->path);
+        }
         json_decref(header);
-        if (!ours)
-                return rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote",
-                               source->path);
-        return 0;
+        return rc;
 }
 
 static int find_kind(const char *name)
@@ -271,7 +275,16 @@ static int find_kind(const char *name)
         return -1;
 }
 
-static int read_event(struct trace *trace, const struct trace_source *source, const json_t *event,
+/* A number of an event, and what it may be. */
+struct range {
+        const char *name;
+        int64_t value, least, most;
+};
+
+/* 30 years: in nanoseconds it fits into 64 bits. */
+#define MOST_MICROSECONDS 1e15
+
+static int read_event(struct trace *trace, const struct file_lines *source, const json_t *event,
                       struct rv_error_info *err)
 {
         json_error_t error;
@@ -289,24 +302,41 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
         if (kind < 0)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: kind '%s' is no operation", source->path,
+                return rv_fail(err, RV_EINPUT, "%s:%lld: kind '%.40s' is no operation", source->path,
                                (long long)source->number, kind_name);
         int of = of_name ? find_kind(of_name) : kind;
         if (of < 0)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: of '%s' is no operation", source->path,
+                return rv_fail(err, RV_EINPUT, "%s:%lld: of '%.40s' is no operation", source->path,
                                (long long)source->number, of_name);
         int parts = !part                          ? 0
                     : strcmp(part, "input") == 0   ? OP_INPUT_GRADIENT
                     : strcmp(part, "weights") == 0 ? OP_WEIGHT_GRADIENT
                                                    : -1;
         if (parts < 0)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: part '%s' is neither input nor weights",
+                return rv_fail(err, RV_EINPUT, "%s:%lld: part '%.40s' is neither input nor weights",
                                source->path, (long long)source->number, part);
-        if (rank < 0 || lane < 0 || lane >= LANES || batch < 0 || dur < 0 || order < 0)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "%s:%lld: pid, tid, dur, batch and order must not be negative, and tid below %d",
-                        source->path, (long long)source->number, LANES);
+        const int64_t large = 1 << 30;
+        const struct range whole[] = {{"pid", rank, 0, plan_ranks(&trace->layout) - 1},
+                                      {"tid", lane, 0, LANES - 1},
+                                      {"micro_batch", micro_batch, -1, large},
+                                      {"bucket", bucket, -1, large},
+                                      {"bytes", bytes, 0, INT64_MAX},
+                                      {"batch", batch, 0, large},
+                                      {"order", order, 0, INT64_MAX},
+                                      {"chunk", chunk, 0, large},
+                                      {"segment", segment, 0, large}};
+        for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+                if (whole[i].value < whole[i].least || whole[i].value > whole[i].most)
+                        return rv_fail(err, RV_EINPUT, "%s:%lld: %s is %lld, %lld to %lld was expected",
+                                       source->path, (long long)source->number, whole[i].name,
+                                       (long long)whole[i].value, (long long)whole[i].least,
+                                       (long long)whole[i].most);
+        if (fabs(ts) > MOST_MICROSECONDS || dur < 0 || dur > MOST_MICROSECONDS ||
+            fabs(issued) > MOST_MICROSECONDS / 1e6)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%lld: ts %g, dur %g and issued %g are no times: dur must not be negative, "
+                               "and none beyond 30 years",
+                               source->path, (long long)source->number, ts, dur, issued);
         int64_t start = llround(ts * 1e3), end = start + llround(dur * 1e3);
         trace_add(trace, &(struct trace_record){.rank = rank,
                                                 .batch = batch,
@@ -326,7 +356,7 @@ static int read_event(struct trace *trace, const struct trace_source *source, co
         return 0;
 }
 
-static int read_line(struct trace *trace, struct trace_source *source, struct rv_error_info *err)
+static int read_line(struct trace *trace, struct file_lines *source, struct rv_error_info *err)
 {
         if (source->length && source->line[source->length - 1] == ',')
                 source->line[--source->length] = 0;
@@ -349,15 +379,14 @@ static int read_line(struct trace *trace, struct trace_source *source, struct rv
 int trace_read(struct trace *trace, const char *path, struct rv_error_info *err)
 {
         trace_init(trace);
-        struct trace_source source = {.path = path, .stream = fopen(path, "r")};
+        struct file_lines source = {.path = path, .stream = fopen(path, "r")};
         if (!source.stream)
                 return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
         int rc = read_header(trace, &source, err);
         bool closed = false;
-        while (rc == 0 && !closed && next_line(&source)) {
+        while (rc == 0 && !closed && (rc = file_next_line(&source, err)) > 0) {
                 closed = strcmp(source.line, "]}") == 0;
-                if (!closed)
-                        rc = read_line(trace, &source, err);
+                rc = closed ? 0 : read_line(trace, &source, err);
         }
         if (rc == 0 && !closed)
                 rc = rv_fail(err, RV_EINPUT, "%s:%lld: the trace ends before its closing ]}", path,

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* A standard normal number (Box & Muller 1958) that depends on the key and index alone. */
 static double normal(uint64_t key, int64_t index)
@@ -54,14 +53,12 @@ static void *fill_span(void *context)
         return NULL;
 }
 
-/* On as many threads as there are processors; what a thread cannot be had for is done here. */
-static void fill(const struct span *all)
+/* On `threads` threads; what a thread cannot be had for is done here. */
+static void fill(const struct span *all, int threads)
 {
         enum { MOST_THREADS = 16, LEAST = 8192 };
-        const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-        const int64_t most = processors < MOST_THREADS ? processors : MOST_THREADS;
-        const int64_t threads = most > 1 ? most : 1; /* sysconf may not know */
-        const int64_t even = (all->count + threads - 1) / threads, part = even > LEAST ? even : LEAST;
+        const int64_t at_once = threads < 1 ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
+        const int64_t even = (all->count + at_once - 1) / at_once, part = even > LEAST ? even : LEAST;
         struct span spans[MOST_THREADS];
         pthread_t started[MOST_THREADS];
         int count = 0;
@@ -85,7 +82,7 @@ static void fill(const struct span *all)
                 pthread_join(started[i], NULL);
 }
 
-void nn_initialize(struct nn_stage *nn, uint64_t seed)
+void nn_initialize(struct nn_stage *nn, uint64_t seed, int threads)
 {
         float *chunk = malloc(NN_CHUNK * sizeof *chunk);
         if (!chunk)
@@ -96,7 +93,7 @@ void nn_initialize(struct nn_stage *nn, uint64_t seed)
                 for (int64_t start = 0; start < tensor->elements; start += NN_CHUNK) {
                         const int64_t left = tensor->elements - start,
                                       count = left < NN_CHUNK ? left : NN_CHUNK;
-                        fill(&(struct span){tensor, &nn->gpt, key, start, count, chunk});
+                        fill(&(struct span){tensor, &nn->gpt, key, start, count, chunk}, threads);
                         nn_write_parameters(nn, tensor->offset + start, count, chunk);
                 }
         }

@@ -115,9 +115,9 @@ void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float 
 void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);
 
 /* Initial weights from `seed`: each element depends on (seed, tensor id, index) only, so every layout begins
- * with the same model. Normal(0, 0.02), residual projections 0.02 / sqrt(2 n_layer), GPT-2's. Synchronises.
- */
-void nn_initialize(struct nn_stage *, uint64_t seed);
+ * with the same model. Normal(0, 0.02), residual projections 0.02 / sqrt(2 n_layer), GPT-2's. Drawn by at
+ * most `threads` threads, the caller's among them. Synchronises. */
+void nn_initialize(struct nn_stage *, uint64_t seed, int threads);
 
 /* Both, of several shards, run one segment, nn->segment: from what shards did together before it to what they
  * do next. True: nn->together says what that is; when it is done, the next segment is to be run. With one

@@ -97,6 +97,9 @@ bool core_next(struct core *core, struct op *op);
 void core_complete(struct core *core, const struct op *op);
 bool core_done(const struct core *core);
 
+/* The pipeline phase is over on this rank: all that it has to compute for the micro-batches is done. */
+bool core_pipeline_done(const struct core *core);
+
 /* Operations issued and not completed. */
 int core_in_flight(const struct core *core);
 

@@ -217,9 +217,6 @@ void weights_defer(struct core *core, const struct op *input_part);
 struct op weights_begin(struct core *core);
 void weights_done(struct core *core, const struct op *op); /* the second part, or both as one */
 
-/* Ends the pipeline phase: everything that this stage has to compute for the micro-batches is done. */
-bool core_pipeline_done(const struct core *core);
-
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
  * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
  * core_complete asserts; so the order in which chains are asked does not matter. The plan says of which: a

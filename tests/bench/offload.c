@@ -135,7 +135,7 @@ static void open_bench(struct bench *b, struct device *device, struct net *net, 
                 abort();
         engine_init(&b->engine, core_init(core, &b->real.plan, &part),
                     (struct driver){.issue = issue, .now = now, .world = b}, NULL, NULL, net->rank);
-        nn_initialize(b->real.nn, 1);
+        nn_initialize(b->real.nn, 1, 1);
 }
 
 static void close_bench(struct bench *b)

@@ -109,7 +109,7 @@ static void open_bench(struct bench *b, struct net *net, const struct optim *opt
         b->real.nn = nn_open(b->device, &o->gpt, &stage, &memory, true, &err);
         if (!b->real.nn)
                 fail(err.sentence);
-        nn_initialize(b->real.nn, 1);
+        nn_initialize(b->real.nn, 1, 1);
         part.replica = plan_replica(&plan, net->rank);
         void *core = malloc(core_bytes(&plan, &part));
         if (!core)

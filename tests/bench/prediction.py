@@ -122,7 +122,7 @@ def predict(folder, suite, profile, measured, *more):
     pairs = []
     for name, plan, model, ranks in configurations(suite):
         predicted = os.path.join(folder, f"{name}-predicted{''.join(more)}.json")
-        status, _, err = ranvier.run(["simulate", model, *plan, "--gpus", ranks, "--profile", profile, "--platform",
+        status, _, err = ranvier.run(["simulate", model, "--precision", "fp32", *plan, "--gpus", ranks, "--profile", profile, "--platform",
                                       "local", *more, "--report", predicted])
         check(status, "simulate " + name, err)
         pairs += [path for report in measured[name] for path in (predicted, report)]

@@ -73,7 +73,7 @@ def scale():
     summit = ["--profile", "v100-datasheet", "--platform", "summit", "--precision", "mixed", "--recompute", "full",
               "--seq-len", "512", "--ignore-memory", "--micro-batch-size", "1"]
     head("plans")
-    jobs = [("12B, 48 x 8 x 256, unfolded", ["gpt-12b", "--profile", "a100-datasheet", "--platform", "generic", "--gpus",
+    jobs = [("12B, 48 x 8 x 256, unfolded", ["gpt-12b", "--profile", "a100-datasheet", "--precision", "fp32", "--platform", "generic", "--gpus",
                                               "384", "--pp", "48", "--dp", "8", "--micro-batch-size", "1", "--batch-size",
                                               "2048", "--fold", "off"], ""),
             ("100B, 48 x 8 x 1024, folded", ["gpt-100b", "--gpus", "384", "--pp", "48", "--dp", "8", "--batch-size",

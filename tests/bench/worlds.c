@@ -55,9 +55,9 @@ int main(int argc, char **argv)
         const int count = argc > 1 ? atoi(argv[1]) : 300;
         uint64_t seed = argc > 2 ? (uint64_t)atoll(argv[2]) : 20261122;
         struct compared *plans = calloc((size_t)count, sizeof *plans);
-        struct candidate **list = calloc((size_t)count, sizeof(struct candidate *));
+        const struct candidate **list = calloc((size_t)count, sizeof(const struct candidate *));
         struct machine *machines = calloc((size_t)count, sizeof *machines);
-        struct jobs jobs;
+        struct jobs jobs = {.tokens = 300e9};
         struct rv_error_info err;
         double spent = 0;
         if (!plans || !list || !machines)
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
                 spent += seconds(CLOCK_PROCESS_CPUTIME_ID) - start;
                 c->whole = paper_batch_whole(&machines[i], &c->candidate.options);
         }
-        if (jobs_list(&jobs, list, count, 300e9, &err) ||
+        if (jobs_add(&jobs, list, count, &err) ||
             jobs_run(&jobs, 0, 1, jobs_cores(), silent, NULL, &err)) {
                 fprintf(stderr, "worlds: %s\n", err.sentence);
                 return 1;

@@ -27,7 +27,7 @@ USAGE, FAILED = 2, 1
 
 # A plan and a prediction with nothing wrong in them: a case adds what is wrong (the last of an option counts).
 TRAIN = "--data text.txt --batch-size 4 --micro-batch-size 1 --steps 2"
-SIMULATE = "--profile a100-datasheet --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
+SIMULATE = "--profile a100-datasheet --precision fp32 --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
 SWEEP = "--profile v100-datasheet --platform summit --gpus 2,4 --batch-size 16"
 MIXED = "--precision mixed --offload"
 SUMMIT = f"--profile v100-datasheet --platform summit {MIXED}"
@@ -71,10 +71,17 @@ BREAKDOWNS = set()
 
 CASES = [
     case("a command that does not exist", "trian tiny", ranks=BOTH),
+    case("a command that is near to none", "fly tiny"),
     case("an option of the dispatcher that does not exist", "--nonsense"),
 
     case("train with nothing", "train", ranks=BOTH),
     train("an option that does not exist", "--colour"),
+    train("the beginning of an option", "--batch 512"),
+    train("another framework's option", "--tensor-model-parallel-size 2"),
+    train("an option of ours and of others, misspelt", "--pipeline 2"),
+    train("a learning rate as others call it", "--learning-rate 1e-3", ranks=ALONE),
+    train("what is not built", "--resume model.safetensors"),
+    train("checkpoints that are not built", "--checkpoint-every 5", ranks=ALONE),
     train("an option without its argument", "--steps"),
     train("a number that is none", "--steps abc"),
     train("a number with more behind it", "--batch-size 4x"),
@@ -97,6 +104,8 @@ CASES = [
     train("shards on a GPU", "--tp 2 --dp 1 --device cuda", ranks=(2,)),
     train("--tp that does not divide the heads", "--tp 3 --dp 1", ranks=(3,)),
     train("--device cuda", "--device cuda"),
+    simulate("the beginning of an option", "--prof a100-datasheet"),
+    simulate("an option of training", "--max-steps 5"),
     simulate("chunks that do not divide the layers", "--schedule interleaved --virtual-stages 3"),
     simulate("more layers on the last stage than there are", "--split 4"),
     simulate("a split that there is not", "--split uneven"),
@@ -159,6 +168,10 @@ CASES = [
     train("a model file with a comma too many", "", model="model_malformed.json"),
     train("a model file that is a folder", "", model="./folder"),
     train("a model without a layer count", "", model="model_no_layers.json"),
+    train("a model with a misspelt key that need not be there", "", model="model_untied.json"),
+    train("a model of another family", "", model="model_llama.json"),
+    train("a model of another family that does not say which", "", model="model_family.json", ranks=ALONE),
+    train("a checkpoint for a model", "", model="whole.safetensors"),
     train("heads that do not divide", "", model="model_heads.json"),
     train("a model of absurd size", "", model="model_absurd.json"),
     too_large(train("a model far larger than the memory", "", model="model_large.json")),
@@ -213,6 +226,8 @@ CASES = [
     simulate("a report as profile", "--profile measured.json"),
     simulate("a profile with a negative time", "--profile profile_negative.json"),
     simulate("a profile with a misspelt parameter of a model", "--profile profile_misspelt.json"),
+    simulate("a profile with a misspelt member", "--profile profile_member.json"),
+    simulate("a profile with a misspelt member of a load", "--profile profile_load.json"),
     simulate("a profile with a rate of zero", "--profile profile_zero_rate.json"),
     simulate("a profile with an efficiency in percent", "--profile profile_efficiency.json"),
     simulate("a profile with a part of a tile", "--profile profile_tile.json"),
@@ -252,9 +267,11 @@ CASES = [
     simulate("tokens that are not a number", "--tokens nan"),
     simulate("an empty name of a profile", "--profile="),
     simulate("an empty name of a platform", "--platform="),
-    simulate("a profile in fp32 for a mixed plan", "--precision mixed"),
-    simulate("a profile in fp32 for a bf16 plan", "--precision bf16"),
-    simulate("a profile of half kernels for an fp32 plan", "--profile v100-datasheet"),
+    simulate("a profile in fp32 for a mixed plan", "--profile profile_fp32.json --precision mixed"),
+    simulate("a profile in fp32 for a bf16 plan", "--profile profile_fp32.json --precision bf16"),
+    simulate("bf16 on a GPU that has none", "--profile v100-datasheet --platform summit --precision bf16"),
+    simulate("fused kernels on a GPU that has none", "--profile v100-datasheet --platform summit --precision mixed --fusion on"),
+    simulate("a profile of half kernels for an fp32 plan", "--profile v100-datasheet --precision fp32"),
     simulate("a profile of before mixed precision", "--profile profile_old.json"),
     simulate("a profile without a copy", f"{LOCAL} --profile v100-datasheet"),
     simulate("a profile without an update beside copies", f"{LOCAL} --profile profile_no_offloaded_update.json"),
@@ -300,6 +317,8 @@ CASES = [
 
     case("sweep with nothing", "sweep", ranks=BOTH),
     validate("a table that does not exist", "--table missing.csv"),
+    validate("a device as a table", "--table /dev/zero"),
+    validate("a folder as a table", "--table folder"),
     validate("a table of comments", "--table table_comments.csv"),
     validate("a table without a row", "--table table_no_rows.csv"),
     validate("a table without a needed column", "--table table_no_heads.csv"),
@@ -316,8 +335,22 @@ CASES = [
     validate("a row with an unknown recomputation", "--table table_recompute.csv"),
     validate("a row with an unknown schedule", "--table table_schedule.csv"),
     validate("a row on a GPU without a profile", "--table table_gpu.csv"),
+    validate("a grid, which tables have", "--pp 4"),
+    validate("a misspelt column", "--table table_misspelt.csv"),
+    validate("a column that nobody knows", "--table table_own.csv"),
+    validate("a row with far too many layers", "--table table_layers.csv"),
+    validate("a row with far too many words", "--table table_vocab.csv"),
+    validate("a row with far too many ranks", "--table table_ranks.csv"),
+    validate("a row whose ranks pass 32 bits", "--table table_product.csv"),
+    validate("a row with more GPUs than there are", "--table table_gpus.csv"),
+    validate("a row whose plan asks for help", "--table table_plan_help.csv"),
+    validate("a row whose plan says what columns say", "--table table_plan_over.csv"),
+    validate("a row whose plan names a model", "--table table_plan_model.csv"),
+    validate("a row whose plan has a misspelt flag", "--table table_plan_flag.csv"),
     validate("a model", "tiny"),
     validate("a CSV in place of the table", "--table table_grid.csv --csv table_grid.csv"),
+    sweep("the beginning of an option", "--sim 40"),
+    validate("the beginning of an option", "--tab table.csv"),
     sweep("no GPUs", "--gpus 0"),
     sweep("GPUs with a hole", "--gpus 2,,4"),
     sweep("GPUs twice", "--gpus 2,2"),
@@ -335,7 +368,7 @@ CASES = [
     sweep("a device memory of nothing", "--device-memory 0"),
     sweep("a device memory that fits nothing", "--device-memory 10kB"),
     sweep("a host memory that fits nothing", "--offload yes --host-memory 1"),
-    sweep("a profile of another precision", "--profile a100-datasheet --platform generic"),
+    sweep("a profile of another precision", "--profile profile_fp32.json --platform generic --precision mixed"),
     sweep("a profile that is not of the platform's GPU", "--profile a100-datasheet"),
     sweep("no jobs", "--jobs 0"),
     sweep("tokens that are not a number", "--tokens nan"),
@@ -343,6 +376,7 @@ CASES = [
     sweep("a CSV over the model", "--csv ./model.json --platform model.json"),
     sweep("figures in a folder that does not exist", "--plot nowhere/sweep"),
 
+    calibrate("the beginning of an option", "--prec fp32"),
     calibrate("--offload with fp32", "--offload"),
     calibrate("a precision of another name", "--precision mixed,fp8"),
     calibrate("an empty precision", "--precision="),
@@ -368,6 +402,9 @@ CASES = [
     case("calibrate into the model", "calibrate --model tiny,model.json --out ./model.json", ranks=BOTH),
     case("calibrate into a folder that does not exist", "calibrate --quick --out nowhere/p.json", ranks=BOTH),
 
+    case("compare with the beginning of an option", "compare predicted.json measured.json --cs a.csv"),
+    case("plot with the beginning of an option", "plot timeline a.png trace.json --bat 1"),
+    case("sample with the beginning of an option", "sample whole.safetensors --tok 5"),
     case("compare of one report", "compare predicted.json"),
     case("compare of reports of different plans", "compare predicted.json other_plan.json"),
     case("compare the wrong way round", "compare measured.json predicted.json"),
@@ -381,6 +418,8 @@ CASES = [
     case("plot with a wrong suffix", "plot memory a.jpeg measured.json"),
     case("plot into a folder that does not exist", "plot memory nowhere/a.png measured.json"),
     case("plot of a trace that does not exist", "plot timeline a.png missing.json"),
+    case("plot of a device as a trace", "plot timeline a.png /dev/zero"),
+    case("plot of a device as a sweep", "plot sweep-memory a.png /dev/zero"),
     case("plot of a report as a trace", "plot timeline a.png measured.json"),
     case("plot of a loss that does not exist", "plot loss a.png missing.csv"),
     case("plot into what it reads", "plot loss text.svg text.svg"),
@@ -421,11 +460,16 @@ def write_models(folder):
     model = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}
     variants = {
         "model": {}, "model_ascii": {"vocab_size": 128}, "model_heads": {"n_head": 5}, "model_absurd": {"n_layer": 10 ** 15},
+        "model_untied": {"tie_word_embedding": False},
         "model_large": {"n_layer": 1000, "n_embd": 131072, "n_head": 64},
         "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 131072},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))
+    llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256}
+    write(folder, "model_llama.json", json.dumps(llama, indent=1))
+    del llama["model_type"]
+    write(folder, "model_family.json", json.dumps(llama, indent=1))
     whole = json.dumps(model, indent=1)
     write(folder, "model_truncated.json", whole[:len(whole) // 2])
     write(folder, "model_malformed.json", whole.replace("}", ",}"))
@@ -462,7 +506,7 @@ def write_tables(folder):
     table("comments", "# measured", "")
     table("no_rows", TABLE)
     table("no_heads", TABLE.replace("heads,", ""), ROW)
-    table("no_figure", TABLE.replace("batch_seconds", "seconds"), ROW)
+    table("no_figure", TABLE.replace("batch_seconds", "note"), ROW)
     table("two_figures", TABLE.replace("recompute", "measured"), ROW)
     table("twice", TABLE.replace("recompute", "tp"), ROW)
     table("cells", "# measured", TABLE, ROW, ROW + ",1")
@@ -476,12 +520,22 @@ def write_tables(folder):
     table("recompute", TABLE, ROW.replace("none", "some"))
     table("schedule", TABLE, ROW.replace("1f1b", "2f2b"))
     table("gpu", TABLE, ROW.replace("A100-80GB", "B200"))
+    table("misspelt", TABLE.replace("recompute", "recomputation"), ROW)
+    table("own", TABLE.replace("gpu", "colour").replace("colours", "gpus"), ROW)
+    table("layers", TABLE, ROW.replace(",12,", ",1000000000,"))
+    table("vocab", TABLE.replace("gpu", "vocab").replace("vocabs", "gpus"), ROW.replace("A100-80GB", "1000000000"))
+    table("ranks", TABLE, ROW.replace("8,2,2,2", ",".join(["1000000000"] * 4)))
+    table("product", TABLE, ROW.replace("8,2,2,2", ",".join(["1"] + ["1048576"] * 3)))
+    table("gpus", TABLE, ROW.replace("8,2,2,2,16", "1048576,1,1,1048576,1048576"))
+    for name, plan in {"help": "--help", "over": "--pp 4 --seq-len 9", "model": "tiny", "flag": "--presicion bf16"}.items():
+        table("plan_" + name, TABLE + ",plan", f"{ROW},{plan}")
 
 
 def write_profiles(folder):
     profile = json.loads(read(TESTS, "fixtures", "profile_60_180.json"))
     kernels = profile["loads"][0]["kernels"]
     whole = json.dumps(profile, indent=1)
+    write(folder, "profile_fp32.json", whole)
     write(folder, "profile_truncated.json", whole[:len(whole) // 2])
     negative = json.loads(whole)
     negative["loads"][0]["kernels"]["matmul"]["model"]["overhead_seconds"] = -1
@@ -493,6 +547,9 @@ def write_profiles(folder):
         variant = json.loads(whole)
         variant["loads"][0]["kernels"]["matmul"] = {"model": damage} if damage is not None else {"fit": {"overhead_seconds": 0.0}}
         write(folder, f"profile_{name}.json", json.dumps(variant, indent=1))
+    write(folder, "profile_member.json", json.dumps({**profile, "fited_on": {}}, indent=1))
+    load = {**profile["loads"][0], "line": {}}
+    write(folder, "profile_load.json", json.dumps({**profile, "loads": [load]}, indent=1))
     del kernels["softmax"]
     write(folder, "profile_kernel.json", json.dumps(profile, indent=1))
     kernels["softmax"] = {"points": [{"batch": 1, "m": 1, "n": 1, "k": 0, "seconds": 1e-3, "p10": 1e-3, "p90": 1e-3,

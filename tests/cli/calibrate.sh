@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..37"
+echo "1..39"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -116,6 +116,10 @@ for ranks in 1 2; do
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
         grep -q "profile written to $folder/p$ranks.json" "$folder/out" && grep -q "adamw" "$folder/out"
         report $? "it ends with a table and says where the profile is"
+        python3 -c 'import json, sys
+said = [line[9:].rstrip() for line in open(sys.argv[2]) if line.startswith("WARNING: ")]
+sys.exit(said != json.load(open(sys.argv[1])).get("warnings", []))' "$folder/p$ranks.json" "$folder/out"
+        report $? "what it warns of, if anything, the profile keeps"
 done
 
 # Both precisions and an offloaded optimizer, of a model of two layers, with copies over a slow link.

@@ -7,7 +7,7 @@ fixtures=$here/fixtures
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 . "$(dirname "$0")/tap.sh"
-echo 1..29
+echo 1..30
 
 # A platform made of the preset $1 by the Python in $2 on the document p, into $folder/$3.json.
 make_platform() {
@@ -54,6 +54,17 @@ refused() { # SENTENCE PATTERN COMMAND...
         [ $found -eq 2 ] && grep -qE -- "$pattern" <<<"$said" && [ "$(wc -l <<<"$said")" -eq 1 ]
         result "$sentence" || echo "# status $found; said: ${said//$'\n'/$'\n'# }"
 }
+
+# ---- units ----
+
+make_platform generic 'p["nic"].update(value=p["nic"]["value"] * 8, unit="Gbit/s")' bits
+for platform in generic "$folder/bits.json"; do
+        "$ranvier" simulate tiny --gpus 2 --pp 2 --micro-batch-size 1 --batch-size 2 --profile a100-datasheet \
+                --platform "$platform" --platform-xml "$folder/$(basename "$platform").xml" >"$folder/out" 2>&1 ||
+                cat "$folder/out"
+done
+cmp "$folder/generic.xml" "$folder/bits.json.xml"
+result "a network in Gbit/s is the same platform as in eighths of it in GB/s"
 
 # ---- presets ----
 
@@ -129,7 +140,7 @@ broken "a torus of too few nodes is refused" '"fabric" joins 64 nodes, but the p
         "$torus; p['nodes']['value'] = 65"
 broken "a level without its oversubscription is refused" '"oversubscription" has 1 numbers, must have one for each of the 2' \
         'p["fabric"]["oversubscription"] = [1]'
-broken "a misspelt member is refused" 'broken.json:[0-9]+: a platform has no member "rial"; is it misspelt\?' \
+broken "a misspelt member is refused" 'broken.json:[0-9]+: a platform has no member "rial"; the nearest is "rails"' \
         'p["rial"] = p.pop("rails")'
 broken "a library of collectives that does not exist is refused" '"library" is "mpich", must be one of: plain, nccl' \
         'p["collectives"]["library"] = "mpich"'

@@ -33,7 +33,7 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..37"
+echo "1..42"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
@@ -93,6 +93,7 @@ sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,fast/' sweep.csv >sweep-speed.cs
 sed 's/^\(48,no,24,2,2,full,no,[^,]*\),[^,]*/\1,nan/' sweep.csv >sweep-nan.csv
 sed 's/^\(48,no,24,2,2,full,no,[^,]*,[^,]*\),[^,]*/\1,-4/' sweep.csv >sweep-percent.csv
 head -1 sweep.csv >sweep-header.csv
+change_line 3 "s/^48,/$(printf '%01000d' 0)x,/" >sweep-long.csv
 sed '/"kind":"update"/d; /"kind":"reduce scalars"/d' offload.json >no-updates.json
 sed '/"kind":"backward"/d' offload.json >no-backward.json
 {
@@ -165,7 +166,7 @@ check "compare refuses wrong input with a sentence"
         say plot optimizer figures/a.png no-backward.json
         say plot timeline figures/a.png trace.json --rank 1
         for sweep in empty.json sweep-header.csv sweep-no-best-column.csv sweep-no-gpus.csv sweep-cut.csv \
-                sweep-letters.csv sweep-zero.csv sweep-maybe.csv sweep-two-best.csv sweep-none-best.csv \
+                sweep-letters.csv sweep-long.csv sweep-zero.csv sweep-maybe.csv sweep-two-best.csv sweep-none-best.csv \
                 sweep-speed.csv sweep-nan.csv sweep-percent.csv loss.csv missing.csv figures; do
                 say plot sweep-throughput figures/a.png $sweep
         done
@@ -282,6 +283,27 @@ chmod +x bin/gnuplot
 PATH=$work/bin "$plot" plot memory figures/memory.png measured-1.json 2>complaint
 [ $? -eq 1 ] && grep -q "gnuplot failed on .*memory.gp for figures/memory.png" complaint && cmp -s before.png figures/memory.png
 check "a gnuplot that fails half-way leaves the old figure as it was"
+
+# A disk that is full: gnuplot does not tell. The memory figure needs 60 KiB, its data and settings less than 4 KiB.
+ln -s /dev/full figures/full.png
+said=$("$plot" plot memory figures/full.png measured-1.json 2>&1)
+[ $? -eq 1 ] && [ "$said" = "ranvier plot: figures/full.png: could not be written: No space left on device" ]
+check "a figure on a disk that is full is a failure, which says so"
+said=$(trap '' XFSZ && ulimit -f 8 && "$plot" plot memory figures/memory.png measured-1.json 2>&1)
+[ $? -eq 1 ] && [ "$said" = "ranvier plot: figures/memory.png: could not be written: File too large" ] &&
+        cmp -s before.png figures/memory.png
+check "and one that can be written in part only leaves the old figure as it was"
+newline=$(printf 'figures/new\nline.svg')
+"$plot" plot memory "$newline" measured-1.json && grep -q '</svg>' "$newline"
+check "a figure's name may have a newline"
+sed 's/"name": "tiny"/"name": "'"'"'begin `echo x` @end (12)"/' measured-1.json >strange.json
+"$plot" plot memory figures/strange.svg strange.json 2>complaint && [ ! -s complaint ] && grep -q "'begin \`echo x\` @end (12)" figures/strange.svg
+check "a model's name may begin with a quote"
+printf '#!/bin/sh\nls -A temporary figures >seen\nexec %s "$@"\n' "$(command -v gnuplot)" >bin/gnuplot
+ls -A temporary figures >before
+PATH=$work/bin:$PATH "$plot" plot memory figures/memory.svg measured-1.json
+cmp -s before seen
+check "while gnuplot draws there is no file that an interrupt could leave"
 [ -z "$(ls temporary)" ] && [ -z "$(find figures -type f ! -name '*.png' ! -name '*.svg')" ]
 check "no temporary file is left"
 said=$("$plot" compare predicted-1.json measured-1.json 2>&1 >/dev/full)

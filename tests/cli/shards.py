@@ -98,7 +98,8 @@ def check_report(tap, folder, grid, schedule, more):
     plan = ["simulate", "tiny", "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
     profile = "v100-datasheet" if "mixed" in more else "a100-datasheet"
-    ranvier.run([*plan, "--profile", profile, "--platform", "generic", "--report", predicted, "--trace", simulated])
+    precision = [] if "mixed" in more else ["--precision", "fp32"]
+    ranvier.run([*plan, *precision, "--profile", profile, "--platform", "generic", "--report", predicted, "--trace", simulated])
     with open(real) as a, open(predicted) as b:
         ours, theirs = json.load(a), json.load(b)
     same = [r["bytes"] == p["bytes"] and r["host_bytes"] == p["host_bytes"] for r, p in zip(ours["ranks"], theirs["ranks"])]

@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..115
+echo 1..131
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -98,7 +98,7 @@ json.dump(profile, open(sys.argv[2], "w"))
 END
 basis="(r['profile']['kernels_from_points'], r['profile']['fits_only'], len(r['notes']))"
 job 4 4 16 instant gpipe --profile "$folder/points.json" >"$folder/out" &&
-        holds "close(batch, 19 * (s + 0.02)) and $basis == (1, False, 0)"
+        holds "close(batch, 19 * (s + 0.02)) and $basis == (1, False, 1) and r['notes'][0].startswith('1 of ')"
 result "a kernel that was measured takes what was measured"
 job 4 4 16 instant gpipe --profile "$folder/points.json" --fits-only >"$folder/out" &&
         holds "close(batch, 19 * s) and $basis == (0, True, 1) and '--fits-only' in r['notes'][0]" &&
@@ -111,7 +111,7 @@ result "a SimGrid file as it is gives what the platform gave that wrote it"
 
 # ---- replay ----
 plan=(simulate gpt-12b --gpus 12 --pp 6 --dp 2 --micro-batch-size 1 --batch-size 24 --seq-len 512)
-datasheet=(--profile a100-datasheet --platform generic)
+datasheet=(--profile a100-datasheet --precision fp32 --platform generic)
 "$ranvier" "${plan[@]}" "${datasheet[@]}" --report "$folder/report.json" >"$folder/out"
 "$ranvier" "${plan[@]}" "${datasheet[@]}" --batches 2 --trace "$folder/trace.json" >"$folder/out"
 first=$(python3 -c "import json; print(json.load(open('$folder/report.json'))['batch_seconds']['median'])")
@@ -187,9 +187,10 @@ for suffix, times in ("", 1), ("_bf16", 2):
     kernels["attention" + suffix], kernels["attention_backward" + suffix] = model(0.01 * times), model(0.02 * times)
 write("fused")
 END
-four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches
+four() { # PROFILE [OPTION...]: 4 layers, 3 micro-batches, fp32 unless an option says otherwise
         "$ranvier" simulate "$fixtures/model_4_layers.json" --profile "$folder/$1.profile" --platform generic --gpus 1 \
-                --micro-batch-size 2 --batch-size 6 --clip 0 --ignore-memory --report "$folder/report.json" "${@:2}"
+                --micro-batch-size 2 --batch-size 6 --clip 0 --ignore-memory --precision fp32 \
+                --report "$folder/report.json" "${@:2}"
 }
 four unfused >"$folder/out" && holds "close(batch, 12 * 0.05, 1e-4) and r['plan']['fusion'] == 'off'"
 result "without fused kernels in the profile nothing is fused"
@@ -287,6 +288,8 @@ offload 1 lines local >"$folder/out" && holds "$parts and close(phases['optimize
 result "the local machine takes the measured fetch, update and write back"
 offload 2 lines local --dp 2 --allreduce-buckets 1000 >"$folder/out" && holds "close(phases['allreduce_seconds'], 0.5, 1e-3)"
 result "and the measured all-reduce of fp16"
+! grep -q "^folded" "$folder/out"
+result "on one machine nothing is said of folding"
 offload 1 lines local --bucket-params 1000000000000 2>&1 | grep -q 'bucket is a part'
 result "a bucket larger than the model is refused"
 for line in fetch offloaded_update write_back allreduce_half; do
@@ -453,6 +456,26 @@ refused "a platform cut short is refused" 2 'broken:[0-9]+: not valid JSON: .* \
 sed 's/<zone id="cluster"/<zne id="cluster"/' "$folder/platform.xml" >"$folder/broken.xml"
 refused "a SimGrid file that SimGrid refuses is answered with its words" 2 'SimGrid refuses this platform: Parse error' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/broken.xml"
+link() { # SENTENCE PATTERN MEMBER VALUE: of one link of the SimGrid file
+        sed "s/\(<link id=\"in-0-1\".*$3=\"\)[^\"]*/\1$4/" "$folder/platform.xml" >"$folder/link.xml"
+        refused "$1" 2 "link.xml: link in-0-1 has a $2" \
+                "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/link.xml"
+}
+link "a SimGrid file with a link that carries nothing is refused" 'bandwidth of 0 B/s, more than 0 and at most' bandwidth 0Bps
+link "or less than nothing" 'bandwidth of -5 B/s, more than 0' bandwidth -5Bps
+link "or no number" 'bandwidth of -?nan B/s, more than 0' bandwidth nanBps
+link "or infinitely much" 'bandwidth of inf B/s, more than 0' bandwidth infBps
+link "one with a latency that is negative is refused" 'latency of -1 s, 0 to 3600 s was expected$' latency -1s
+link "or no number" 'latency of -?nan s, 0 to 3600 s was expected$' latency nans
+link "or without an end" 'latency of 1e\+300 s, 0 to 3600 s was expected$' latency 1e300s
+echo "<?xml version='1.0'?><!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\"><platform version=\"4.1\"><cluster id=\"c\"
+        prefix=\"n-\" suffix=\"\" radical=\"0-3000000\" speed=\"1f\" bw=\"1GBps\" lat=\"1us\"/></platform>" >"$folder/hosts.xml"
+refused "one that takes too long to load is refused" 2 'hosts.xml: SimGrid did not load .* limit of processor time' \
+        bash -c 'ulimit -S -t 1; "$@"' limited "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/hosts.xml"
+refused "if the process that tries it is killed, that is said" 1 'hosts.xml: the process .* was ended by signal 9 \(Killed\)$' \
+        bash -c 'ulimit -t 1; "$@"' limited "$ranvier" "${small[@]}" --profile a100-datasheet --platform "$folder/hosts.xml"
+refused "a folder for temporary files that is not there is named" 1 "no temporary file in $folder/missing: No such file" \
+        env TMPDIR="$folder/missing" "$ranvier" "${small[@]}" "${datasheet[@]}"
 # Four hosts in a ring: neighbours in the pipelines are linked, the replicas' members opposite each other are not.
 python3 - "$folder/ring.xml" "$folder/large.xml" <<'END'
 import sys
@@ -487,6 +510,22 @@ refused "a report that cannot be written is known before the work" 2 'cannot be 
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
 refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/report.json" --trace "$folder/missing/trace.json"
+
+# ---- what is said once, and what is not ----
+
+"$ranvier" "${small[@]}" "${datasheet[@]}" >"$folder/out"
+[ "$(grep -ci "^profile .*not measured" "$folder/out")" -eq 1 ] && ! grep -qi "not measured.*not measured" "$folder/out"
+result "a profile that says itself that it was not measured is not told to be so twice"
+sed 's/"source": "datasheet: not measured;/"source": "made up:/' "$fixtures/../../calibrate/profiles/a100-datasheet.json" >"$folder/p"
+"$ranvier" "${small[@]}" --profile "$folder/p" --platform generic | grep -q "^profile .*: NOT measured; made up:"
+result "one that does not say it is told to be so"
+! "$ranvier" "${small[@]}" "${datasheet[@]}" | grep -q "  training "
+result "a small model is not given the days of a training of 300 billion tokens"
+"$ranvier" "${small[@]}" "${datasheet[@]}" --tokens 2B | grep -q "  training .* days   for 2 billion tokens"
+result "but those of the tokens that are asked for"
+"$ranvier" "${small[@]}" "${datasheet[@]}" --pp 1 --dp 2 | grep -q "^folded  "
+result "on a cluster it is said why replicas are not folded"
+rm "$folder/p"
 rm "$folder/model.json"
 [ -z "$(find "$folder" -name '*.json*')" ]
 result "no refusal leaves a file behind"

@@ -49,10 +49,11 @@ def check_errors(tap, folder, seconds):
     """The second run took as long as is predicted, the third half as long, the others 1.1 times."""
     factors = [1.1, 1, 0.5, 1.1, 1.1]
     table, out_csv = os.path.join(folder, "runs.csv"), os.path.join(folder, "out.csv")
-    write(table, "# a comment\n" + HEADER + "\n" +
-          "".join(",".join(map(str, grid)) + f",{1e3 * s * f:.9g}\n" for grid, s, f in zip(GRIDS, seconds, factors)))
+    write(table, "# a comment\n" + HEADER + ",note,note: by whom,Parameters (billion)\n" +
+          "".join(",".join(map(str, grid)) + f",{1e3 * s * f:.9g},again,me,0.1\n"
+                  for grid, s, f in zip(GRIDS, seconds, factors)))
     status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, *MACHINE, *PLAN])
-    tap.ok(status == 0, "a table in the other spelling is read", err)
+    tap.ok(status == 0, "a table in the other spelling is read, with columns of its own", err)
     rows = rows_of(out_csv)
     errors = [float(row["error"]) for row in rows]
     tap.ok(len(rows) == len(GRIDS) and all(abs(e - (1 / f - 1)) < 1e-6 for e, f in zip(errors, factors)),
@@ -112,6 +113,27 @@ def check_own_spelling(tap, folder, seconds):
     tap.ok(status == 0 and abs(float(rows[3]["predicted"]) / wanted - 1) < 1e-6, "a row's plan has flags of its own", str(rows[3:]))
 
 
+def check_memory(tap, folder):
+    """7.5 billion parameters of 20 bytes fit four GPUs of 80 GB as shards, and not one; without recomputation the last
+    row needs the most."""
+    table, out_csv = os.path.join(folder, "large.csv"), os.path.join(folder, "large-out.csv")
+    write(table, "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,recompute,batch_seconds,plan\n"
+                 "4,4,1,1,2,1,36,4096,32,2048,full,1,\n2,1,1,2,2,1,36,4096,32,2048,full,1,\n"
+                 "2,1,1,2,2,1,36,4096,32,2048,none,1,\n")
+    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, "--profile", "a100-published",
+                                    "--platform", "selene"])
+    marked = [line.endswith("  does not fit") for line in out.splitlines() if " h4096 l36 s2048 b2 " in line]
+    tap.ok(status == 0 and marked == [False, True, True] and
+           [row["fits"] for row in rows_of(out_csv)] == ["yes", "no", "no"],
+           "runs that need more memory than there is are predicted, and marked", f"{out}{err}")
+    tap.ok(re.search(r"^2 runs do not fit as written, the worst needs [0-9.]+ GiB of 74.51 GiB \(.*large.csv:4\): is a column "
+                     r"missing .* Errors count them$", out, re.M) and re.search(r"^all +3 ", out, re.M),
+           "how many do not fit, and which by the most, is said, and that their errors count", out)
+    status, out, err = ranvier.run(["validate", "--table", table, "--profile", "a100-published", "--platform", "selene",
+                                    "--device-memory", "1TB"])
+    tap.ok(status == 0 and "not fit" not in out, "where all runs fit, nothing is said of memory", f"{out}{err}")
+
+
 def check_published(tap, folder):
     """What README says of the published runs; AxoNN's are told, not held to anything."""
     out_csv = os.path.join(folder, "published.csv")
@@ -122,6 +144,7 @@ def check_published(tap, folder):
     fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]
     tap.ok(len(rows) == 14 and sum(errors) / 14 <= 0.05 and max(errors) <= 0.10,
            "published runs: mean error at most 5 %, worst at most 10 %", err + out)
+    tap.ok(all(row["fits"] == "yes" for row in rows), "every published run fits its GPUs", out)
     tap.ok(len(fitted) == 3, "of them, two A100 runs and one V100 run were fitted on", str(fitted))
 
 
@@ -133,6 +156,7 @@ def main():
         check_ranks(tap, folder, seconds)
         check_fitted(tap, folder, table)
         check_own_spelling(tap, folder, seconds)
+        check_memory(tap, folder)
         check_published(tap, folder)
     tap.end()
 

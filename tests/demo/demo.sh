@@ -49,7 +49,7 @@ show ranvier sample "$out/model.safetensors" --prompt "The hacker" --tokens 300 
 
 heading "3. The same runs, predicted"
 for run in "2x1 --pp 2" "1x2 --dp 2" "offload --dp 2 $offload"; do
-        show ranvier simulate demo ${run#* } $plan --gpus 2 --profile "$out/profile.json" --platform local \
+        show ranvier simulate demo --precision fp32 ${run#* } $plan --gpus 2 --profile "$out/profile.json" --platform local \
                 --report "$out/predicted-${run%% *}.json" --trace "$out/trace-${run%% *}-predicted.json" >/dev/null
 done
 pairs=""

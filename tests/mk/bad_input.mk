@@ -1,1 +1,1 @@
-SCRIPT_TESTS += tests/cli/bad_input.py
+SCRIPT_TESTS += tests/cli/bad_input.py tests/cli/unmodelled.py

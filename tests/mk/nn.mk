@@ -6,7 +6,7 @@ $(BUILD)/tests/test_device: $(call obj,tests/unit/test_device.c) $(call lib,nn d
 $(BUILD)/tests/test_workload: $(call obj,tests/unit/test_workload.c) $(call lib,nn device models)
 	$(TEST_LINK) $(BLAS_LIBS)
 $(BUILD)/tests/test_optim: $(call obj,tests/unit/test_optim.c) $(call lib,nn device models)
-	$(TEST_LINK) $(BLAS_LIBS)
+	$(TEST_LINK) $(BLAS_LIBS) -Wl,--wrap=pthread_create
 
 # Device, nn and optim once more in double precision, where finite differences can tell a wrong gradient.
 double_sources := $(device) $(wildcard runtime/nn/*.c runtime/optim/*.c) runtime/data/data.c

@@ -11,11 +11,18 @@ run-tests: $(BUILD)/tests/allreduce
 # Not a test: see make bench.
 $(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
+TESTS += test_together
+$(BUILD)/tests/test_together: $(call obj,tests/unit/test_together.c) $(call lib,real nn net device engine core models)
+	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS)
 TESTS += test_kernel_times
 $(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/kernel_times.c) \
                 $(call lib,engine core models)
 	$(TEST_LINK)
-SCRIPT_TESTS += tests/cli/kernels.py
+SCRIPT_TESTS += tests/cli/kernels.py tests/cli/ranks.py
+$(BUILD)/tests/refuse_calloc.so: tests/unit/refuse_calloc.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -fPIC -o $@ $<
+run-tests: $(if $(SAN),,$(BUILD)/tests/refuse_calloc.so)
 
 # What our own code allocates during a batch: its calls go through the test's.
 TESTS += test_allocations

@@ -7,6 +7,9 @@ $(BUILD)/tests/test_interval: $(call obj,tests/unit/test_interval.c) $(call lib,
 	$(TEST_LINK) $(SIMGRID_LIBS)
 $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
-SCRIPT_TESTS += tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
+SCRIPT_TESTS += tests/cli/profiles.py tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
 $(BUILD)/tests/test_price: $(call obj,tests/unit/test_price.c) $(call lib,sim engine core profile models)
+	$(TEST_LINK) $(SIMGRID_LIBS)
+TESTS += test_paper_batch
+$(BUILD)/tests/test_paper_batch: $(call obj,tests/unit/test_paper_batch.c tests/paper/plans.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)

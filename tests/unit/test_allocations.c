@@ -126,7 +126,7 @@ static void check(const struct training *t)
                                      .loss_scale = 1};
         driver.nn = nn_open(device, &o.gpt, &stage, &memory, true, &err);
         assert_non_null(driver.nn);
-        nn_initialize(driver.nn, 1);
+        nn_initialize(driver.nn, 1, 1);
         void *core = malloc(core_bytes(&driver.plan, &part));
         assert_non_null(core);
         struct engine engine;

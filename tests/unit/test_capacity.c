@@ -159,6 +159,16 @@ static void the_sentence_names_rank_need_and_what_there_is(void **state)
                  where, (double)host / 1048576, table_above);
         assert_int_equal(capacity_check(&o, &(struct capacity){{0, 1000}}, &need, &err), RV_EPLAN);
         assert_string_equal(err.sentence, expected);
+        /* Ranks of a stage are neighbours, so that a stage's first rank is not its number. */
+        o.order = ORDER_REPLICAS;
+        o.policy = POLICY_GPIPE; /* every stage stores as much, so that the last, which has the logits, needs
+                                    most */
+        o.mixed = o.offload = false;
+        device = most_bytes(&o, MEMORY_DEVICE, &where);
+        assert_int_equal(where, 2);
+        snprintf(expected, sizeof expected, "rank 4 (stage 2 of 3) of test needs ");
+        assert_int_equal(capacity_check(&o, &(struct capacity){{1 << 20, 0}}, &need, &err), RV_EPLAN);
+        assert_memory_equal(err.sentence, expected, strlen(expected));
 }
 
 /* A cost of each plan that has no pattern, and the same each time. */
@@ -172,9 +182,9 @@ static double cost(void *context, const struct options *o)
         const struct costs *costs = context;
         if (costs->unknown)
                 return NAN;
-        uint64_t state = costs->seed +
-                         (uint64_t)(o->offload + 2 * o->offload_activations + 4 * (int)o->recompute) +
-                         16 * (uint64_t)o->micro_batch_size + 8192 * (uint64_t)o->pp;
+        uint64_t state =
+                costs->seed + (uint64_t)(o->offload + 2 * o->offload_activations + 4 * (int)o->recompute) +
+                16 * (uint64_t)o->micro_batch_size + 8192 * (uint64_t)o->pp + 1048576 * (uint64_t)o->zero;
         for (int i = 0; i < 4; i++)
                 random_bits(&state);
         return 2 + random_number(&state);
@@ -183,7 +193,7 @@ static double cost(void *context, const struct options *o)
 /* Every plan that differs from `base` as a user could ask for, in an order of its own; this test's copy of
  * what the header promises. */
 struct plans {
-        struct options all[2048];
+        struct options all[4096];
         int count;
 };
 
@@ -191,7 +201,7 @@ static int differences(const struct options *a, const struct options *b)
 {
         return (a->offload != b->offload) + (a->recompute != b->recompute) +
                (a->offload_activations != b->offload_activations) +
-               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) +
+               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) + (a->zero != b->zero) +
                (a->bucket_parameters != b->bucket_parameters);
 }
 
@@ -240,7 +250,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                        struct plans *plans)
 {
         plans->count = 0;
-        for (int switches = 15; switches >= 0; switches--)
+        for (int switches = 31; switches >= 0; switches--)
                 for (int size = 1; size <= base->micro_batch_size; size++)
                         for (int dp = 1; dp <= base->dp; dp++) {
                                 struct options o = *base;
@@ -251,6 +261,9 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 o.micro_batch_size = size;
                                 o.dp = dp;
                                 o.pp = base->pp * base->dp / dp;
+                                o.zero = switches & 16 ? 1 : 0;
+                                if (o.zero && dp == 1)
+                                        continue;
                                 if (!recomputation_is_tried(base, o.recompute) ||
                                     o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||
                                     o.batch_size % (dp * size))
@@ -276,7 +289,7 @@ static bool beaten(const struct plans *plans, const struct options *base, const 
                      p->offload_activations == base->offload_activations) &&
                     p->bucket_parameters >= o->bucket_parameters &&
                     p->micro_batch_size >= o->micro_batch_size && p->pp <= o->pp &&
-                    !(cost(costs, p) > cost(costs, o)))
+                    (p->zero == o->zero || p->zero == base->zero) && !(cost(costs, p) > cost(costs, o)))
                         return true;
         }
         return false;
@@ -321,7 +334,7 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
                 int count = capacity_changes(&o, &capacity, cost, &costs, changes), expected = 0;
                 list_plans(&o, &capacity, 3, &plans);
                 if (plans.count == 0)
-                        list_plans(&o, &capacity, 5, &plans);
+                        list_plans(&o, &capacity, 6, &plans);
                 double before = 0;
                 for (; expected < CAPACITY_CHANGES; expected++) { /* the next cheapest that is not beaten */
                         const struct options *next = NULL;

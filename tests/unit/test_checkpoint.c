@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "tests/unit/scratch.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -220,6 +221,42 @@ static void an_unfinished_checkpoint_leaves_nothing(void **state)
         scratch_close(&scratch);
 }
 
+/* A training that diverged leaves them; they would be sampled from as if they were a model. */
+static void weights_that_are_not_finite_are_refused_with_their_tensor(void **state)
+{
+        (void)state;
+        static const struct {
+                float value;
+                int64_t from_end; /* elements of the file */
+                const char *expected;
+        } wrong[] = {
+                {NAN, 1,
+                 "a.safetensors: element 3 of tensor transformer.ln_f.bias is not a number: finite weights"},
+                {-INFINITY, 5,
+                 "a.safetensors: element 3 of tensor transformer.ln_f.weight is infinite: finite"},
+        };
+        struct scratch scratch;
+        scratch_open(&scratch);
+        const char *path = scratch_path(&scratch, "a.safetensors");
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+                struct gpt gpt;
+                struct rv_error_info err = {0};
+                float *weights = NULL;
+                write_checkpoint(path, &small, 1000);
+                FILE *stream = fopen(path, "r+b");
+                assert_non_null(stream);
+                assert_int_equal(fseek(stream, -4 * (long)wrong[i].from_end, SEEK_END), 0);
+                assert_int_equal(fwrite(&wrong[i].value, 4, 1, stream), 1);
+                fclose(stream);
+                assert_int_equal(checkpoint_read(path, &gpt, NULL, &weights, &err), RV_EINPUT);
+                assert_null(weights);
+                if (!strstr(err.sentence, wrong[i].expected))
+                        fail_msg("'%s' does not say '%s'", err.sentence, wrong[i].expected);
+                assert_int_equal(checkpoint_read(path, &gpt, NULL, NULL, &err), RV_OK);
+        }
+        scratch_close(&scratch);
+}
+
 static void other_files_are_refused(void **state)
 {
         (void)state;
@@ -245,6 +282,7 @@ int main(void)
                 cmocka_unit_test(every_truncation_is_refused),
                 cmocka_unit_test(wrong_headers_are_refused),
                 cmocka_unit_test(an_unfinished_checkpoint_leaves_nothing),
+                cmocka_unit_test(weights_that_are_not_finite_are_refused_with_their_tensor),
                 cmocka_unit_test(other_files_are_refused),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

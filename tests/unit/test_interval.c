@@ -1,5 +1,6 @@
 /* Errors of prices, carried through to the batch: closed forms, and nine runs in ten inside. */
 #include "sim/interval.h"
+#include "sim/paper_batch.h"
 #include "tests/unit/noise.h"
 
 #include <math.h>
@@ -31,11 +32,12 @@ static void open_bench(struct bench *bench, bool measured, int gpus)
         *bench = (struct bench){.load = {.ranks = 1}};
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
                 price_kind(bench, (enum kernel_kind)kind, 0, 0);
-        bench->machine = (struct machine){.load = &bench->load, .gpus = gpus};
+        bench->machine = (struct machine){.load = &bench->load, .kinds = 1, .gpus = gpus};
         bench->machine.profile = (struct profile){
                 .path = "x.json", .measured = measured, .loads = &bench->load, .load_count = 1};
         if (platform_load(&bench->machine.platform, "generic", &bench->machine.profile, gpus, &err))
                 fail_msg("%s", err.sentence);
+        bench->machine.platform.host_link_bytes_per_second = 0; /* tokens come in no time */
         options_init(&bench->options);
         bench->options.model = "tiny";
         bench->options.micro_batch_size = 1;
@@ -165,7 +167,7 @@ static void nine_batches_in_ten_lie_in_the_interval(void **state)
         bench.load.error = 0.02;
         for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
                 price_kind(&bench, truths[i].kind, truths[i].seconds, truths[i].error);
-        const double predicted = machine_estimate(&bench.machine, &bench.options);
+        const double predicted = paper_batch_seconds(&bench.machine, &bench.options);
         const struct interval interval = interval_of(&bench.machine, &bench.options, predicted);
         assert_true(interval.known);
         for (int trial = 0; trial < TRIALS; trial++) {
@@ -173,7 +175,7 @@ static void nine_batches_in_ten_lie_in_the_interval(void **state)
                 for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
                         price_kind(&bench, truths[i].kind,
                                    truths[i].seconds * common * exp(truths[i].error * normal(&seed)), 0);
-                const double batch = machine_estimate(&bench.machine, &bench.options);
+                const double batch = paper_batch_seconds(&bench.machine, &bench.options);
                 inside += interval.low_seconds <= batch && batch <= interval.high_seconds;
         }
         /* A binomial of 2000 at 0.9 has a standard deviation of 13. */

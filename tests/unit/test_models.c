@@ -1188,19 +1188,86 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: n_inner is 128, only");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"model_type\": \"gptj\"}",
                       ":5: model_type is \"gptj\", only");
+        /* before what is missing, which another family calls something else */
+        check_refused("{\"model_type\": \"llama\",\n \"hidden_size\": 64}",
+                      ":1: model_type is \"llama\", only GPT-2's architecture (\"gpt2\") is built");
+        check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
+                      ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
+                      "num_hidden_layers is what other families call n_layer, and only GPT-2's");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"num_key_value_heads\": 2}",
+                      ":5: num_key_value_heads is 2, only GPT-2's architecture is built, in which");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"rope_theta\": 1e4}",
+                      ":5: rope_theta is 10000.0, only GPT-2's architecture is built, which has no such");
+        check_refused("{" REST ",\n \"n_embd\": 64,\n \"n_heads\": 8}",
+                      ":5: a model has no member \"n_heads\"; the nearest is \"n_head");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"N_inner\": 8}",
+                      ":5: a model has no member \"N_inner\"; the nearest is \"n_inner\"");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"tie_word_embedding\": false}",
+                      ":5: a model has no member \"tie_word_embedding\"; the nearest is \"tie_word_emb");
+        check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"layer_norm_eps\": 1e-6}",
+                      ":5: a model has no member \"layer_norm_eps\"; the nearest is \"layer_norm_epsilon");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"scale_attn_weights\": false}",
                       ":5: scale_attn_weights is false, only true");
+}
+
+static void weights_are_no_model(void **state)
+{
+        (void)state;
+        static const char weights[] = "\2\0\0\0\0\0\0\0{}";
+        struct scratch scratch;
+        struct gpt gpt;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        int status =
+                gpt_load(&gpt, scratch_write(&scratch, "a.safetensors", weights, sizeof weights - 1), &err);
+        scratch_close(&scratch);
+        assert_int_equal(status, RV_EINPUT);
+        assert_non_null(
+                strstr(err.sentence, "a.safetensors: is a file of weights; as a model, a config.json"));
+}
+
+static void the_limits_of_a_file_hold_for_any_model(void **state)
+{
+        (void)state;
+        const struct gpt right = {.n_layer = 10000,
+                                  .n_embd = 131072,
+                                  .n_head = 1024,
+                                  .vocab_size = 2097152,
+                                  .n_positions = 131072};
+        struct rv_error_info err = {0};
+        assert_int_equal(gpt_check(&right, &err), RV_OK);
+        assert_true(gpt_parameters(&right) > 0);
+        struct gpt wrong = right;
+        wrong.n_embd = 1000000000;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        assert_string_equal(err.sentence,
+                            "n_embd is 1000000000, a whole number from 1 to 131072 was expected");
+        wrong = right;
+        wrong.n_layer = 0;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        wrong = right;
+        wrong.n_head = 1000;
+        assert_int_equal(gpt_check(&wrong, &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "n_head 1000 does not divide n_embd 131072");
 }
 
 static void a_real_hugging_face_config_is_read(void **state)
 {
         (void)state;
+        /* GPT-2's as it is on the hub */
         static const char text[] =
                 "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"],"
-                "\"attn_pdrop\": 0.1, \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12,"
-                "\"n_layer\": 12, \"n_positions\": 1024, \"n_inner\": null, \"model_type\": \"gpt2\","
-                "\"layer_norm_epsilon\": 1e-05, \"task_specific_params\": {\"x\": {\"y\": 50}},"
-                "\"vocab_size\": 50257}";
+                "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256,"
+                "\"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\","
+                "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_inner\": null, \"n_layer\": 12,"
+                "\"n_positions\": 1024, \"reorder_and_upcast_attn\": false, \"resid_pdrop\": 0.1,"
+                "\"scale_attn_by_inverse_layer_idx\": false, \"scale_attn_weights\": true,"
+                "\"summary_activation\": null, \"summary_first_dropout\": 0.1,"
+                "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\","
+                "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\":"
+                "{\"do_sample\": true, \"max_length\": 50}}, \"torch_dtype\": \"float32\","
+                "\"transformers_version\": \"4.30.0\", \"use_cache\": true, \"vocab_size\": 50257,"
+                "\"_name_or_path\": \"gpt2\"}";
         struct scratch scratch;
         struct gpt gpt;
         struct rv_error_info err = {0};
@@ -1211,6 +1278,8 @@ static void a_real_hugging_face_config_is_read(void **state)
         assert_int_equal(status, RV_OK);
         assert_string_equal(gpt.name, "gpt2");
         assert_true(gpt.tied);
+        assert_true(gpt.dropout);
+        assert_non_null(strstr(gpt_warning(&gpt), "dropout (attn_pdrop, embd_pdrop, resid_pdrop) is not"));
         assert_int_equal(gpt_parameters(&gpt), 124439808);
 }
 
@@ -1246,6 +1315,139 @@ static void a_model_survives_the_way_through_json(void **state)
         assert_int_equal(back.vocab_size, gpt.vocab_size);
         assert_int_equal(back.n_positions, gpt.n_positions);
         assert_false(back.tied);
+}
+
+/* Another user of a shared folder can foresee a temporary's name, and processes of two machines may have one
+ * number. */
+static void a_temporary_is_never_a_file_that_was_there(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct file_writer writers[2];
+        struct rv_error_info err = {0};
+        struct stat info;
+        char victim[600], path[600], foreseen[700], text[16] = "";
+        scratch_open(&scratch);
+        snprintf(victim, sizeof victim, "%s", scratch_write(&scratch, "victim", "precious", 8));
+        snprintf(path, sizeof path, "%s", scratch_path(&scratch, "report.json"));
+        snprintf(foreseen, sizeof foreseen, "%s.tmp%d", path, (int)getpid());
+        assert_int_equal(symlink("victim", foreseen), 0);
+        for (int i = 0; i < 2; i++) {
+                assert_int_equal(file_writer_open(&writers[i], path, &err), RV_OK);
+                fprintf(writers[i].stream, "written %d", i);
+        }
+        assert_string_not_equal(writers[0].temporary, writers[1].temporary);
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(file_writer_commit(&writers[i], &err), RV_OK);
+        assert_int_equal(lstat(path, &info), 0);
+        assert_true(S_ISREG(info.st_mode));
+        assert_int_equal(info.st_size, 9);
+        FILE *stream = fopen(victim, "r");
+        assert_non_null(stream);
+        assert_non_null(fgets(text, sizeof text, stream));
+        assert_string_equal(text, "precious");
+        fclose(stream);
+        assert_int_equal(scratch_count(&scratch), 3); /* the victim, the link and the report */
+        scratch_close(&scratch);
+}
+
+static void a_temporary_file_lies_in_the_folder_that_TMPDIR_names(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        char path[1024], before[600] = "";
+        scratch_open(&scratch);
+        if (getenv("TMPDIR"))
+                snprintf(before, sizeof before, "%s", getenv("TMPDIR"));
+        setenv("TMPDIR", scratch.folder, 1);
+        FILE *stream = file_open_temporary(path, sizeof path, &err);
+        assert_non_null(stream);
+        assert_memory_equal(path, scratch.folder, strlen(scratch.folder));
+        assert_int_equal(scratch_count(&scratch), 1);
+        fclose(stream);
+        setenv("TMPDIR", scratch_path(&scratch, "missing"), 1);
+        assert_null(file_open_temporary(path, sizeof path, &err));
+        assert_int_equal(err.code, RV_ESYSTEM);
+        assert_non_null(strstr(err.sentence, "/missing: No such file or directory"));
+        if (before[0])
+                setenv("TMPDIR", before, 1);
+        else
+                unsetenv("TMPDIR");
+        scratch_close(&scratch);
+}
+
+static void a_text_is_read_line_by_line_and_what_is_no_text_is_refused(void **state)
+{
+        (void)state;
+        static const char text[] = "one\r\n\ntwo\0words\nlast";
+        static const struct {
+                const char *line;
+                size_t length;
+        } expected[] = {{"one", 3}, {"", 0}, {"two\0words", 9}, {"last", 4}};
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        struct file_lines lines = {.path = scratch_write(&scratch, "a.txt", text, sizeof text - 1)};
+        lines.stream = fopen(lines.path, "r");
+        assert_non_null(lines.stream);
+        for (int i = 0; i < 4; i++) {
+                assert_int_equal(file_next_line(&lines, &err), 1);
+                assert_int_equal(lines.number, i + 1);
+                assert_int_equal(lines.length, expected[i].length);
+                assert_memory_equal(lines.line, expected[i].line, expected[i].length + 1);
+        }
+        assert_int_equal(file_next_line(&lines, &err), 0);
+        assert_int_equal(lines.number, 4);
+        fclose(lines.stream);
+        free(lines.line);
+        struct file_lines endless = {.path = "/dev/zero", .stream = fopen("/dev/zero", "r")};
+        assert_non_null(endless.stream);
+        assert_int_equal(file_next_line(&endless, &err), RV_EINPUT);
+        assert_string_equal(err.sentence, "/dev/zero:1: a line of more than 1 MiB is no text");
+        assert_in_range(endless.capacity, 1 << 20, 4 << 20);
+        fclose(endless.stream);
+        free(endless.line);
+        struct file_lines folder = {.path = scratch.folder, .stream = fopen(scratch.folder, "r")};
+        assert_non_null(folder.stream);
+        assert_int_equal(file_next_line(&folder, &err), RV_EINPUT);
+        assert_non_null(strstr(err.sentence, ": cannot be read: Is a directory"));
+        fclose(folder.stream);
+        free(folder.line);
+        scratch_close(&scratch);
+}
+
+/* What a sentence repeats of a file could otherwise colour a terminal, or break the sentence in two. */
+static void a_sentence_has_only_what_can_be_printed(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *found, *shown;
+        } cases[] = {
+                {"plain", "plain"},
+                {"\x1b[31mred\x1b]0;title\x07", "?[31mred?]0;title?"},
+                {"two\nlines\r\tand\x7f", "two?lines??and?"},
+                {"größer ≥ \xf0\x9f\x98\x80", "größer ≥ \xf0\x9f\x98\x80"},
+                {"cut \xc3", "cut ?"},
+                {"cut \xe2\x89", "cut ??"},
+                {"latin-1 \xfc\x41", "latin-1 ?A"},
+                {"\xc2\x9b"
+                 "31m",
+                 "??31m"}, /* CSI, as one character */
+                {"\xc1\x81 \xff \xf5\x80\x80\x80", "?? ? ????"},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct rv_error_info err = {0};
+                assert_int_equal(rv_fail(&err, RV_EINPUT, "%s", cases[i].found), RV_EINPUT);
+                assert_string_equal(err.sentence, cases[i].shown);
+        }
+        char text[600];
+        struct rv_error_info err = {0};
+        for (int i = 0; i + 1 < (int)sizeof text; i += 2)
+                memcpy(text + i, "ü", 2);
+        text[sizeof text - 2] = 0;
+        rv_fail(&err, RV_EINPUT, "%s", text); /* 511 bytes: the last one begins a character */
+        assert_string_equal(err.sentence + 508, "ü?");
 }
 
 static void a_file_appears_only_when_it_is_complete(void **state)
@@ -1416,10 +1618,16 @@ int main(void)
                 cmocka_unit_test(what_cannot_be_counted_is_told),
                 cmocka_unit_test(every_buffer_is_rounded_up_on_its_own),
                 cmocka_unit_test(wrong_model_files_are_refused_with_the_line),
+                cmocka_unit_test(weights_are_no_model),
+                cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),
                 cmocka_unit_test(a_real_hugging_face_config_is_read),
                 cmocka_unit_test(an_unknown_preset_is_answered_with_those_there_are),
                 cmocka_unit_test(a_model_survives_the_way_through_json),
+                cmocka_unit_test(a_text_is_read_line_by_line_and_what_is_no_text_is_refused),
+                cmocka_unit_test(a_sentence_has_only_what_can_be_printed),
                 cmocka_unit_test(a_file_appears_only_when_it_is_complete),
+                cmocka_unit_test(a_temporary_is_never_a_file_that_was_there),
+                cmocka_unit_test(a_temporary_file_lies_in_the_folder_that_TMPDIR_names),
                 cmocka_unit_test(a_full_disk_is_reported_and_leaves_nothing),
                 cmocka_unit_test(places_that_cannot_be_written_are_told_before_the_work),
                 cmocka_unit_test(an_output_that_would_replace_an_input_or_another_output_is_refused),

@@ -3,6 +3,7 @@
 #include "runtime/optim/optim.h"
 #include "tests/unit/numbers.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static const uint64_t seed = 99;
@@ -187,7 +188,7 @@ static void several_steps_of_adamw_follow_the_paper(void **state)
                                 .weight_decay = 0.1,
                                 .clip = 1};
         struct nn_stage *nn = open_stage(device, &gpt, 2, 1);
-        nn_initialize(nn, seed);
+        nn_initialize(nn, seed, 1);
         real *weights = nn->weights, *gradients = nn->gradients;
         const size_t count = (size_t)nn->parameters;
         struct reference r = {calloc(count, sizeof(double)), calloc(count, sizeof(double)),
@@ -256,7 +257,7 @@ static void train_stored(struct nn_stage *nn, enum half gradients, int steps)
         uint64_t random = seed;
         const bool half = work_half(&nn->plan.work);
         const uint16_t *weights = nn->weights;
-        nn_initialize(nn, seed);
+        nn_initialize(nn, seed, 1);
         nn->scalars[NN_GRADIENT_SCALE] = 0x1p-10;
         for (int step = 0; step < steps; step++) {
                 for (int64_t i = 0; i < nn->parameters; i++) {
@@ -321,7 +322,7 @@ static void skipped_steps_do_not_count_in_adam_s_bias_correction(void **state)
         struct nn_stage *first = open_stage(device, &gpt, 1, 0), *late = open_stage(device, &gpt, 1, 0);
         struct nn_stage *both[] = {first, late};
         for (int i = 0; i < 2; i++) {
-                nn_initialize(both[i], seed);
+                nn_initialize(both[i], seed, 1);
                 fill_gradients(both[i]);
                 both[i]->scalars[NN_GRADIENT_SCALE] = 1;
                 o.skipped = 5 * i;
@@ -517,10 +518,10 @@ static void initial_weights_are_the_same_on_every_layout(void **state)
         for (int tied = 0; tied < 2; tied++) {
                 const struct gpt gpt = tiny(tied);
                 struct nn_stage *whole = open_stage(device, &gpt, 1, 0);
-                nn_initialize(whole, seed);
+                nn_initialize(whole, seed, 1);
                 for (int s = 0; s < 3; s++) {
                         struct nn_stage *part = open_stage(device, &gpt, 3, s);
-                        nn_initialize(part, seed);
+                        nn_initialize(part, seed, 3);
                         for (int t = 0; t < part->tensor_count; t++) {
                                 const struct tensor *a = &part->tensors[t], *b = whole->tensors;
                                 while (b->id != a->id)
@@ -535,6 +536,47 @@ static void initial_weights_are_the_same_on_every_layout(void **state)
         }
 }
 
+static int threads_started;
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context)
+{
+        threads_started++;
+        return __real_pthread_create(thread, attributes, run, context);
+}
+
+/* Ranks that share a machine have only a part of its processors, and --threads may be less. */
+static void initial_weights_are_drawn_by_the_threads_that_are_allowed(void **state)
+{
+        struct device *device = *state;
+        struct gpt gpt = {.name = "one large tensor",
+                          .n_layer = 1,
+                          .n_embd = 64,
+                          .n_head = 2,
+                          .vocab_size = 1024, /* 65,536 elements, which can be shared by eight threads */
+                          .n_positions = 1,
+                          .tied = true};
+        struct nn_stage *nn = open_stage(device, &gpt, 1, 0);
+        float *first = malloc((size_t)nn->parameters * sizeof *first),
+              *again = malloc((size_t)nn->parameters * sizeof *again);
+        assert_true(first && again);
+        for (int threads = 1; threads <= 3; threads++) {
+                threads_started = 0;
+                nn_initialize(nn, seed, threads);
+                nn_read_parameters(nn, 0, nn->parameters, threads == 1 ? first : again);
+                if (threads == 1)
+                        assert_int_equal(threads_started, 0);
+                else
+                        assert_memory_equal(first, again, (size_t)nn->parameters * sizeof *first);
+                /* Four tensors have more than the 8,192 elements that one thread draws at least. */
+                assert_in_range(threads_started, threads - 1, 4 * (threads - 1));
+        }
+        free(first);
+        free(again);
+        nn_close(nn);
+}
+
 static void initial_weights_have_gpt_2_s_spread(void **state)
 {
         struct device *device = *state;
@@ -546,7 +588,7 @@ static void initial_weights_have_gpt_2_s_spread(void **state)
                           .n_positions = 32,
                           .tied = false};
         struct nn_stage *nn = open_stage(device, &gpt, 1, 0);
-        nn_initialize(nn, seed);
+        nn_initialize(nn, seed, 1);
         for (int t = 0; t < nn->tensor_count; t++) {
                 const struct tensor *tensor = &nn->tensors[t];
                 const double n = (double)tensor->elements;
@@ -589,6 +631,7 @@ int main(void)
                 cmocka_unit_test(the_loss_scale_doubles_after_200_clean_steps_up_to_2_24),
                 cmocka_unit_test(the_loss_scale_of_bf16_stays_1),
                 cmocka_unit_test(initial_weights_are_the_same_on_every_layout),
+                cmocka_unit_test(initial_weights_are_drawn_by_the_threads_that_are_allowed),
                 cmocka_unit_test(initial_weights_have_gpt_2_s_spread),
         };
         return cmocka_run_group_tests(tests, open_device, close_device);

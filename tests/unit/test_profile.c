@@ -157,6 +157,8 @@ static void saving_and_loading_changes_nothing(void **state)
         loads[1].models[true][KERNEL_ADAMW] = every_parameter();
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
+                                 .peaks = {1e11 / 3, 0, 2e11 / 3},
+                                 .unfused = true,
                                  .device_memory_bytes = 5,
                                  .host_link_bytes_per_second = 1e9 / 3,
                                  .loads = loads,
@@ -168,6 +170,7 @@ static void saving_and_loading_changes_nothing(void **state)
         before.machine = json_pack("{s:s}", "date", "2026-11-21T13:00:00Z");
         snprintf(before.source, sizeof before.source, "a test");
         before.sources = json_pack("{s:s}", "peak", "a datasheet");
+        before.warnings = json_pack("[s, s]", "it rained", "and snowed");
 
         char path[64];
         temporary_path(path);
@@ -191,7 +194,10 @@ static void saving_and_loading_changes_nothing(void **state)
         assert_true(after.loads[1].graph.lane_seconds == loads[1].graph.lane_seconds);
         assert_string_equal(after.source, before.source);
         assert_true(json_equal(after.sources, before.sources));
+        assert_true(json_equal(after.warnings, before.warnings));
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
+        assert_memory_equal(after.peaks, before.peaks, sizeof before.peaks);
+        assert_true(after.unfused);
         assert_int_equal(after.load_count, 2);
         assert_int_equal(after.loads[0].point_count, 2);
         assert_true(after.loads[0].error == 0 && after.loads[1].error == loads[1].error);
@@ -226,8 +232,34 @@ static void saving_and_loading_changes_nothing(void **state)
                                     found->points[i].error == lines[i].error);
         }
         json_decref(before.sources);
+        json_decref(before.warnings);
         json_decref(before.machine);
         profile_free(&after);
+}
+
+/* Sums of kernels on either side of the passes, and errors, near where they begin to be worth a warning. */
+static void a_measurement_that_does_not_add_up_in_either_direction_is_warned_of(void **state)
+{
+        (void)state;
+        static const struct {
+                double least, most, error;
+                const char *warning; /* NULL: none */
+        } cases[] = {{0.951, 1.049, 0.149, NULL},
+                     {0.96, 1.165, 0.02, "kernels add up to 96.0 to 116.5 % of the passes"},
+                     {0.90, 1.00, 0.02, "kernels add up to 90.0 to 100.0 % of the passes"},
+                     {1.00, 1.00, 0.761, "the standard error is 76.1 %: something else was running"},
+                     {1.165, 1.165, 0.761, "in and the standard error is 76.1 %"}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct profile profile = {0};
+                const struct profile_load load = {.ranks = 2, .error = cases[i].error};
+                const bool warned = profile_warn(&profile, &load, cases[i].least, cases[i].most);
+                const char *text = json_string_value(json_array_get(profile.warnings, 0));
+                assert_int_equal(warned, cases[i].warning != NULL);
+                assert_int_equal(json_array_size(profile.warnings), warned);
+                if (warned && (!strstr(text, cases[i].warning) || !strstr(text, "with 2 ranks at work")))
+                        fail_msg("case %zu: %s", i, text);
+                json_decref(profile.warnings);
+        }
 }
 
 /* What is replaced in SOUND, by what, and what the sentence must speak of. */
@@ -252,6 +284,11 @@ static const struct damage DAMAGES[] = {
         {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
         {"\"source\":", "\"element_bytes\": 4, \"source\":", "in the format of before mixed precision"},
         {"5e10", "-5e10", "\"peak_flops_per_second\" is -5e+10"},
+        {"5e10", "{\"fp8\": 1}", "peak_flops_per_second: \"fp8\" is none of fp32, mixed and bf16"},
+        {"5e10", "{\"bf16\": 0}", "peak_flops_per_second: \"bf16\" is 0"},
+        {"\"machine\":", "\"fusion\": \"on\", \"machine\":", "\"fusion\" must be \"off\" or left out"},
+        {"\"machine\":", "\"warnings\": \"none\", \"machine\":", "\"warnings\" must be an array of texts"},
+        {"\"machine\":", "\"warnings\": [1], \"machine\":", "\"warnings\" must be an array of texts"},
         {"1073741824", "1.5", "\"device_memory_bytes\""},
         {"{\"cpu\": \"abacus\"}", "\"abacus\"", "\"machine\""},
         {"\"loads\": [{", "\"loads\": [], \"other\": [{", "\"loads\""},
@@ -510,36 +547,112 @@ static void a_line_that_is_missing_is_an_error_with_its_name_and_cure(void **sta
         profile_free(&profile);
 }
 
-/* Every kernel that the sizes of a GPT need is priced by what is written for a GPU: fp32 or half. */
-static void the_presets_price_every_kernel_of_their_precision(void **state)
+/* Whether the preset prices a kernel, and so long that it is one; what it refuses it says in `err`. */
+static bool is_priced(const struct profile *profile, const struct kernel *kernel, struct rv_error_info *err)
+{
+        double seconds = 0;
+        return profile_kernel_seconds(profile, &profile->loads[0], kernel, false, &seconds, NULL, err) ==
+                       RV_OK &&
+               seconds > 0;
+}
+
+/* Every kernel that the sizes of a GPT need is priced by what is written for a GPU in a precision: with fused
+ * kernels or without. */
+static void the_presets_price_every_kernel_of_their_precisions(void **state)
 {
         (void)state;
         static const struct {
                 const char *name;
-                bool half;
-        } presets[] = {{"a100-datasheet", false}, {"v100-datasheet", true}};
+                enum half half;
+                bool fused;
+        } presets[] = {{"a100-datasheet", HALF_NONE, false}, {"a100-datasheet", HALF_FP16, true},
+                       {"a100-datasheet", HALF_BF16, true},  {"a100-published", HALF_FP16, true},
+                       {"a100-published", HALF_BF16, true},  {"h100-published", HALF_FP16, true},
+                       {"h100-published", HALF_BF16, true},  {"v100-datasheet", HALF_FP16, false},
+                       {"v100-published", HALF_FP16, false}};
         for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
                 struct profile profile;
                 struct rv_error_info err = {0};
-                double seconds;
+                const enum half half = presets[i].half;
                 if (profile_load(&profile, presets[i].name, &err) != RV_OK)
                         fail_msg("%s", err.sentence);
+                assert_true(profile_has_precision(&profile, half));
+                assert_int_equal(profile_has_fused(&profile.loads[0], half), presets[i].fused);
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        struct kernel kernel = {.kind = (enum kernel_kind)kind,
-                                                .half = presets[i].half,
-                                                .batch = 2,
-                                                .m = 512,
-                                                .n = 512,
-                                                .k = 512};
-                        if (kernel_fused((enum kernel_kind)kind) ||
-                            (!presets[i].half &&
-                             (kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR)))
+                        const bool only_half = kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE;
+                        const struct kernel kernel = {.kind = (enum kernel_kind)kind,
+                                                      .half = (unsigned char)half,
+                                                      .batch = kernel_fused((enum kernel_kind)kind) ? 1 : 2,
+                                                      .m = 512,
+                                                      .n = 512,
+                                                      .k = 512};
+                        if ((kernel_fused((enum kernel_kind)kind) && !presets[i].fused) ||
+                            (!half && only_half))
                                 continue;
-                        if (profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds,
-                                                   NULL, &err) != RV_OK)
-                                fail_msg("%s", err.sentence);
-                        assert_true(seconds > 0);
+                        if (!is_priced(&profile, &kernel, &err))
+                                fail_msg("%s: %s", presets[i].name, err.sentence);
                 }
+                profile_free(&profile);
+        }
+}
+
+/* What the datasheet gives one rate for is priced alike; a V100 has no bf16, and says so. */
+static void bf16_is_priced_as_fp16_where_the_gpu_has_it(void **state)
+{
+        (void)state;
+        static const char *const presets[] = {"a100-datasheet", "a100-published", "h100-published"};
+        struct profile profile;
+        struct rv_error_info err = {0};
+        for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+                assert_int_equal(profile_load(&profile, presets[i], &err), RV_OK);
+                const struct profile_load *load = &profile.loads[0];
+                assert_memory_equal(load->models[HALF_BF16], load->models[HALF_FP16],
+                                    sizeof load->models[HALF_FP16]);
+                profile_free(&profile);
+        }
+        assert_int_equal(profile_load(&profile, "v100-datasheet", &err), RV_OK);
+        struct kernel kernel = {.kind = KERNEL_LAYERNORM, .half = HALF_BF16, .batch = 1, .m = 8, .n = 8};
+        assert_false(is_priced(&profile, &kernel, &err));
+        assert_non_null(
+                strstr(err.sentence, "a V100's tensor cores multiply fp16 only: take --precision mixed"));
+        kernel = (struct kernel){KERNEL_ATTENTION, .half = HALF_FP16, .batch = 1, .m = 8, .n = 8, .k = 8};
+        assert_false(is_priced(&profile, &kernel, &err));
+        assert_non_null(strstr(err.sentence, "FlashAttention, as published, is for GPUs after the V100"));
+        profile_free(&profile);
+}
+
+/* Rows of what the preset's sources name: causal attention of a 4096-token sequence on an A100-PCIe
+ * (SimuMax), forward on an H100 (aiconfigurator). Each within twice the standard error that the preset
+ * states. */
+static void fused_attention_takes_what_was_measured_elsewhere(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *preset;
+                enum kernel_kind kind;
+                int heads, tokens, width;
+                double seconds;
+        } rows[] = {{"a100-datasheet", KERNEL_ATTENTION, 64, 4096, 128, 1.484e-3},
+                    {"a100-datasheet", KERNEL_ATTENTION, 32, 4096, 128, 0.7783e-3},
+                    {"a100-datasheet", KERNEL_ATTENTION_BACKWARD, 64, 4096, 128, 4.383e-3},
+                    {"a100-datasheet", KERNEL_ATTENTION_BACKWARD, 32, 4096, 128, 2.256e-3},
+                    {"h100-published", KERNEL_ATTENTION, 128, 2048, 128, 0.4461e-3},
+                    {"h100-published", KERNEL_ATTENTION, 128, 1024, 64, 0.1248e-3}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+                struct profile profile;
+                struct rv_error_info err = {0};
+                double seconds;
+                assert_int_equal(profile_load(&profile, rows[i].preset, &err), RV_OK);
+                const struct profile_load *load = &profile.loads[0];
+                const struct kernel kernel = {rows[i].kind,           .half = HALF_BF16,
+                                              .batch = rows[i].heads, .m = rows[i].tokens,
+                                              .n = rows[i].tokens,    .k = rows[i].width};
+                assert_int_equal(profile_kernel_seconds(&profile, load, &kernel, false, &seconds, NULL, &err),
+                                 RV_OK);
+                const double error = profile_kernel_error(load, &kernel, false);
+                assert_true(error > 0.05 && error < 0.2);
+                if (fabs(seconds / rows[i].seconds - 1) > 2 * error)
+                        fail_msg("row %zu: %g s, measured %g s", i, seconds, rows[i].seconds);
                 profile_free(&profile);
         }
 }
@@ -559,14 +672,14 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         assert_string_equal(
                 err.sentence,
                 "profile x.json has kernels of --precision fp32 only, this plan is of --precision "
-                "bf16: change that, or measure both with ranvier calibrate --precision fp32,bf16");
+                "bf16: take --precision fp32, or measure both with ranvier calibrate --precision fp32,bf16");
         load.models[HALF_FP16][KERNEL_LAYERNORM].present = true;
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
-                "profile x.json has kernels of --precision fp32 and mixed only, this plan is of "
-                "--precision bf16: change that, or measure all with ranvier calibrate --precision "
-                "fp32,mixed,bf16");
+                "profile x.json has kernels of --precision fp32 or mixed only, this plan is of "
+                "--precision bf16: take --precision fp32 or mixed, or measure all with ranvier calibrate "
+                "--precision fp32,mixed,bf16");
         load.models[HALF_BF16][KERNEL_LAYERNORM].present = true;
         assert_false(profile_has_fused(&load, HALF_BF16));
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
@@ -658,6 +771,7 @@ int main(void)
                 cmocka_unit_test(a_sound_file_is_read),
                 cmocka_unit_test(a_file_with_nothing_but_fits_in_half_precision_is_read),
                 cmocka_unit_test(saving_and_loading_changes_nothing),
+                cmocka_unit_test(a_measurement_that_does_not_add_up_in_either_direction_is_warned_of),
                 cmocka_unit_test(each_wrong_value_is_refused_in_a_sentence_that_names_it),
                 cmocka_unit_test(every_truncation_is_refused),
                 cmocka_unit_test(two_loads_for_the_same_ranks_are_refused),
@@ -668,7 +782,9 @@ int main(void)
                 cmocka_unit_test(what_a_plan_asks_for_in_vain_is_named_by_its_flags),
                 cmocka_unit_test(a_line_goes_through_its_points_and_beyond_them_as_fitted),
                 cmocka_unit_test(a_line_that_is_missing_is_an_error_with_its_name_and_cure),
-                cmocka_unit_test(the_presets_price_every_kernel_of_their_precision),
+                cmocka_unit_test(the_presets_price_every_kernel_of_their_precisions),
+                cmocka_unit_test(bf16_is_priced_as_fp16_where_the_gpu_has_it),
+                cmocka_unit_test(fused_attention_takes_what_was_measured_elsewhere),
                 cmocka_unit_test(a_kernel_that_was_not_measured_takes_what_its_parts_take),
                 cmocka_unit_test(a_kernel_without_point_or_fit_is_an_error_with_kernel_profile_and_cure),
         };

@@ -136,6 +136,7 @@ static int set_up(void **state)
                                     .bubble_fraction = 0.2,
                                     .peak_flops_per_gpu_per_second = 1e9,
                                     .tokens = 300000000000,
+                                    .days_wanted = true,
                                     .ranks = 2,
                                     .rank_bytes = f->bytes,
                                     .rank_live_peak = f->live,

@@ -239,8 +239,10 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
                 {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
-                {HEAD EVENT("10", "forward", "1.0") "]}\n", "tid below 10"},
-                {HEAD EVENT("0", "forward", "-1.0") "]}\n", "must not be negative"},
+                {HEAD EVENT("10", "forward", "1.0") "]}\n", ":2: tid is 10, 0 to 9 was expected"},
+                {HEAD EVENT("0", "forward", "-1.0") "]}\n", ":2: ts 1, dur -1 and issued 0 are no times"},
+                {HEAD EVENT("0", "forward", "1e303") "]}\n",
+                 ":2: ts 1, dur 1e+303 and issued 0 are no times"},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
                 assert_refused(f, wrong[i].text, strlen(wrong[i].text), wrong[i].sentence);
@@ -249,6 +251,51 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
         assert_int_equal(trace_read(&back, "/tmp/no such trace.json", &err), RV_EINPUT);
         assert_string_equal(err.sentence,
                             "/tmp/no such trace.json: cannot be read: No such file or directory");
+}
+
+/* Readers have arrays of ranks, and work with their numbers: what is far from any trace ends here. */
+static void a_grid_or_a_number_that_no_trace_has_is_refused(void **state)
+{
+        struct fixture *f = *state;
+        static const struct {
+                const char *grid, *numbers, *sentence;
+        } wrong[] = {
+                {"65536,\"dp\":65536,\"tp\":65536", "", ":1: pp 65536 x dp 65536 x tp 65536 is no grid"},
+                {"2147483647,\"dp\":2147483647,\"tp\":2147483647", "", ":1: pp 2147483647 x dp"},
+                {"1024,\"dp\":1024,\"tp\":2", "", "is no grid of 1 to 1048576 ranks"},
+                {"0", "", ":1: pp 0 x dp 1 x tp 1 is no grid"},
+                {"1048577", "", ":1: pp 1048577 x dp 1 x tp 1 is no grid"},
+                {"2,\"dp\":-3", "", ":1: pp 2 x dp -3 x tp 1 is no grid"},
+                {"2,\"dp\":3", "\"pid\":6", ":2: pid is 6, 0 to 5 was expected"},
+                {"2,\"dp\":3", "\"pid\":2147483647", ":2: pid is 2147483647, 0 to 5 was expected"},
+                {"3", "\"pid\":1048575", ":2: pid is 1048575, 0 to 1048574 was expected"}, /* dp unknown */
+                {"2,\"dp\":3", "\"pid\":-1", ":2: pid is -1, 0 to 5 was expected"},
+                {"1", "\"micro_batch\":-2147483648", ":2: micro_batch is -2147483648, -1 to"},
+                {"1", "\"bucket\":-2", ":2: bucket is -2, -1 to"},
+                {"1", "\"bytes\":-1", ":2: bytes is -1, 0 to"},
+                {"1", "\"chunk\":-1", ":2: chunk is -1, 0 to"},
+                {"1", "\"segment\":2000000000", ":2: segment is 2000000000, 0 to"},
+                {"1", "\"batch\":-1", ":2: batch is -1, 0 to"},
+                {"1", "\"ts\":1e300", ":2: ts 1e+300, dur"},
+                {"1", "\"issued\":-1e300", "issued -1e+300 are no times"},
+        };
+        static const char *const at_rank[] = {"pid", "ts"};
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+                char text[1024];
+                bool outside = false; /* of args */
+                for (int j = 0; j < 2; j++)
+                        outside |= strncmp(wrong[i].numbers + 1, at_rank[j], strlen(at_rank[j])) == 0;
+                /* The last of a name that stands twice counts. */
+                int length = snprintf(
+                        text, sizeof text,
+                        "{\"otherData\":{\"ranvier\":\"0\",\"world\":\"real\",\"pp\":%s},\"traceEvents\":[\n"
+                        "{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":1.0,\"dur\":1.0%s%s,\"args\":{\"kind\":"
+                        "\"forward\",\"micro_batch\":0,\"bucket\":0,\"bytes\":0,\"batch\":0,\"issued\":0.0,"
+                        "\"order\":0%s%s}}\n]}\n",
+                        wrong[i].grid, outside ? "," : "", outside ? wrong[i].numbers : "",
+                        !outside && wrong[i].numbers[0] ? "," : "", outside ? "" : wrong[i].numbers);
+                assert_refused(f, text, (size_t)length, wrong[i].sentence);
+        }
 }
 
 /* Wherever a file is cut, it is refused: no part of a trace passes for a whole one. */
@@ -327,6 +374,8 @@ int main(void)
                 cmocka_unit_test(operations_and_lanes_have_names_of_their_own),
                 cmocka_unit_test_setup_teardown(an_empty_trace_comes_back_empty, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_is_not_a_trace_is_refused_with_its_line, set_up,
+                                                tear_down),
+                cmocka_unit_test_setup_teardown(a_grid_or_a_number_that_no_trace_has_is_refused, set_up,
                                                 tear_down),
                 cmocka_unit_test_setup_teardown(a_trace_that_was_cut_anywhere_is_refused, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(a_trace_that_cannot_be_written_leaves_nothing, set_up,

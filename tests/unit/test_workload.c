@@ -150,7 +150,7 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
-        nn_initialize(nn, seed);
+        nn_initialize(nn, seed, 1);
         struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
                 nn_forward(nn, 0, 1, stage->first ? -1 : 1, 1, loss_only);
@@ -209,7 +209,7 @@ static void check_shard(const struct gpt *gpt, const struct stage *stage, const 
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
-        nn_initialize(nn, seed);
+        nn_initialize(nn, seed, 1);
         const int input = stage->first ? -1 : 1;
         struct kernel listed[MOST_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {

@@ -1,0 +1,201 @@
+#!/usr/bin/python3
+"""What predictions take from a profile and say of it: the precision where none is given, and which kernels there are."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SUFFIXES = {"fp32": "", "mixed": "_half", "bf16": "_bf16"}
+KERNELS = ("matmul embedding embedding_backward layernorm layernorm_backward bias bias_backward bias_gelu gelu_backward "
+           "bias_residual softmax softmax_backward cross_entropy cross_entropy_loss squared_norm adamw clear").split()
+HALF_KERNELS = ["overflow", "unscale"]  # of 16 bits only
+PLAN = ["tiny", "--gpus", 2, "--dp", 2, "--micro-batch-size", 2, "--batch-size", 8, "--platform", "generic"]
+SWEEP = ["sweep", "tiny", "--gpus", 2, "--batch-size", 8, "--pp", "1,2", "--micro-batch-size", 2, "--platform", "generic",
+         "--offload-activations", "no", "--recompute", "none"]
+
+
+def write_profile(path, precisions, measured=False, ranks=8, **members):
+    """A profile whose kernels all take what their bytes need, in these precisions."""
+    kernels = {name + SUFFIXES[p]: {"model": {"bytes_per_second": 1e12, "error": 0.05}} for p in precisions
+               for name in KERNELS + (HALF_KERNELS if p != "fp32" else [])}
+    profile = {"ranvier": "0.1.0", "kind": "profile", "device": "A100-SXM4-80GB", "measured": measured, "source": "a test",
+               "peak_flops_per_second": 1e14, "device_memory_bytes": 1 << 34,
+               "loads": [{"ranks": ranks, "op_overhead_seconds": 0.0, "kernels": kernels}], **members}
+    with open(path, "w") as file:
+        json.dump(profile, file)
+    return path
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def check_simulate(tap, folder):
+    report = os.path.join(folder, "report.json")
+
+    def taken(precisions, *more):
+        profile = write_profile(os.path.join(folder, "profile.json"), precisions)
+        status, out, err = ranvier.run(["simulate", *PLAN, "--profile", profile, "--report", report, *more])
+        return (read(report)["plan"]["precision"], "\n".join(out.split("\n")[:3]), read(report)["notes"]) if status == 0 else \
+            (None, err, [])
+
+    for there, expected in ((["fp32"], "fp32"), (["mixed"], "mixed"), (["bf16"], "bf16"), (["fp32", "mixed", "bf16"], "mixed"),
+                            (["fp32", "bf16"], "bf16")):
+        precision, said, notes = taken(there)
+        tap.ok(precision == expected, f"without --precision a profile of {' and '.join(there)} is asked in {expected}", said)
+        if len(there) > 1:
+            tap.ok(f"--precision was not given: {expected} is taken" in said and any(
+                f"--precision was not given: {expected} is taken" in note for note in notes),
+                "which the first lines and the report say", said)
+    precision, said, _ = taken(["fp32", "mixed"], "--precision", "fp32")
+    tap.ok(precision == "fp32" and "was not given" not in said, "a precision that is given is taken, without a word", said)
+    precision, said, _ = taken(["mixed"], "--precision", "bf16")
+    tap.ok(precision is None and "take --precision mixed, or a profile that has the other" in said and "calibrate" not in said,
+           "of a profile that nobody measured the cure is not to measure", said)
+    precision, said, _ = taken(["fp32"], "--offload")
+    tap.ok(precision is None and "leave --offload out" in said, "offloading from a profile of fp32 alone is refused", said)
+
+
+def check_sweep(tap, folder):
+    def swept(precisions, *more):
+        profile = write_profile(os.path.join(folder, "profile.json"), precisions)
+        return ranvier.run([*SWEEP, "--profile", profile, *more])
+
+    for offload in "no", "both":
+        status, out, err = swept(["mixed"], "--offload", offload)
+        tap.ok(status == 0 and "mixed precision" in out, f"--offload {offload} leaves sweep's precision the profile's", out + err)
+    status, out, err = swept(["fp32"])
+    excluded = re.search(r"on 2 GPUs (\d+) plans with offloading are excluded: it needs --precision mixed or bf16", out)
+    tap.ok(status == 0 and "fp32 precision" in out and excluded and int(excluded[1]) == 2,
+           "of a profile of fp32 alone the plans that offload are excluded, counted, and the reason is said", out + err)
+    status, out, err = swept(["fp32", "mixed"], "--precision", "fp32")
+    tap.ok(status == 0 and "are excluded" in out, "and so they are where fp32 is asked for", out + err)
+    status, out, err = swept(["fp32"], "--offload", "yes")
+    tap.ok(status == 2 and "leave --offload out" in err, "offloading alone is refused there", out + err)
+
+
+def check_validate(tap, folder):
+    table = os.path.join(folder, "runs.csv")
+    with open(table, "w") as file:
+        file.write("gpus,batch,micro_batch,hidden,heads,layers,seq,tp,pp,dp,measured,unit\n"
+                   "2,8,2,64,4,4,64,1,1,2,1,batch_seconds\n")
+    for precision in "fp32", "bf16":
+        profile = write_profile(os.path.join(folder, "profile.json"), [precision])
+        status, out, err = ranvier.run(["validate", "--table", table, "--profile", profile, "--platform", "generic"])
+        said = f"note: --precision was not given: {precision} is taken" in out.split("\n")[0]
+        tap.ok(status == 0 and said == (precision != "fp32"), f"validate takes {precision} of a profile that has no other", out + err)
+
+
+def check_doubts(tap, folder):
+    """What is doubtful about a profile stands in the first lines of whatever is predicted from it, and in the report."""
+    report, table, path = (os.path.join(folder, name) for name in ("report.json", "runs.csv", "profile.json"))
+    write_profile(path, ["fp32"], measured=True, ranks=2, warnings=["with 2 ranks at work something was wrong"])
+    with open(table, "w") as file:
+        file.write("gpus,batch,micro_batch,hidden,heads,layers,seq,tp,pp,dp,measured,unit\n4,8,2,64,4,4,64,1,1,4,1,batch_seconds\n")
+    four = ["simulate", "tiny", "--gpus", 4, "--dp", 4, "--micro-batch-size", 2, "--batch-size", 8]
+    commands = {"simulate": [*four, "--report", report], "sweep": [*SWEEP, "--gpus", 4, "--offload", "no"],
+                "validate": ["validate", "--table", table]}
+    for name, command in commands.items():
+        status, out, err = ranvier.run([*command, "--profile", path, "--platform", "generic"])
+        first = "\n".join(out.split("\n")[:5])
+        for what, text in (("a warning of the profile", f"WARNING of profile {path}: with 2 ranks at work something was wrong"),
+                           ("that nothing was measured of its shapes", "kernel shapes measured"),
+                           ("that more ranks share a node than were measured", "4 ranks of a node predicted from 2")):
+            tap.ok(status == 0 and text in first, f"{name} says {what} above the figures", out + err)
+    status, out, err = ranvier.run([*commands["simulate"], "--profile", path, "--platform", "generic"])
+    notes = "\n".join(read(report)["notes"]) if status == 0 else ""
+    tap.ok(re.search(r"simulated: 0 of \d+ kernel shapes measured, 4 ranks of a node predicted from 2$", out.split("\n")[0]),
+           "simulate says so in its first line", out)
+    tap.ok("WARNING of profile" in notes and "4 ranks of a node are predicted from what 2 took" in notes and
+           re.search(r"0 of \d+ kernel shapes measured", notes), "and the report has it all", notes)
+    write_profile(path, ["fp32"], measured=True, ranks=4)
+    status, out, err = ranvier.run([*four, "--profile", path, "--platform", "generic"])
+    tap.ok(status == 0 and "predicted from" not in out and "WARNING" not in out, "as many ranks as were measured are no doubt", out)
+
+
+def check_presets(tap, folder):
+    """bf16 and fused attention from the presets of GPUs that have them."""
+    report = os.path.join(folder, "report.json")
+
+    def simulated(profile, platform, *more):
+        status, out, err = ranvier.run(["simulate", "gpt2-124m", "--gpus", 8, "--dp", 8, "--batch-size", 64,
+                                        "--micro-batch-size", 2, "--profile", profile, "--platform", platform, "--report", report,
+                                        *more])
+        return (read(report), out) if status == 0 else (None, err)
+
+    for profile, platform in (("a100-datasheet", "selene"), ("a100-published", "selene"), ("h100-published", "dgx-h100")):
+        fused, said = simulated(profile, platform, "--precision", "bf16", "--fusion", "on")
+        plain, _ = simulated(profile, platform, "--precision", "bf16", "--fusion", "off")
+        tap.ok(fused and fused["plan"]["fusion"] == "on" and fused["plan"]["precision"] == "bf16",
+               f"{profile} answers in bf16 with fused kernels", said)
+        tap.ok(fused and fused["memory"]["by_category"]["activations"] < plain["memory"]["by_category"]["activations"] / 2
+               and fused["batch_seconds"]["median"] < plain["batch_seconds"]["median"],
+               "which take less memory, counted without scores, and less time")
+    auto, said = simulated("a100-published", "selene")
+    tap.ok(auto and auto["plan"]["fusion"] == "off" and "note: kernels are not fused, as in the runs" in said and any(
+        "kernels are not fused" in note for note in auto["notes"]), "what was fitted on runs of unfused kernels stays so, and says it",
+        said)
+    auto, said = simulated("a100-datasheet", "generic")
+    tap.ok(auto and auto["plan"]["fusion"] == "on" and auto["percent_of_peak"] < 45,
+           "of a datasheet --fusion auto takes what there is, and the peak is that of the precision", said)
+    plain, said = simulated("a100-datasheet", "generic", "--precision", "fp32")
+    tap.ok(plain and abs(plain["percent_of_peak"] / (100 * plain["flops_per_gpu_per_second"] / 156e12) - 1) < 1e-9,
+           "which for fp32 is TF32's", said)
+    for what, why in (["--precision", "bf16"], "a V100's tensor cores multiply fp16 only"), (["--fusion", "on"], "FlashAttention"):
+        done, said = simulated("v100-datasheet", "summit", *what)
+        tap.ok(done is None and why in said and said.count("\n") == 1, f"{' '.join(what)} on a V100 is refused with the reason", said)
+
+
+def check_fit(tap, folder):
+    """calibrate/fit_attention.py finds the figures that times were made from."""
+    table = os.path.join(folder, "attention.csv")
+    peak, bandwidth, processors, figures = 1e14, 1e12, 100, {"efficiency": 0.6, "half_m": 700, "half_k": 40, "overhead_seconds": 8e-6}
+    with open(table, "w") as file:
+        file.write("batch,seq_len,heads,kv_heads,head_dim,seconds\n")
+        for sequences in 1, 4, 32:
+            for m in 256, 512, 1024, 2048, 8192:
+                for k in 64, 128:
+                    heads, tiles = 16, 16 * sequences * (m // 64)
+                    compute = sequences * heads * m * (m + 1) / 2 * (4 * k + 5) / peak * (1 + figures["half_m"] / m) * \
+                        (1 + figures["half_k"] / k) * -(-tiles // processors) * processors / tiles
+                    memory = (2 * 4 * sequences * heads * m * k + 4 * sequences * heads * m) / bandwidth
+                    seconds = figures["overhead_seconds"] + max(compute, memory) / figures["efficiency"]
+                    file.write(f"{sequences},{m},{heads},{heads},{k},{seconds:.9g}\n")
+    done = subprocess.run([os.path.join(TREE, "calibrate", "fit_attention.py"), table, "--peak", str(peak), "--bandwidth",
+                           str(bandwidth), "--processors", str(processors)], capture_output=True, text=True)
+    found = json.loads(done.stdout)["attention"]["model"] if done.returncode == 0 else {}
+    tap.ok(done.returncode == 0 and all(abs(found[name] / figure - 1) < 0.1 for name, figure in figures.items()),
+           "calibrate/fit_attention.py finds the figures that a table was made from", done.stderr + done.stdout)
+
+
+def check_readme(tap):
+    """The third sweep of README, word for word."""
+    with open(os.path.join(TREE, "README.md")) as file:
+        text = file.read()
+    command = re.search(r"ranvier (sweep gpt-12b --gpus 48 --offload no (?:[^\\\n]+\\\n)+[^\n]+)", text)[1]
+    status, out, err = ranvier.run(command.replace("\\\n", " ").split())
+    tap.ok(status == 0 and "mixed precision" in out, "the README's sweep over other schedules works as it is written", err)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        check_simulate(tap, folder)
+        check_sweep(tap, folder)
+        check_validate(tap, folder)
+        check_doubts(tap, folder)
+        check_presets(tap, folder)
+        check_fit(tap, folder)
+        check_readme(tap)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

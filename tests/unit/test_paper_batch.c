@@ -1,0 +1,117 @@
+/* The world on paper against SimGrid's: the same plans, prices and core, and closed forms in place of flows.
+ */
+#include "sim/jobs.h"
+#include "sim/paper_batch.h"
+#include "tests/paper/plans.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { SEED = 20261122, PLANS = 80 };
+
+static void nothing(void *context)
+{
+        (void)context;
+}
+
+static int ascending(const void *left, const void *right)
+{
+        const double a = *(const double *)left, b = *(const double *)right;
+        return (a > b) - (a < b);
+}
+
+/* Plans of all schedules on four machines. Where nothing is shared the two agree; where links or memory are,
+ * in the median. */
+static void paper_agrees_with_simgrid(void **state)
+{
+        (void)state;
+        struct candidate candidates[PLANS];
+        const struct candidate *list[PLANS];
+        struct machine machines[PLANS];
+        struct jobs jobs = {.tokens = 300e9};
+        struct rv_error_info err;
+        uint64_t seed = SEED;
+        double shared[PLANS];
+        int shares = 0;
+        for (int i = 0; i < PLANS; i++) {
+                const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                candidates[i] = (struct candidate){
+                        .options = plans_random(&seed, m), .machine = &machines[i], .number = i};
+                list[i] = &candidates[i];
+                if (machine_open(&machines[i], m->profile, m->platform,
+                                 (int)options_ranks(&candidates[i].options), false, &err))
+                        fail_msg("%s", err.sentence);
+        }
+        assert_int_equal(jobs_add(&jobs, list, PLANS, &err), 0);
+        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
+        for (int i = 0; i < PLANS; i++) {
+                const struct candidate *c = jobs.list[i].candidate;
+                char text[512];
+                plans_describe(&c->options, text, sizeof text);
+                if (jobs.list[i].outcome.state != OUTCOME_DONE)
+                        fail_msg("plan %d (seed %d) on %s: %s: %s", c->number, SEED,
+                                 c->machine->platform.name, text, jobs.list[i].outcome.failure);
+                const double error = fabs(paper_batch_seconds(c->machine, &c->options) /
+                                                  jobs.list[i].outcome.batch_seconds -
+                                          1);
+                if (plans_contend(&c->options, &c->machine->platform))
+                        shared[shares++] = error;
+                else if (!(error <= 0.01))
+                        fail_msg("plan %d (seed %d) on %s: %s: on paper %.2f %% off", c->number, SEED,
+                                 c->machine->platform.name, text, 100 * error);
+        }
+        assert_in_range(shares, PLANS / 4, PLANS * 3 / 4);
+        qsort(shared, (size_t)shares, sizeof *shared, ascending);
+        if (!(shared[shares / 2] <= 0.05))
+                fail_msg("plans that share links or memory are %.2f %% off in the median (seed %d)",
+                         100 * shared[shares / 2], SEED);
+        for (int i = 0; i < PLANS; i++)
+                machine_close(&machines[i]);
+        free(jobs.list);
+}
+
+/* Few micro-batches stand for many: within 1 % of all of them, one after another. */
+static void a_steady_state_stands_for_all_micro_batches(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        double errors[PLANS];
+        for (int i = 0; i < PLANS; i++) {
+                const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                struct machine machine;
+                struct rv_error_info err;
+                struct options o;
+                do { /* with many micro-batches */
+                        o = plans_random(&seed, m);
+                } while (o.batch_size / o.dp / o.micro_batch_size < 48);
+                if (machine_open(&machine, m->profile, m->platform, (int)options_ranks(&o), false, &err))
+                        fail_msg("%s", err.sentence);
+                const double found = paper_batch_seconds(&machine, &o),
+                             whole = paper_batch_whole(&machine, &o);
+                char text[512];
+                plans_describe(&o, text, sizeof text);
+                errors[i] = fabs(found / whole - 1);
+                if (!(errors[i] <= 0.01))
+                        fail_msg("plan %d (seed %d) on %s: %s: %.3f %% off", i, SEED, m->platform, text,
+                                 100 * errors[i]);
+                machine_close(&machine);
+        }
+        qsort(errors, PLANS, sizeof *errors, ascending);
+        assert_true(errors[PLANS / 2] <= 1e-9);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(paper_agrees_with_simgrid),
+                cmocka_unit_test(a_steady_state_stands_for_all_micro_batches),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

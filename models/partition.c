@@ -290,8 +290,10 @@ int partition_head(const struct gpt *gpt, const struct stage *stage)
 struct partition_units partition_units(const struct gpt *gpt)
 {
         const int64_t C = gpt->n_embd, V = gpt->vocab_size;
-        return (struct partition_units){
-                .embedding = (V + gpt->n_positions) * C, .block = 12 * C * C + 13 * C, .head = V * C + 2 * C};
+        return (struct partition_units){.embedding = (V + gpt->n_positions) * C,
+                                        .block = 12 * C * C + 13 * C,
+                                        .head = V * C + 2 * C,
+                                        .head_gradient = gpt->tied ? 2 * C : V * C + 2 * C};
 }
 
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,

@@ -91,9 +91,10 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
 
 /* ZeRO-3: elements of what is gathered whole before it is worked on. The head is gathered too where it is the
- * token embedding. */
+ * token embedding; of its gradients only the final LayerNorm's are complete then when its backward is done.
+ */
 struct partition_units {
-        int64_t embedding, block, head;
+        int64_t embedding, block, head, head_gradient;
 };
 struct partition_units partition_units(const struct gpt *gpt);
 

@@ -246,8 +246,7 @@ struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
                 loss_scaler_step(&t->scaler, driver->overflow);
         t->optim.skipped += driver->overflow;
         t->skipped[step] = driver->overflow;
-        t->times[step] = (struct batch_times){engine->started, engine->pipeline_end, engine->allreduce_end,
-                                              engine->ended,   engine->busy_seconds, engine->tensor_seconds};
+        t->times[step] = engine_times(engine);
         return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};
 }
 

@@ -1,6 +1,5 @@
 #include "sim/costs.h"
 
-#include "sim/gathered.h"
 #include "sim/priced.h"
 
 #include <math.h>
@@ -12,7 +11,8 @@ static int check_prices(const struct costs *c, struct rv_error_info *err)
 {
         double sum = 0, most = 0;
         for (int i = 0; i < c->options->pp * c->options->virtual_stages; i++) {
-                const double both = c->prices.stages[i].forward + c->prices.stages[i].backward;
+                const double both =
+                        c->prices.stages[i].forward.seconds + c->prices.stages[i].backward.seconds;
                 sum += both;
                 most = fmax(most, both);
         }
@@ -47,8 +47,6 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
                                                   nudge};
                 struct price_list *prices = kind ? &c->other_prices[kind - 1] : &c->prices;
                 rc = price_stages(prices, c->options, &basis, err);
-                if (rc == 0 && options_plan(c->options, false).zero == 3)
-                        rc = gathered_price(prices, c->options, &c->platform, basis.load, err);
         }
         return rc;
 }

@@ -101,7 +101,7 @@ struct sim_world {
         struct sim_lane **marked;
         int marked_count, marked_capacity;
         int64_t operations; /* issued by all ranks */
-        int at_gate;        /* ranks that wait for the others in a collective over all */
+        int at_gate[LANES]; /* ranks that wait for the others in a collective over all */
 };
 
 /* Builds ranks, engines and lanes; SimGrid must have its platform. places: by rank of the plan. */

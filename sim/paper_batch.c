@@ -84,11 +84,13 @@ static void price_messages(struct batch *b, int replica, struct stage_costs *sta
 static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
 {
         const struct plan_group shards = plan_group(&b->plan, rank, GROUP_TENSOR);
-        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++)
-                stage->tensor[i] =
-                        nudged(b, PRICE_TENSOR, 0,
-                               tensor_seconds(&b->costs->platform, shards, costs_prices(b->costs, rank),
-                                              i / 2 * b->plan.pp + plan_stage(&b->plan, rank), i % 2 == 0));
+        const struct stage_price *prices = costs_prices(b->costs, rank)->stages;
+        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++) {
+                const struct stage_price *chunk = &prices[i / 2 * b->plan.pp + plan_stage(&b->plan, rank)];
+                stage->tensor[i] = nudged(b, PRICE_TENSOR, 0,
+                                          tensor_seconds(&b->costs->platform, shards,
+                                                         i % 2 ? &chunk->backward : &chunk->forward));
+        }
 }
 
 /* ---- replicas ---- */
@@ -151,6 +153,9 @@ static double price_collective(const struct batch *b, int rank, const struct op 
         const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
         if (group.size < 2)
                 return 0;
+        if (op_of_pass(op))
+                return tensor_unit_seconds(p, group, &b->costs->prices, op,
+                                           options_format(b->costs->options));
         return collective_seconds(p, &gpus, kind, op->bytes,
                                   gradients ? options_format(b->costs->options) : HALF_NONE);
 }
@@ -215,13 +220,21 @@ static const struct stage_costs *stage_of(const struct batch *b, int rank)
         return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
 }
 
+/* All parts of a pass, and what shards do together between them. */
+static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
+{
+        const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
+        const double own =
+                price_pass_of(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), &op)->seconds;
+        return b->plan.tp == 1 ? own : own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)];
+}
+
+/* With shards a pass is one operation here. */
 static double pass_seconds(const struct batch *b, int rank, const struct op *op)
 {
-        const int stage = plan_stage(&b->plan, rank);
-        const double own = price_operation(costs_prices(b->costs, rank), stage, op);
-        if (b->plan.tp == 1 || op->count > 0 || op->parts == OP_WEIGHT_GRADIENT)
-                return own;
-        return own + stage_of(b, rank)->tensor[2 * op->chunk + (op->kind == OP_BACKWARD)];
+        if (b->plan.tp > 1)
+                return pass(b, rank, op->kind, op->chunk, op->parts);
+        return price_operation(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), op);
 }
 
 static double seconds(void *context, int rank, const struct op *op)
@@ -302,12 +315,6 @@ static struct batch_run run(struct batch *b, const struct core_stage *stages, in
 
 /* ---- many micro-batches ---- */
 
-static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
-{
-        const struct op op = {.kind = kind, .chunk = chunk, .parts = parts};
-        return pass_seconds(b, rank, &op);
-}
-
 /* Seconds that a micro-batch keeps the compute lane of a stage. */
 static double work_of(const struct batch *b, int stage)
 {
@@ -355,7 +362,7 @@ static double extrapolate(struct batch *b, const struct core_stage *stages, stru
         struct batch_run last = run(b, stages, s.first + s.period, false);
         double step = last.pipeline_seconds - first.pipeline_seconds;
         int run_to = s.first + s.period;
-        if (!(fabs(step - least) <= near * step)) {
+        if (b->plan.offload_activations || !(fabs(step - least) <= near * step)) {
                 if (s.period < b->plan.pp) /* too short for the rounds of whatever else it is that limits */
                         return NAN;
                 const struct batch_run third = run(b, stages, longest, false);

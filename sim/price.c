@@ -6,20 +6,43 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { RECENT = 256 /* a power of two */, MOST_CHUNKS = 8 };
+
 /* What pricing needs beside the kernel. */
 struct pricing {
         struct price_list *list;
         const struct options *options;
         const struct price_basis *basis;
         struct rv_error_info *err;
+        struct plan plan;
+        struct kernel *kernels; /* of the passes of a chunk */
+        int capacity;
+        struct stage chunks[MOST_CHUNKS]; /* priced so far, different ones */
+        int chunk_count;
+        int recent[RECENT]; /* by hash: 1 + the place in list->prices of the kernel looked up last; 0: none */
 };
 
-/* A plan has few different kernels, so a list that is searched from its start is enough. */
-static const struct price *known_price(const struct price_list *list, const struct kernel *kernel)
+static unsigned hash(const struct kernel *k)
 {
+        uint64_t h = (uint64_t)k->kind * 8 + k->transpose_a * 4u + k->transpose_b * 2u + k->accumulate;
+        const int64_t sizes[] = {k->batch, k->m, k->n, k->k};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+                h = (h ^ (uint64_t)sizes[i]) * 0x9e3779b97f4a7c15u;
+        return (unsigned)(h >> 40) & (RECENT - 1);
+}
+
+/* A plan has few different kernels, each of them many times. */
+static const struct price *known_price(struct pricing *pricing, const struct kernel *kernel)
+{
+        const struct price_list *list = pricing->list;
+        int *recent = &pricing->recent[hash(kernel)];
+        if (*recent && kernel_same(&list->prices[*recent - 1].kernel, kernel))
+                return &list->prices[*recent - 1];
         for (int i = 0; i < list->count; i++)
-                if (kernel_same(&list->prices[i].kernel, kernel))
+                if (kernel_same(&list->prices[i].kernel, kernel)) {
+                        *recent = i + 1;
                         return &list->prices[i];
+                }
         return NULL;
 }
 
@@ -47,23 +70,33 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         return 0;
 }
 
+static int price_kernel(struct pricing *pricing, const struct kernel *kernel, double *seconds)
+{
+        const struct price *known = known_price(pricing, kernel);
+        const int rc = known ? 0 : add_price(pricing, kernel);
+        if (rc)
+                return rc;
+        *seconds = known ? known->seconds : pricing->list->prices[pricing->list->count - 1].seconds;
+        return 0;
+}
+
 /* Seconds of one operation that runs these kernels, launched as `launch` says. */
-static int price_kernels(const struct pricing *pricing, const struct kernel *kernels, int count,
+static int price_kernels(struct pricing *pricing, const struct kernel *kernels, int count,
                          const struct profile_launch *launch, double *seconds)
 {
-        double sum = 0;
+        double sum = 0, each;
         for (int i = 0; i < count; i++) {
-                int rc = known_price(pricing->list, &kernels[i]) ? 0 : add_price(pricing, &kernels[i]);
+                int rc = price_kernel(pricing, &kernels[i], &each);
                 if (rc)
                         return rc;
-                sum += known_price(pricing->list, &kernels[i])->seconds;
+                sum += each;
         }
         *seconds = pricing->basis->load->op_overhead_seconds + fmax(sum, count * launch->host_seconds);
         return 0;
 }
 
 /* The update of `parameters`. */
-static int price_update(const struct pricing *pricing, int64_t parameters, double *seconds)
+static int price_update(struct pricing *pricing, int64_t parameters, double *seconds)
 {
         const struct price_basis *basis = pricing->basis;
         if (pricing->options->offload && basis->offloaded_by_line) {
@@ -78,7 +111,7 @@ static int price_update(const struct pricing *pricing, int64_t parameters, doubl
         return price_kernels(pricing, kernels, count, &basis->load->launch, seconds);
 }
 
-static int add_update(const struct pricing *pricing, int64_t parameters, struct stage_price *price)
+static int add_update(struct pricing *pricing, int64_t parameters, struct stage_price *price)
 {
         for (int i = 0; i < price->update_count; i++)
                 if (price->updates[i].parameters == parameters)
@@ -90,8 +123,7 @@ static int add_update(const struct pricing *pricing, int64_t parameters, struct 
 }
 
 /* The updates of `parameters`, `update` at a time. */
-static int add_updates(const struct pricing *pricing, int64_t parameters, int64_t update,
-                       struct stage_price *price)
+static int add_updates(struct pricing *pricing, int64_t parameters, int64_t update, struct stage_price *price)
 {
         if (parameters == 0)
                 return 0;
@@ -100,8 +132,8 @@ static int add_updates(const struct pricing *pricing, int64_t parameters, int64_
 }
 
 /* Zero: the norm of all shares of the first replica, of which no other has more. */
-static int price_shared_norm(const struct pricing *pricing, const struct stage *stage,
-                             const struct shares *shares, struct stage_price *price)
+static int price_shared_norm(struct pricing *pricing, const struct stage *stage, const struct shares *shares,
+                             struct stage_price *price)
 {
         const struct options *o = pricing->options;
         const struct kernel whole = workload_norm(&o->gpt, stage, options_format(o));
@@ -125,7 +157,7 @@ static int price_shared_norm(const struct pricing *pricing, const struct stage *
 
 /* Zero: replicas have an equal share of a chunk, but for one that may have less and those behind it, which
  * have nothing. All chunks but the last of a region are equal. */
-static int price_shares(const struct pricing *pricing, const struct stage *stage, const struct plan *plan,
+static int price_shares(struct pricing *pricing, const struct stage *stage, const struct plan *plan,
                         struct stage_price *price)
 {
         const struct options *o = pricing->options;
@@ -153,116 +185,109 @@ static int price_shares(const struct pricing *pricing, const struct stage *stage
         return rc;
 }
 
-static int price_optimizer(const struct pricing *pricing, const struct stage *stage,
-                           struct stage_price *price)
+static int price_optimizer(struct pricing *pricing, const struct stage *stage, struct stage_price *price)
 {
         const struct options *o = pricing->options;
         const struct profile_launch *launch = &pricing->basis->load->launch;
-        struct plan plan = options_plan(o, false);
+        const struct plan *plan = &pricing->plan;
         int64_t parameters = partition_parameters(&o->gpt, stage);
-        if (plan.zero == 3)
-                parameters = plan_share(&plan, parameters);
+        if (plan->zero == 3)
+                parameters = plan_share(plan, parameters);
         const enum half half = options_format(o);
         struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
         int rc = 0;
         price->checked = parameters;
         norm.m = norm.m < parameters ? norm.m : parameters;
-        if (plan.zero == 1)
-                return price_shares(pricing, stage, &plan, price);
+        if (plan->zero == 1)
+                return price_shares(pricing, stage, plan, price);
         if (o->clip > 0)
                 rc = price_kernels(pricing, &norm, 1, launch, &price->norm);
         if (rc == 0 && o->mixed)
                 rc = price_kernels(pricing, &check, 1, launch, &price->check);
-        return rc ? rc : add_updates(pricing, parameters, core_update_parameters(&plan, parameters), price);
+        return rc ? rc : add_updates(pricing, parameters, core_update_parameters(plan, parameters), price);
 }
 
-/* What shards do together in a list, equal ones as one; takes them out of it. Returns how many are left. */
-static int take_collectives(struct kernel *kernels, int count, struct price_collective *found, int *finds)
+static int collectives_in(const struct kernel *kernels, int count)
 {
-        int left = 0;
-        *finds = 0;
+        int found = 0;
+        for (int i = 0; i < count; i++)
+                found += kernel_collective(kernels[i].kind);
+        return found;
+}
+
+/* Fills in the parts of a pass. All of them take the sum of their kernels, or, if that is longer, what the
+ * host needs to launch them all: it launches the next part's kernels as soon as the shards are done, which is
+ * one more operation to start. */
+static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count,
+                       const struct profile_launch *launch, double *part_seconds, struct kernel *collectives,
+                       struct price_pass *pass)
+{
+        const double start = pricing->basis->load->op_overhead_seconds, host = launch->host_seconds;
+        double sum = 0, each;
+        int part = 0, launched = 0;
+        part_seconds[0] = 0;
         for (int i = 0; i < count; i++) {
-                if (!kernel_collective(kernels[i].kind)) {
-                        kernels[left++] = kernels[i];
+                if (kernel_collective(kernels[i].kind)) {
+                        collectives[part++] = kernels[i];
+                        part_seconds[part] = 0;
                         continue;
                 }
-                int same = 0;
-                while (same < *finds && !kernel_same(&found[same].kernel, &kernels[i]))
-                        same++;
-                assert(same < PRICE_COLLECTIVES);
-                if (same == *finds)
-                        found[(*finds)++] = (struct price_collective){kernels[i], 0};
-                found[same].count++;
+                int rc = price_kernel(pricing, &kernels[i], &each);
+                if (rc)
+                        return rc;
+                part_seconds[part] += each;
+                sum += each;
+                launched++;
         }
-        return left;
+        *pass = (struct price_pass){.seconds = (part + 1) * start + fmax(sum, launched * host),
+                                    .parts = part + 1,
+                                    .part_seconds = part_seconds,
+                                    .collectives = collectives};
+        const bool by_host = launched * host > sum;
+        for (int i = 0, at = 0; i <= part; i++, at++) {
+                launched = 0;
+                for (; at < count && !kernel_collective(kernels[at].kind); at++)
+                        launched++;
+                part_seconds[i] = start + (by_host ? launched * host : part_seconds[i]);
+        }
+        return 0;
 }
 
-/* One part of a chunk's backward, or both; `kernels` has room for them. Also what shards do together in it.
- */
-static int price_backward(const struct pricing *pricing, const struct stage *chunk, enum kernel_part parts,
-                          const struct profile_launch *launch, struct kernel *kernels, double *seconds,
-                          struct price_collective *found, int *finds)
+/* The kernels of a chunk's passes, one list behind the other. */
+struct pass_lists {
+        int forward, backward, weights; /* how many of each */
+};
+
+static int list_passes(struct pricing *pricing, const struct stage *chunk, struct pass_lists *lists)
 {
+        const struct gpt *gpt = &pricing->options->gpt;
         const struct work work = options_work(pricing->options);
-        const int all = workload_backward_part(&pricing->options->gpt, chunk, &work, parts, kernels);
-        return price_kernels(pricing, kernels, take_collectives(kernels, all, found, finds), launch, seconds);
-}
-
-/* The second part of a backward, where there is one: shards do nothing together in it (those that would are
- * refused by runtime/engine/options.c). */
-static int price_weights(const struct pricing *pricing, const struct stage *chunk,
-                         const struct profile_launch *launch, struct kernel *kernels, double *seconds)
-{
-        struct price_collective found[PRICE_COLLECTIVES];
-        int finds = 0;
-        if (!options_parts_backward(pricing->options))
-                return 0;
-        int rc = price_backward(pricing, chunk, PART_WEIGHT, launch, kernels, seconds, found, &finds);
-        assert(finds == 0);
-        return rc;
-}
-
-/* A pass goes on when the host has seen that the shards are done: what beginning an operation costs, each
- * time. */
-static double resuming(const struct pricing *pricing, const struct price_collective *each, int count)
-{
-        int times = 0;
-        for (int i = 0; i < count; i++)
-                times += each[i].count;
-        return times * pricing->basis->load->op_overhead_seconds;
-}
-
-/* Forward and backward of one chunk. */
-static int price_passes(const struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
-{
-        const struct options *o = pricing->options;
-        const struct profile_load *load = pricing->basis->load;
-        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
-        struct work work = options_work(o);
-        int forward = workload_forward(&o->gpt, chunk, &work, false, NULL);
-        int backward = workload_backward_most(&o->gpt, chunk, &work);
-        struct kernel *kernels = malloc((size_t)(forward > backward ? forward : backward) * sizeof *kernels);
-        const enum kernel_part parts = options_parts_backward(o) ? PART_INPUT : PART_BOTH;
-        if (!kernels)
-                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d",
-                               chunk->index);
-        workload_forward(&o->gpt, chunk, &work, false, kernels);
-        forward = take_collectives(kernels, forward, price->tensor.forward, &price->tensor.forwards);
-        int rc = price_kernels(pricing, kernels, forward, launch, &price->forward);
-        if (rc == 0)
-                rc = price_backward(pricing, chunk, parts, launch, kernels, &price->backward,
-                                    price->tensor.backward, &price->tensor.backwards);
-        if (rc == 0)
-                rc = price_weights(pricing, chunk, launch, kernels, &price->weights);
-        price->forward += resuming(pricing, price->tensor.forward, price->tensor.forwards);
-        price->backward += resuming(pricing, price->tensor.backward, price->tensor.backwards);
-        free(kernels);
-        return rc;
+        const bool parted = options_parts_backward(pricing->options);
+        const enum kernel_part parts = parted ? PART_INPUT : PART_BOTH;
+        *lists = (struct pass_lists){workload_forward(gpt, chunk, &work, false, NULL),
+                                     workload_backward_part(gpt, chunk, &work, parts, NULL),
+                                     parted ? workload_backward_part(gpt, chunk, &work, PART_WEIGHT, NULL)
+                                            : 0};
+        const int all = lists->forward + lists->backward + lists->weights;
+        if (all > pricing->capacity) {
+                struct kernel *grown = realloc(pricing->kernels, (size_t)all * sizeof *grown);
+                if (!grown)
+                        return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of stage %d",
+                                       chunk->index);
+                pricing->kernels = grown;
+                pricing->capacity = all;
+        }
+        struct kernel *at = pricing->kernels;
+        workload_forward(gpt, chunk, &work, false, at);
+        workload_backward_part(gpt, chunk, &work, parts, at + lists->forward);
+        if (parted)
+                workload_backward_part(gpt, chunk, &work, PART_WEIGHT, at + lists->forward + lists->backward);
+        return 0;
 }
 
 /* The work of one unit of a stage alone. */
-static int price_unit(const struct pricing *pricing, const struct stage *unit,
-                      const struct profile_launch *launch, double *forward_seconds, double *backward_seconds)
+static int price_unit(struct pricing *pricing, const struct stage *unit, const struct profile_launch *launch,
+                      double *forward_seconds, double *backward_seconds)
 {
         const struct options *o = pricing->options;
         const double start = pricing->basis->load->op_overhead_seconds;
@@ -283,7 +308,7 @@ static int price_unit(const struct pricing *pricing, const struct stage *unit,
         return rc;
 }
 
-static int price_units(const struct pricing *pricing, const struct stage *whole, struct stage_price *price)
+static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
 {
         const struct profile_load *load = pricing->basis->load;
         const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
@@ -299,19 +324,100 @@ static int price_units(const struct pricing *pricing, const struct stage *whole,
         return rc;
 }
 
-static int price_stage(const struct pricing *pricing, int index)
+/* Zero 3: a part of each pass is a unit. What starting a pass costs is counted once, with the head, whose
+ * work no weights hide. */
+static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
+{
+        const int parts = chunk->first + chunk->layers + chunk->last;
+        const double start = pricing->basis->load->op_overhead_seconds;
+        double *forward = price->memory = malloc(2 * (size_t)parts * sizeof *forward);
+        if (!forward)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
+                               chunk->layers);
+        double *backward = forward + parts;
+        const int rc = price_units(pricing, chunk, price);
+        price->forward = (struct price_pass){.parts = parts, .part_seconds = forward};
+        price->backward = (struct price_pass){.parts = parts, .part_seconds = backward};
+        for (int i = 0; rc == 0 && i < parts; i++) {
+                const bool head = chunk->last && i == parts - 1;
+                const enum price_unit unit = chunk->first && i == 0 ? PRICE_EMBEDDING
+                                             : head                 ? PRICE_HEAD
+                                                                    : PRICE_BLOCK;
+                forward[i] = price->units[unit].forward + head * start;
+                backward[parts - 1 - i] = price->units[unit].backward + head * start;
+                price->forward.seconds += forward[i];
+                price->backward.seconds += backward[parts - 1 - i];
+        }
+        return rc;
+}
+
+/* Forward and backward of one chunk. In the second part of a backward, where there is one, shards do nothing
+ * together (those that would are refused by runtime/engine/options.c). */
+static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
+{
+        const struct profile_load *load = pricing->basis->load;
+        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
+        struct pass_lists lists;
+        int rc = list_passes(pricing, chunk, &lists);
+        if (rc)
+                return rc;
+        const struct kernel *forward = pricing->kernels, *backward = forward + lists.forward,
+                            *weights = backward + lists.backward;
+        const size_t forwards = (size_t)collectives_in(forward, lists.forward);
+        const size_t backwards = (size_t)collectives_in(backward, lists.backward);
+        struct kernel *collectives = price->memory = malloc((forwards + backwards) * sizeof *collectives +
+                                                            (forwards + backwards + 3) * sizeof(double));
+        if (!collectives)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of stage %d",
+                               chunk->index);
+        assert(collectives_in(weights, lists.weights) == 0);
+        double *seconds = (double *)(collectives + forwards + backwards);
+        rc = price_parts(pricing, forward, lists.forward, launch, seconds, collectives, &price->forward);
+        if (rc == 0)
+                rc = price_parts(pricing, backward, lists.backward, launch, seconds + forwards + 1,
+                                 collectives + forwards, &price->backward);
+        if (rc == 0 && lists.weights > 0)
+                rc = price_parts(pricing, weights, lists.weights, launch, seconds + forwards + backwards + 2,
+                                 NULL, &price->weights);
+        return rc;
+}
+
+/* Chunks that have as many layers, and the same ends of the model, do the same. */
+static bool same_chunk(const struct stage *a, const struct stage *b)
+{
+        return a->first == b->first && a->last == b->last && a->layers == b->layers;
+}
+
+static int price_chunk(struct pricing *pricing, const struct stage *chunk)
+{
+        struct stage_price *price = &pricing->list->stages[chunk->index];
+        for (int i = 0; i < pricing->chunk_count; i++)
+                if (same_chunk(chunk, &pricing->chunks[i])) {
+                        const struct stage_price *same = &pricing->list->stages[pricing->chunks[i].index];
+                        price->forward = same->forward;
+                        price->backward = same->backward;
+                        price->weights = same->weights;
+                        return 0;
+                }
+        if (pricing->chunk_count < MOST_CHUNKS)
+                pricing->chunks[pricing->chunk_count++] = *chunk;
+        return pricing->plan.zero == 3 ? price_gathered(pricing, chunk, price)
+                                       : price_passes(pricing, chunk, price);
+}
+
+static int price_stage(struct pricing *pricing, int index)
 {
         const struct options *o = pricing->options;
         const struct stage stage = options_stage(o, index);
         int rc = 0;
         for (int i = 0; rc == 0 && i < stage.chunks; i++) {
                 const struct stage chunk = partition_chunk(&stage, i);
-                rc = price_passes(pricing, &chunk, &pricing->list->stages[chunk.index]);
+                rc = price_chunk(pricing, &chunk);
         }
-        const struct plan plan = options_plan(o, false);
+        const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
         pricing->list->stages[index].start = pricing->basis->load->op_overhead_seconds;
-        if (rc == 0 && (plan.zero == 3 || plan.overlap_allreduce))
+        if (rc == 0 && plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
@@ -319,23 +425,26 @@ static int price_stage(const struct pricing *pricing, int index)
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err)
 {
-        struct pricing pricing = {list, options, basis, err};
+        struct pricing pricing = {list, options, basis, err, .plan = options_plan(options, false)};
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
                                     .gpt = options->gpt,
+                                    .load = basis->load,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         if (!list->stages)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);
-        for (int i = 0; i < options->pp; i++) {
-                int rc = price_stage(&pricing, i);
-                if (rc)
-                        return rc;
-        }
-        return 0;
+        list->stage_count = stages;
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < options->pp; i++)
+                rc = price_stage(&pricing, i);
+        free(pricing.kernels);
+        return rc;
 }
 
 void price_free(struct price_list *list)
 {
+        for (int i = 0; i < list->stage_count; i++)
+                free(list->stages[i].memory);
         free(list->stages);
         free(list->prices);
         *list = (struct price_list){0};
@@ -363,16 +472,28 @@ static double check_seconds(const struct stage_price *price, int64_t count)
         return price->start + (price->check - price->start) * (double)count / (double)price->checked;
 }
 
+const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op)
+{
+        const struct stage_price *price = &list->stages[op->chunk * list->pp + stage];
+        if (op->of == OP_FORWARD)
+                return &price->forward;
+        return op->parts == OP_WEIGHT_GRADIENT ? &price->weights : &price->backward;
+}
+
+bool price_more(const struct price_list *list, int stage, const struct op *op)
+{
+        return op->segment + 1 < price_pass_of(list, stage, op)->parts;
+}
+
 double price_operation(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[op->chunk * list->pp + stage];
         switch (op->kind) {
         case OP_FORWARD:
-                return price->forward;
         case OP_BACKWARD:
                 if (op->count > 0)
                         return span_seconds(list, stage, op);
-                return op->parts == OP_WEIGHT_GRADIENT ? price->weights : price->backward;
+                return price_pass_of(list, stage, op)->part_seconds[op->segment];
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:

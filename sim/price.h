@@ -12,21 +12,29 @@ struct price {
         enum profile_source source;
 };
 
-/* What shards do together in a forward or backward: so many collectives of a kind and size. */
-struct price_collective {
-        struct kernel kernel;
-        int count;
+/* A forward or backward of a micro-batch in a chunk, as the list of models/workload.h has it: the kernels up
+ * to what the shards first do together are one part, and so on (runtime/sched/tensor.c). With one shard it is
+ * one part; with zero 3 the embedding, each block and the head are, in the order of work
+ * (runtime/sched/gather.c). Of shards each part's seconds include the cost of starting an operation, with
+ * zero 3 the head's do. */
+struct price_pass {
+        double seconds; /* of all parts, without what comes between them */
+        int parts;
+        const double *part_seconds;       /* [parts] */
+        const struct kernel *collectives; /* [parts - 1]: what shards do together behind each part but the
+                                             last */
 };
-enum { PRICE_COLLECTIVES = 4 }; /* different ones in a list: three of (N,C), one of the loss */
 
 /* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
  * if that is longer, what the host needs to launch them. */
 enum { PRICE_UPDATES = 16 };
 enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 struct stage_price {
-        double forward, backward, norm, check, clear; /* check: for overflow */
-        int64_t checked;                              /* parameters that `check` is of */
-        double weights; /* the second part of a backward in two, of which `backward` is the first; else 0 */
+        struct price_pass forward, backward;
+        struct price_pass weights; /* the second part of a backward in two, of which `backward` is the first;
+                                      without one 0 seconds */
+        double norm, check, clear; /* check: for overflow */
+        int64_t checked;           /* parameters that `check` is of */
         struct update_price {
                 int64_t parameters;
                 double seconds;
@@ -37,10 +45,7 @@ struct stage_price {
         } units[PRICE_UNITS]; /* zero 3, and backwards in spans: of one of each, without the cost of */
         double start;         /* starting an operation */
         struct stage stage;
-        struct {
-                struct price_collective forward[PRICE_COLLECTIVES], backward[PRICE_COLLECTIVES];
-                int forwards, backwards; /* how many of them */
-        } tensor;
+        void *memory; /* of the parts; NULL where an equal chunk before has them */
 };
 
 struct price_list {
@@ -48,12 +53,12 @@ struct price_list {
         struct gpt gpt;
         /* [chunks x pp], the model's stages; norms, checks and updates stand in a rank's first chunk. */
         struct stage_price *stages;
+        int stage_count;
         struct price *prices; /* one for each different kernel */
         int count;
         int from_points;                 /* of these, priced from a measured point; the others from a fit */
         double worst_fit_error;          /* largest median error among the fits that were used */
-        double gathered_waits, gathered; /* zero 3: seconds of a forward and backward that wait for weights
-                                            and gradients, and which part of them; see gathered.h */
+        const struct profile_load *load; /* what it was priced by */
 };
 
 /* Errors of prices that are tried out: what each price is multiplied by. `kernel` is NULL for links, `bytes`
@@ -83,7 +88,15 @@ void price_free(struct price_list *list);
 /* A part of a last backward beside which gradients are summed (runtime/sched/overlap.c): what it works on. */
 struct partition_span price_span(const struct price_list *list, int stage, const struct op *op);
 
-/* Seconds of a compute operation on the rank at position `stage` of its pipeline. */
+/* Seconds of a compute operation on the rank at position `stage` of its pipeline; of a forward or backward,
+ * of the part that op->segment says. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
+
+/* The forward or backward that a part of it, or what shards do together behind a part, belongs to; a backward
+ * in spans (price_span) has no such parts. */
+const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
+
+/* Whether another part follows this one of a forward or backward. */
+bool price_more(const struct price_list *list, int stage, const struct op *op);
 
 #endif

@@ -29,21 +29,35 @@ static const struct price_list *prices_of(const struct priced *priced, const str
         return kind ? &priced->other_prices[kind - 1] : priced->prices;
 }
 
-/* All that shards do together in a forward or backward, in one. It begins when the last of them has come to
- * it, and takes what each of its collectives does by closed form: there are thousands a batch, one after
- * another, on links that nothing else uses meanwhile. */
-static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
+/* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
+static double tensor_of(struct priced *priced, const struct sim_group *group, const struct price_pass *pass,
+                        int part)
+{
+        const struct kernel *collective = &pass->collectives[part];
+        const int kind = (int)collective->kind - KERNEL_KINDS;
+        struct priced_tensor *known = &priced->tensors[(group->id / group->size * 4 + kind) % PRICED_TENSORS];
+        if (known->size != group->size || known->id != group->id ||
+            !kernel_same(&known->collective, collective)) {
+                const struct plan_group shards = {group->first, group->stride, group->size, group->index};
+                *known = (struct priced_tensor){group->size, group->id, *collective,
+                                                tensor_part_seconds(priced->platform, shards, pass, part)};
+        }
+        return known->seconds;
+}
+
+/* What shards do together begins when the last of them has come to it, and takes the closed form: there are
+ * thousands a batch, one after another, on links that nothing else uses meanwhile. */
+static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;
+        struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
+        op->more = true; /* a part follows, an empty one behind the last */
         for (int i = 0; i < group.size; i++)
                 if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
                         return false;
-        const double ends =
-                rank->world->now +
-                tensor_seconds(priced->platform, plan_group(&rank->world->plan, rank->rank, GROUP_TENSOR),
-                               priced->prices, lane->now.op.chunk * priced->prices->pp + rank->stage,
-                               lane->now.op.of == OP_FORWARD);
+        const struct price_pass *pass = price_pass_of(priced->prices, rank->stage, op);
+        const double ends = rank->world->now + tensor_of(priced, &group, pass, op->segment);
         for (int i = 0; i < group.size; i++) {
                 struct sim_lane *other =
                         sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR];
@@ -52,6 +66,18 @@ static bool begin_tensor(const struct priced *priced, struct sim_lane *lane)
                 sim_lane_ends(other, ends);
         }
         return true;
+}
+
+/* Seconds of what replicas, all ranks of the plan, do for a unit; there are few different ones. */
+static double unit_of(struct priced *priced, struct plan_group all, const struct op *op)
+{
+        for (int i = 0; i < priced->unit_count; i++)
+                if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
+                        return priced->units[i].seconds;
+        const double seconds = tensor_unit_seconds(priced->platform, all, priced->prices, op, priced->half);
+        if (priced->unit_count < PRICED_UNITS)
+                priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
+        return seconds;
 }
 
 /* How a group lies on the platform, looked up again only for another one. Replicas of all stages sum their
@@ -96,20 +122,28 @@ static void collect(void *context, struct sim_lane *lane)
         collective_run(&group, &shape, &costs, kind, op->bytes);
 }
 
-/* The few bytes that all ranks agree on take the closed form from when the last rank has come. As messages,
- * with partners that differ from replica to replica, they would shift the replicas' other messages against
- * each other by microseconds, and so, where links are full, all that follows by a few thousandths of an
+static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
+{
+        const struct op *op = &lane->now.op;
+        const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
+        const struct collective_group gpus = {all.first, all.stride, all.size, 1};
+        if (op_of_pass(op))
+                return unit_of(priced, all, op);
+        return collective_seconds(priced->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes, HALF_NONE);
+}
+
+/* What is between all ranks and takes its closed form from when the last of them has come: weights and
+ * gradients of layers, which are thousands a batch, and the few bytes that all agree on. As messages, with
+ * partners that differ from replica to replica, these would shift the replicas' other messages against each
+ * other by microseconds, and so, where links are full, all that follows by a few thousandths of an
  * all-reduce. */
-static void pass_gate(const struct priced *priced, struct sim_lane *lane)
+static void pass_gate(struct priced *priced, struct sim_lane *lane)
 {
         struct sim_world *world = lane->rank->world;
-        const struct sim_group group = sim_group_of(lane->rank, GROUP_WORLD);
-        const struct collective_group all = {group.first, group.stride, group.size, 1};
-        if (++world->at_gate < world->ranks)
+        if (++world->at_gate[lane->lane] < world->ranks)
                 return;
-        const double seconds = collective_seconds(priced->platform, &all, COLLECTIVE_ALLREDUCE,
-                                                  lane->now.op.bytes, HALF_NONE);
-        world->at_gate = 0;
+        const double seconds = gate_seconds(priced, lane);
+        world->at_gate[lane->lane] = 0;
         for (int i = 0; i < world->ranks; i++)
                 sim_lane_ends(world->rank[i].lanes[lane->lane], world->now + seconds);
 }
@@ -259,7 +293,7 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
-        op->more = lane->rank->world->plan.tp > 1 && pass;
+        op->more = pass && op->count == 0 && price_more(prices, stage, op);
         if (op->kind == OP_BACKWARD && op->count > 0) {
                 const int64_t end = op->offset + op->count;
                 op->offset = price_span(prices, stage, op).offset;
@@ -293,8 +327,8 @@ static bool begin(void *context, struct sim_lane *lane)
         case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
-                if (op->group == GROUP_WORLD &&
-                    !priced->platform->xml[0]) /* whose links are not ours to read */
+                if (op_of_pass(op) || (op->group == GROUP_WORLD &&
+                                       !priced->platform->xml[0])) /* whose links are not ours to read */
                         pass_gate(priced, lane);
                 else if (sim_group_of(lane->rank, op->group).size > 1)
                         sim_lane_collect(lane);

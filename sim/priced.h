@@ -7,7 +7,7 @@
 #include "sim/platform.h"
 #include "sim/price.h"
 
-enum { PRICED_SHAPES = 256 };
+enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
 
 /* How a group lies on the platform. */
 struct priced_shape {
@@ -20,6 +20,20 @@ struct priced_shape {
         struct collective_costs costs;
 };
 
+/* What shards did together last, where another group or collective did not take its place. */
+struct priced_tensor {
+        int size, id; /* the group's; 0: none */
+        struct kernel collective;
+        double seconds;
+};
+
+/* Zero 3: a unit's weights or gradients, of so many bytes. */
+struct priced_unit {
+        enum op_kind kind;
+        int64_t bytes;
+        double seconds;
+};
+
 struct priced {
         const struct price_list *prices;
         const struct price_list
@@ -28,6 +42,9 @@ struct priced {
         bool fits_only; /* copies by their line even where they were measured */
         enum half half; /* what gradients are stored as */
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
+        struct priced_tensor tensors[PRICED_TENSORS];
+        struct priced_unit units[PRICED_UNITS];
+        int unit_count;
 };
 
 /* Whether the profile has what the copies of a plan with these options take, where they are taken as

@@ -343,12 +343,12 @@ static void print_kernels(const struct simulation *s)
 
 static void print_gathered(const struct simulation *s)
 {
-        const struct price_list *prices = &s->prediction.costs.prices;
+        const struct phases *p = &s->prediction.phases;
+        const double passes = p->pipeline_seconds * (1 - p->bubble_fraction);
         if (options_plan(&s->settings->plan, false).zero == 3)
                 printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
-                       "time of a "
-                       "micro-batch waits for that\n",
-                       100 * prices->gathered);
+                       "time of a micro-batch waits for that\n",
+                       passes > 0 ? 100 * p->gathered_seconds / passes : 0);
 }
 
 /* The all-reduces of gradients that were measured; NULL: none. */

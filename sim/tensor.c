@@ -1,5 +1,7 @@
 #include "sim/tensor.h"
 
+#include <math.h>
+
 /* On the local platform only all-reduces were measured: to scatter or to gather is half of one. */
 double tensor_collective_seconds(const struct platform *p, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum half half)
@@ -14,20 +16,46 @@ double tensor_collective_seconds(const struct platform *p, const struct collecti
                                   bytes, half);
 }
 
-double tensor_seconds(const struct platform *platform, struct plan_group group,
-                      const struct price_list *prices, int stage, bool forward)
+double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
+                           const struct price_pass *pass, int part)
 {
-        const struct stage_price *price = &prices->stages[stage];
-        const struct price_collective *each = forward ? price->tensor.forward : price->tensor.backward;
-        const int count = forward ? price->tensor.forwards : price->tensor.backwards;
-        const struct collective_group shards = {group.first, group.stride, group.size, 1};
-        double seconds = 0;
-        for (int i = 0; i < count; i++) {
-                const struct kernel *k = &each[i].kernel;
-                seconds +=
-                        each[i].count * tensor_collective_seconds(platform, &shards, k->kind,
-                                                                  kernel_collective_bytes(k, sizeof(float)),
-                                                                  (enum half)k->half);
+        const struct kernel *k = &pass->collectives[part];
+        const struct collective_group gpus = {shards.first, shards.stride, shards.size, 1};
+        return tensor_collective_seconds(platform, &gpus, k->kind, kernel_collective_bytes(k, sizeof(float)),
+                                         (enum half)k->half);
+}
+
+/* A pass has few different collectives, so the last ones' seconds are kept. */
+double tensor_seconds(const struct platform *platform, struct plan_group shards,
+                      const struct price_pass *pass)
+{
+        enum { KEPT = 4 };
+        double kept[KEPT], seconds = 0;
+        int which[KEPT], count = 0;
+        for (int part = 0; part + 1 < pass->parts; part++) {
+                int same = 0;
+                while (same < count &&
+                       !kernel_same(&pass->collectives[which[same]], &pass->collectives[part]))
+                        same++;
+                if (same == count) {
+                        same = count < KEPT ? count++ : 0;
+                        which[same] = part;
+                        kept[same] = tensor_part_seconds(platform, shards, pass, part);
+                }
+                seconds += kept[same];
         }
         return seconds;
+}
+
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct price_list *prices, const struct op *op, enum half half)
+{
+        const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size, 1};
+        const double known = profile_line_seconds(prices->load, LINE_LAYER_GATHER, op->bytes, false);
+        if (!isnan(known))
+                return known;
+        return collective_seconds(platform, &gpus,
+                                  op->kind == OP_ALL_GATHER ? COLLECTIVE_ALL_GATHER
+                                                            : COLLECTIVE_REDUCE_SCATTER,
+                                  op->bytes, half);
 }

@@ -1,9 +1,8 @@
-/* What the shards of a stage do together takes, by closed form. */
+/* What ranks do together in the midst of a forward or backward takes, by closed form. */
 #ifndef RANVIER_SIM_TENSOR_H
 #define RANVIER_SIM_TENSOR_H
 
 #include "sim/collective_model.h"
-#include "sim/driver_sim.h"
 #include "sim/platform.h"
 #include "sim/price.h"
 
@@ -11,8 +10,16 @@
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum half half);
 
-/* All of a forward, or of a backward, of the model's stage `stage`: chunk x pp + position. */
-double tensor_seconds(const struct platform *platform, struct plan_group group,
-                      const struct price_list *prices, int stage, bool forward);
+/* What shards do together behind the part `part` of a pass, and in all of it. */
+double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
+                           const struct price_pass *pass, int part);
+double tensor_seconds(const struct platform *platform, struct plan_group shards,
+                      const struct price_pass *pass);
+
+/* Zero 3: the weights of a unit are gathered, or its gradients reduced, between the replicas: by the line
+ * layer_gather of what `prices` rest on, of a framework whose collectives are slower than its library's, if
+ * it has one. */
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct price_list *prices, const struct op *op, enum half half);
 
 #endif

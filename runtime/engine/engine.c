@@ -93,10 +93,24 @@ void engine_start(struct engine *engine)
         double now = engine->driver.now(engine->driver.world);
         engine->batch++;
         engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = now;
-        engine->busy_seconds = engine->tensor_seconds = 0;
+        engine->busy_seconds = engine->tensor_seconds = engine->gathered_seconds = 0;
         core_start(engine->core);
         issue_ready(engine, now);
         engine->inside = false;
+}
+
+/* A part of a forward or backward has ended at `now`. Between the parts of one something is always under way,
+ * so what passes from each part's end to the next one's, and is not work, is a wait for weights or gradients.
+ */
+static void account_pass(struct engine *engine, const struct op *done, double start, double now)
+{
+        const double issued = engine->pending[done->serial].issued;
+        const double since = issued > engine->pipeline_end ? issued : engine->pipeline_end;
+        const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER;
+        const double worked = gathers ? 0 : now - start;
+        *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += worked;
+        engine->gathered_seconds += now - since - worked;
+        engine->pipeline_end = now;
 }
 
 /* Notes the time and writes the record of an operation that ended at `now`. */
@@ -107,10 +121,8 @@ static void account(struct engine *engine, const struct op *done, double now)
                                                                        : engine->lane_free[done->lane];
         engine->lane_free[done->lane] = now;
         engine->ended = now;
-        if (done->of == OP_FORWARD || done->of == OP_BACKWARD) {
-                *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += now - start;
-                engine->pipeline_end = now;
-        }
+        if (op_of_pass(done))
+                account_pass(engine, done, start, now);
         if (done->of == OP_ALLREDUCE || done->of == OP_REDUCE_SCATTER) /* staged, until it is copied in */
                 engine->allreduce_end = now;
         if (!engine->trace)
@@ -161,5 +173,6 @@ struct batch_times engine_times(const struct engine *engine)
                 .ended = engine->ended,
                 .busy_seconds = engine->busy_seconds,
                 .tensor_seconds = engine->tensor_seconds,
+                .gathered_seconds = engine->gathered_seconds,
         };
 }

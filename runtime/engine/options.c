@@ -708,6 +708,9 @@ static int check_layers_shared(const struct options *o, struct rv_error_info *er
                                o->pp, o->tp);
         if (o->allreduce == ROUTE_STAGED)
                 return rv_fail(err, RV_ENOTBUILT, "--allreduce staged with --zero 3 is not built yet");
+        if (options_parts_backward(o))
+                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --zero 3 is not built yet",
+                               policy_get(o->policy)->name);
         return 0;
 }
 
@@ -972,8 +975,15 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                   .parameters = partition_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         const struct plan plan = options_plan(o, false);
-        if (plan.zero == 3)
+        if (plan.zero == 3) {
+                const struct partition_units units = partition_units(&o->gpt);
                 part.parameters = plan_share(&plan, part.parameters);
+                part.units = (struct core_units){.blocks = stage.layers,
+                                                 .embedding = units.embedding,
+                                                 .block = units.block,
+                                                 .head = units.head,
+                                                 .head_gradient = units.head_gradient};
+        }
         if (o->sequence_parallel)
                 part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
         if (stage.chunks > 1) {

@@ -18,10 +18,13 @@ struct phases phases_of(const struct batch_times *times, int ranks)
                 all.ended = fmax(all.ended, times[i].ended);
                 all.busy_seconds += times[i].busy_seconds;
                 all.tensor_seconds += times[i].tensor_seconds;
-                busiest = fmax(busiest, times[i].busy_seconds + times[i].tensor_seconds);
+                all.gathered_seconds += times[i].gathered_seconds;
+                busiest = fmax(busiest,
+                               times[i].busy_seconds + times[i].tensor_seconds + times[i].gathered_seconds);
         }
         all.allreduce_end = fmax(all.allreduce_end, all.pipeline_end);
         double pipeline = all.pipeline_end - all.started;
+        const double passes = all.busy_seconds + all.tensor_seconds + all.gathered_seconds;
         return (struct phases){
                 .batch_seconds = all.ended - all.started,
                 .pipeline_seconds = pipeline,
@@ -29,8 +32,8 @@ struct phases phases_of(const struct batch_times *times, int ranks)
                 .optimizer_seconds = all.ended - all.allreduce_end,
                 .busiest_seconds = busiest,
                 .tensor_seconds = all.tensor_seconds / ranks,
-                .bubble_fraction =
-                        pipeline > 0 ? 1 - (all.busy_seconds + all.tensor_seconds) / ranks / pipeline : 0,
+                .gathered_seconds = all.gathered_seconds / ranks,
+                .bubble_fraction = pipeline > 0 ? 1 - passes / ranks / pipeline : 0,
         };
 }
 

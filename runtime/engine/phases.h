@@ -5,9 +5,9 @@
 /* One batch on one rank, in seconds of a clock that all ranks share: when it began, when its last micro-batch
  * was computed, when its last gradient all-reduce ended (or the batch began, if there was none), when it
  * ended; how long its compute lane worked on forward and backward, and how long, in the midst of them, it
- * waited for what shards do together. */
+ * waited for what shards do together, and for weights and gradients of layers (zero 3). */
 struct batch_times {
-        double started, pipeline_end, allreduce_end, ended, busy_seconds, tensor_seconds;
+        double started, pipeline_end, allreduce_end, ended, busy_seconds, tensor_seconds, gathered_seconds;
 };
 
 /* One batch over all ranks: from the first that began it to the last that ended each phase. The phases follow
@@ -18,11 +18,12 @@ struct batch_times {
  * here. */
 struct phases {
         double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
-        double busiest_seconds; /* that the rank which did most spent in forward and backward, shards' work
-                                   together included */
-        double tensor_seconds;  /* of the pipeline phase: what shards did together, on the average rank */
-        double bubble_fraction; /* of the pipeline phase: share in which a rank, on average, neither computed
-                                   nor did something with its shards */
+        double busiest_seconds;  /* that the rank which did most spent in forward and backward, what it waited
+                                    for in the midst of them included */
+        double tensor_seconds;   /* of the pipeline phase: what shards did together, on the average rank, */
+        double gathered_seconds; /* and what it waited for weights and gradients of layers */
+        double bubble_fraction;  /* of the pipeline phase: share in which a rank, on average, was not in a
+                                    forward or backward */
 };
 struct phases phases_of(const struct batch_times *times, int ranks);
 

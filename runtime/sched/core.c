@@ -21,7 +21,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->mixed || !plan->offload);
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
-        assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1)); /* and is simulated only */
+        assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1 && !policy_get(plan->policy)->deferred &&
+                                   part->units.blocks > 0));
         assert(!plan->overlap_allreduce || (plan->zero == 0 && plan->tp == 1 && plan->virtual_stages == 1 &&
                                             !policy_get(plan->policy)->deferred));
         assert(part->replica >= 0 && part->replica < plan->dp);
@@ -41,6 +42,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->replicated_offset = part->replicated_offset;
         core->replicated_count = part->replicated_count;
         core->limits = core_limits(plan, stage);
+        core->units = part->units;
         return core;
 }
 
@@ -56,6 +58,7 @@ void core_start(struct core *core)
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
+        assert(core->gather.units == 0);
         core_clear_tables(core);
         activations_start(core);
         optimizer_start(core);
@@ -322,6 +325,7 @@ static bool next_compute(struct core *core, struct op *op)
                 *op = begin_backward(core, view.backward_ready);
                 take(core, backward_at);
         }
+        gather_begin(core, op);
         return true;
 }
 
@@ -344,9 +348,28 @@ static bool next_operation(struct core *core, struct op *op)
         return found;
 }
 
+struct op *core_continue(struct core *core, const struct op *part)
+{
+        assert(!core->continues); /* core_next comes between two completions */
+        core->continues = true;
+        memcpy(&core->next, part, sizeof *part);
+        core->next.more = false;
+        return &core->next;
+}
+
+static bool next_part(struct core *core, struct op *op)
+{
+        if (!core->continues)
+                return false;
+        memcpy(op, &core->next, sizeof *op);
+        memset(&core->next, 0, sizeof core->next); /* what is over leaves no trace */
+        core->continues = false;
+        return true;
+}
+
 bool core_next(struct core *core, struct op *op)
 {
-        bool found = staging_next(core, op) || next_operation(core, op);
+        bool found = next_part(core, op) || gather_next(core, op) || next_operation(core, op);
         core->in_flight += found;
         return found;
 }
@@ -424,6 +447,23 @@ static void received(struct core *core, const struct op *op)
                 core->receiving_gradient = false;
 }
 
+/* Whether what has completed is a part of an operation that goes on; else it becomes the whole of it. */
+static bool goes_on(struct core *core, struct op *op)
+{
+        static const struct chain *const chains[] = {&overlap_chain, &gather_chain, &tensor_chain,
+                                                     &staging_chain};
+        const struct chain *of = NULL;
+        for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+                if (chains[i]->has(core, op)) {
+                        assert(!of);
+                        of = chains[i];
+                }
+        if (of && of->goes_on(core, op))
+                return true;
+        op->kind = op->of;
+        return false;
+}
+
 void core_complete(struct core *core, const struct op *done)
 {
         struct core_tables t = core_tables(core);
@@ -431,7 +471,7 @@ void core_complete(struct core *core, const struct op *done)
         assert(core->in_flight > 0);
         core->in_flight--;
         received(core, done);
-        if (overlap_continue(core, op) || tensor_continue(core, op) || staging_continue(core, op))
+        if (goes_on(core, op))
                 return;
         blocking_end(core, op);
         switch (op->kind) {

@@ -71,6 +71,12 @@ struct core_stage {
          * has that of its rows only; 0: none. */
         int64_t replicated_offset, replicated_count;
         int replica; /* of plan.dp: which shares are this rank's (zero) */
+        /* Zero 3, else not looked at: blocks of one chunk, and parameters of what is gathered whole before it
+         * is computed; of the head also how many of them have gradients that are reduced when its backward is
+         * done (a tied one's others are the embedding's). See gather.c. */
+        struct core_units {
+                int64_t blocks, embedding, block, head, head_gradient;
+        } units;
 };
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);

@@ -27,8 +27,10 @@ enum op_kind {
         OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
         OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
         OP_TENSOR,         /* what the shards of a stage do together behind the `segment`-th part of `of` */
-        OP_REDUCE_SCATTER, /* zero: sum gradients [offset, offset + count) over `group`, each its share */
-        OP_ALL_GATHER,     /* zero: weights [offset, offset + count), of which each has its share */
+        OP_REDUCE_SCATTER, /* zero: sum gradients [offset, offset + count) over `group`, each its share; in a
+                              forward or backward (`of`, zero 3) `count` of its `segment`-th unit, see
+                              gather.c */
+        OP_ALL_GATHER,     /* zero: weights, alike, of which each has its share */
         OP_KINDS
 };
 
@@ -55,7 +57,9 @@ enum {
 struct op {
         enum op_kind kind;
         enum op_lane lane;
-        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN, OP_TENSOR: what it is a part of; else `kind` */
+        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN, OP_TENSOR, and in a forward or backward also
+                            OP_CHECK_OVERFLOW, OP_REDUCE_SCATTER, OP_ALL_GATHER: what it is a part of; else
+                            `kind` */
         int parts;       /* OP_BACKWARD */
         int chunk;       /* of this rank's part of the model: 0 but of an interleaved schedule */
         int micro_batch; /* -1 where it has no meaning or is not known yet */
@@ -68,8 +72,8 @@ struct op {
                             OP_ALL_GATHER: which chunk */
         int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */
         bool overflow;   /* OP_REDUCE_OVERFLOW, on completion: some rank's gradients are too large */
-        int segment;     /* OP_FORWARD, OP_BACKWARD, OP_TENSOR: which part of a forward or backward; see
-                            tensor.c */
+        int segment;     /* of a forward or backward: which part, counted in the order of work; see tensor.c,
+                            gather.c */
         bool more;       /* of these, on completion, filled in by the driver: another part follows */
         enum op_group group;
         int64_t offset, count; /* parameters; OP_BACKWARD: 0, or a range to make final, see overlap.c */
@@ -77,6 +81,12 @@ struct op {
         int64_t bytes; /* of a message, copy or all-reduce */
         int serial;    /* the engine's, to know the operation again; the core ignores it */
 };
+
+/* A forward or backward, or a part of one. */
+static inline bool op_of_pass(const struct op *op)
+{
+        return op->of == OP_FORWARD || op->of == OP_BACKWARD;
+}
 
 const char *op_name(enum op_kind kind); /* "forward", "send activation", ... */
 const char *op_lane_name(enum op_lane lane);

@@ -15,7 +15,6 @@
 #include "runtime/sched/state.h"
 
 #include <assert.h>
-#include <string.h>
 
 bool overlap_planned(const struct plan *plan)
 {
@@ -40,17 +39,19 @@ void overlap_begin(const struct core *core, struct op *backward)
                 set_range(core, backward, core->parameters);
 }
 
-bool overlap_continue(struct core *core, struct op *op)
+/* Of the parts, and of the looks at what they made final. */
+static bool has(const struct core *core, const struct op *op)
+{
+        return overlap_planned(&core->plan) && op->of == OP_BACKWARD && op->count > 0;
+}
+
+static bool goes_on(struct core *core, struct op *op)
 {
         const bool look = op->kind == OP_CHECK_OVERFLOW;
-        if (op->of != OP_BACKWARD || op->count == 0 || (!look && !op->more))
+        if (!look && !op->more)
                 return false;
-        assert(!core->continues); /* core_next comes between two completions */
         assert(op->offset > 0 && op->offset + op->count == core->optimizer.final);
-        struct op *next = &core->next;
-        memcpy(next, op, sizeof *op);
-        next->more = false;
-        core->continues = true;
+        struct op *next = core_continue(core, op);
         if (core->plan.mixed && !look) {
                 next->kind = OP_CHECK_OVERFLOW;
                 return true;
@@ -61,3 +62,5 @@ bool overlap_continue(struct core *core, struct op *op)
         set_range(core, next, op->offset);
         return true;
 }
+
+const struct chain overlap_chain = {has, goes_on};

@@ -23,7 +23,7 @@
 /* What shards sum is not among gradients that the plan takes through host memory. */
 static bool is_staged(const struct plan *plan, const struct op *op)
 {
-        switch (op->kind) {
+        switch (op->of) {
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
         case OP_RECEIVE_ACTIVATION:
@@ -85,35 +85,25 @@ void staging_begin(const struct core *core, struct op *op)
 }
 
 /* The part that follows `op`, or OP_KINDS: none does. */
-static enum op_kind next_part(const struct plan *plan, const struct op *op)
+static enum op_kind next_part(const struct op *op)
 {
         if (op->kind == OP_STAGE_OUT)
                 return op->of;
-        if (is_staged(plan, op) && !sends(op->kind))
-                return OP_STAGE_IN;
-        return OP_KINDS;
+        return op->kind == OP_STAGE_IN || sends(op->kind) ? OP_KINDS : OP_STAGE_IN;
 }
 
-bool staging_continue(struct core *core, struct op *op)
+static bool has(const struct core *core, const struct op *op)
 {
-        const enum op_kind part = next_part(&core->plan, op);
-        if (part == OP_KINDS) {
-                op->kind = op->of;
+        return is_staged(&core->plan, op);
+}
+
+static bool goes_on(struct core *core, struct op *op)
+{
+        const enum op_kind part = next_part(op);
+        if (part == OP_KINDS)
                 return false;
-        }
-        assert(!core->continues); /* core_next comes between two completions */
-        memcpy(&core->next, op, sizeof *op);
-        become(core, &core->next, part);
-        core->continues = true;
+        become(core, core_continue(core, op), part);
         return true;
 }
 
-bool staging_next(struct core *core, struct op *op)
-{
-        if (!core->continues)
-                return false;
-        memcpy(op, &core->next, sizeof *op);
-        memset(&core->next, 0, sizeof core->next); /* what is over leaves no trace */
-        core->continues = false;
-        return true;
-}
+const struct chain staging_chain = {has, goes_on};

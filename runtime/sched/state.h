@@ -51,6 +51,15 @@ struct deferred {
         int piece, buffer;
 };
 
+/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. */
+struct gather_state {
+        struct op pass; /* as the rest of the core knows it */
+        int units;      /* 0: none is under way */
+        int gathers_issued, gathers_done;
+        int begun, computed; /* units */
+        int scatters_issued, scatters_done, scattering;
+};
+
 struct core {
         struct plan plan;
         int stage, replica, limit; /* limit: AxoNN's, resolved */
@@ -60,6 +69,7 @@ struct core {
         int64_t slot_bytes, embedded_bytes, head_bytes;
         int64_t replicated_offset, replicated_count;
         struct core_limits limits;
+        struct core_units units;
 
         bool load_issued, loaded;
         bool computing;                                /* the compute lane has an operation */
@@ -76,8 +86,9 @@ struct core {
         int in_flight;       /* operations issued and not completed */
         int arrivals;        /* entries in the queue */
         unsigned exchanging; /* blocking: a bit a kind of message that is under way */
-        bool continues;      /* a part of a staged or sharded operation is over, and */
+        bool continues;      /* a part of a chain is over, and */
         struct op next;      /* this is the part to be issued next */
+        struct gather_state gather;
         struct optimizer_state optimizer;
         int tables[]; /* see the functions below; sizes follow from plan and limits */
 };
@@ -206,12 +217,26 @@ void weights_defer(struct core *core, const struct op *input_part);
 struct op weights_begin(struct core *core);
 void weights_done(struct core *core, const struct op *op); /* the second part, or both as one */
 
+/* An operation that the world works on part by part while the rest of the core sees one: it begins when its
+ * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
+ * core_complete asserts; so the order in which chains are asked does not matter. The plan says of which: a
+ * forward or backward is of the overlap's (which needs one shard and zero 0), of ZeRO-3's (one shard) or of
+ * the shards' chain, anything else of the staging's. */
+struct chain {
+        /* Whether `op`, a part or all of an operation, is of this chain. */
+        bool (*has)(const struct core *core, const struct op *op);
+        /* It has completed. True if it was not the last part: the next one stands in core->next
+         * (core_continue), or, of gather_chain, is handed out by gather_next. Else op becomes the operation
+         * as it is when whole, but for its kind, which core_complete restores from op->of. */
+        bool (*goes_on)(struct core *core, struct op *op);
+};
+extern const struct chain overlap_chain, gather_chain, tensor_chain, staging_chain;
+
+/* `part` is followed by the one that is returned: the same, to be changed by the caller. */
+struct op *core_continue(struct core *core, const struct op *part);
+
 /* Staged messages and all-reduces: see staging.c. `op` is about to be issued: it becomes its first part. */
 void staging_begin(const struct core *core, struct op *op);
-/* An operation has completed. True if another part follows, which staging_next then hands out; else `op` is
- * the whole operation, complete. */
-bool staging_continue(struct core *core, struct op *op);
-bool staging_next(struct core *core, struct op *op);
 
 /* Blocking messages: see blocking.c. A message is about to be issued; the whole of it is over. */
 void blocking_begin(struct core *core, const struct op *message);
@@ -228,12 +253,13 @@ bool blocking_permits(const struct core *core, enum op_kind receive, enum policy
 bool overlap_planned(const struct plan *plan);
 /* `backward` is about to be issued: if it is the last one, it is to make a first range final. */
 void overlap_begin(const struct core *core, struct op *backward);
-/* As tensor_continue. */
-bool overlap_continue(struct core *core, struct op *op);
 
-/* Forwards and backwards of shards: see tensor.c. As staging_continue; staging_next hands out the next part.
- */
-bool tensor_continue(struct core *core, struct op *op);
+/* Passes of ZeRO-3: see gather.c. Whether this plan has them. */
+bool gather_planned(const struct plan *plan);
+/* A forward or backward is about to be issued: it becomes the first operation of its chain. */
+void gather_begin(struct core *core, struct op *pass);
+/* Hands out what the pass under way can do now, if there is one. */
+bool gather_next(struct core *core, struct op *op);
 
 void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);

@@ -10,21 +10,16 @@
  * the operation whole: it begins with its first part, and is over when its last is. */
 #include "runtime/sched/state.h"
 
-#include <assert.h>
-#include <string.h>
-
-bool tensor_continue(struct core *core, struct op *op)
+static bool has(const struct core *core, const struct op *op)
 {
-        const bool chained = op->of == OP_FORWARD || op->of == OP_BACKWARD;
-        if (!chained || !op->more) {
-                if (chained)
-                        op->kind = op->of;
+        return core->plan.tp > 1 && op_of_pass(op);
+}
+
+static bool goes_on(struct core *core, struct op *op)
+{
+        if (!op->more)
                 return false;
-        }
-        assert(!core->continues); /* core_next comes between two completions */
-        struct op *next = &core->next;
-        memcpy(next, op, sizeof *op);
-        next->more = false;
+        struct op *next = core_continue(core, op);
         next->bytes = 0;
         if (op->kind == OP_TENSOR) {
                 next->kind = op->of;
@@ -35,6 +30,7 @@ bool tensor_continue(struct core *core, struct op *op)
                 next->lane = LANE_TENSOR;
                 next->group = GROUP_TENSOR;
         }
-        core->continues = true;
         return true;
 }
+
+const struct chain tensor_chain = {has, goes_on};

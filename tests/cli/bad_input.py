@@ -253,6 +253,7 @@ CASES = [
     simulate("a device that the profile is not of", "--device cpu"),
     simulate("a recomputation that does not exist", "--recompute selected"),
     simulate("zero 3 of a pipeline", "--zero 3"),
+    simulate("zero 3 of backwards in parts", "--pp 1 --dp 2 --zero 3 --schedule zero-bubble"),
     simulate("zero in words", "--zero optimizer"),
     simulate("an empty bucket", f"{SUMMIT} --bucket-params 0"),
     simulate("a bucket larger than the parameters", f"{SUMMIT} --bucket-params 61121"),

@@ -65,16 +65,41 @@ def model_of(folder, name, vocabulary, tied):
     return path
 
 
+def streams(path):
+    """What each lane of each rank did in the first batch of a trace, in the order in which it was issued."""
+    with open(path) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    first = min(event["args"]["batch"] for event in events)
+    lanes = {}
+    for event in sorted(events, key=lambda event: event["args"]["order"]):
+        what = event["args"]
+        if what["batch"] == first:
+            lanes.setdefault((event["pid"], event["tid"]), []).append(
+                tuple(what.get(key) for key in ("kind", "of", "segment", "chunk", "micro_batch", "bucket", "bytes")))
+    return lanes
+
+
+def difference(ours, theirs):
+    """Where two worlds' streams part, or None."""
+    for lane in sorted(ours.keys() | theirs.keys()):
+        a, b = ours.get(lane, []), theirs.get(lane, [])
+        if a != b:
+            at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+            return f"rank and lane {lane}: {len(a)} and {len(b)} operations, at {at} {a[at:at + 2]} and {b[at:at + 2]}"
+    return None
+
+
 def check_report(tap, folder, grid, schedule, more):
-    """Memory to the byte, and the decisions of the run taken again."""
-    real, predicted, trace = (os.path.join(folder, name) for name in ("real.json", "predicted.json", "trace.json"))
+    """Memory to the byte, the same operations in the same order, and the decisions of the run taken again."""
+    real, predicted, trace, simulated = (os.path.join(folder, name) for name in
+                                         ("real.json", "predicted.json", "trace.json", "simulated.json"))
     more = (*more, "--fusion", "off")  # profiles of datasheets have no fused kernels
     train(folder, "tiny", grid, schedule, "--report", real, "--trace", trace, *more)
     plan = ["simulate", "tiny", "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
     profile = "v100-datasheet" if "mixed" in more else "a100-datasheet"
     precision = [] if "mixed" in more else ["--precision", "fp32"]
-    ranvier.run([*plan, *precision, "--profile", profile, "--platform", "generic", "--report", predicted])
+    ranvier.run([*plan, *precision, "--profile", profile, "--platform", "generic", "--report", predicted, "--trace", simulated])
     with open(real) as a, open(predicted) as b:
         ours, theirs = json.load(a), json.load(b)
     same = [r["bytes"] == p["bytes"] and r["host_bytes"] == p["host_bytes"] for r, p in zip(ours["ranks"], theirs["ranks"])]
@@ -83,6 +108,8 @@ def check_report(tap, folder, grid, schedule, more):
            same)
     tap.ok(ours["phases"]["tensor_seconds"] > 0 and theirs["phases"]["tensor_seconds"] > 0,
            f"{name}: both worlds say what shards did together", f"{ours['phases']}\n{theirs['phases']}")
+    parted = difference(streams(trace), streams(simulated))
+    tap.ok(not parted, f"{name}: every lane of every rank has the same operations in both worlds", parted)
     status, out, err = ranvier.run([*plan, "--replay", trace])
     tap.ok(status == 0, f"{name}: replayed, every decision is the same", out + err)
 
@@ -115,6 +142,7 @@ def main():
                    "and its checkpoint", apart)
         check_report(tap, folder, (2, 1, 2), "1f1b", SPLIT)
         check_report(tap, folder, (1, 2, 2), "axonn", ("--precision", "mixed", "--offload"))
+        check_report(tap, folder, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT))
     tap.end()
 
 

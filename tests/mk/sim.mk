@@ -1,4 +1,4 @@
-TESTS += test_platform test_collective test_agenda test_interval test_gathered
+TESTS += test_platform test_collective test_agenda test_interval test_price
 $(BUILD)/tests/test_agenda: $(call obj,tests/unit/test_agenda.c) $(call lib,engine)
 	$(TEST_LINK)
 $(BUILD)/tests/test_platform: $(call obj,tests/unit/test_platform.c) $(call lib,sim engine core profile models)
@@ -8,7 +8,7 @@ $(BUILD)/tests/test_interval: $(call obj,tests/unit/test_interval.c) $(call lib,
 $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
 SCRIPT_TESTS += tests/cli/profiles.py tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/replay.py tests/cli/fold.py tests/cli/zero.py tests/cli/overlap.py
-$(BUILD)/tests/test_gathered: $(call obj,tests/unit/test_gathered.c) $(call lib,sim engine core profile models)
+$(BUILD)/tests/test_price: $(call obj,tests/unit/test_price.c) $(call lib,sim engine core profile models)
 	$(TEST_LINK) $(SIMGRID_LIBS)
 TESTS += test_paper_batch
 $(BUILD)/tests/test_paper_batch: $(call obj,tests/unit/test_paper_batch.c tests/paper/plans.c) $(call lib,sim engine core profile models)

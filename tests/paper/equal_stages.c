@@ -25,7 +25,12 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                 stages[i] = (struct core_stage){.parameters = parameters,
                                                 .slot_bytes = PAPER_SLOT_BYTES,
                                                 .embedded_bytes = PAPER_EMBEDDED_BYTES,
-                                                .head_bytes = PAPER_HEAD_BYTES};
+                                                .head_bytes = PAPER_HEAD_BYTES,
+                                                .units = {.blocks = PAPER_BLOCKS,
+                                                          .embedding = PAPER_EMBEDDING,
+                                                          .block = PAPER_BLOCK,
+                                                          .head = PAPER_HEAD,
+                                                          .head_gradient = PAPER_HEAD_GRADIENT}};
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = plan,
                 .stages = stages,

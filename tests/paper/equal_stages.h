@@ -10,6 +10,9 @@ enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
 /* Parameters that a last backward makes final together. */
 enum { PAPER_LAYER = 7 };
 
+/* Zero 3: blocks, and parameters of what is gathered whole. */
+enum { PAPER_BLOCKS = 3, PAPER_EMBEDDING = 11, PAPER_BLOCK = 5, PAPER_HEAD = 13, PAPER_HEAD_GRADIENT = 4 };
+
 /* Seconds that `op` takes on `rank`, as struct paper_physics has it. */
 typedef double paper_seconds_fn(void *context, int rank, const struct op *op);
 

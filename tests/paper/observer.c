@@ -34,6 +34,12 @@ struct touched {
         enum mirror mirror;
 };
 
+/* Zero 3: a unit of the pass under way, in the order of work. */
+enum { UNITS = PAPER_BLOCKS + 2 };
+struct unit {
+        bool gathering, gathered, computing, computed, reducing, reduced;
+};
+
 /* What is in flight on a lane, oldest first. */
 struct lane_queue {
         int serials[128], count;
@@ -58,6 +64,8 @@ struct seen {
         bool buffer_ready[PLAN_UPDATE_BUFFERS]; /* updated */
         int fetch_order[128];                   /* the update of each fetch */
         uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
+        bool passing;                           /* zero 3: a forward or backward is under way */
+        struct unit units[UNITS];
 };
 
 struct observer {
@@ -136,6 +144,17 @@ void observer_delete(struct observer *o)
         }
         free(o->seen);
         free(o);
+}
+
+/* The optimizer's work is shared by chunks; with zero 3 each replica has parameters of its own. */
+static bool shares_chunks(const struct observer *o)
+{
+        return o->plan.zero == 1;
+}
+
+static bool gathers_units(const struct observer *o)
+{
+        return o->plan.zero == 3;
 }
 
 /* ---- pieces ---- */
@@ -605,6 +624,115 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
         }
 }
 
+/* ---- passes of zero 3, unit by unit ---- */
+
+static bool of_embedding(const struct op *op)
+{
+        return op->segment == (op->of == OP_FORWARD ? 0 : UNITS - 1);
+}
+
+static bool of_head(const struct op *op)
+{
+        return op->segment == (op->of == OP_FORWARD ? UNITS - 1 : 0);
+}
+
+/* Parameters whose weights a unit needs, backward those that are not there: the head's still are, and an
+ * embedding has no use for them. */
+static int64_t needs(const struct op *op)
+{
+        if (of_embedding(op) || of_head(op))
+                return op->of == OP_BACKWARD ? 0 : of_head(op) ? PAPER_HEAD : PAPER_EMBEDDING;
+        return PAPER_BLOCK;
+}
+
+/* And whose gradients are complete when it has been computed. */
+static int64_t completes(const struct op *op)
+{
+        if (op->of == OP_FORWARD)
+                return 0;
+        return of_embedding(op) ? PAPER_EMBEDDING : of_head(op) ? PAPER_HEAD_GRADIENT : PAPER_BLOCK;
+}
+
+/* The same operation, as it is without zero 3. */
+static struct op whole_pass(const struct op *part)
+{
+        struct op pass = *part;
+        pass.kind = part->of;
+        pass.segment = 0;
+        pass.count = 0;
+        return pass;
+}
+
+/* Blocking: gradients of the unit before are reduced before anything goes on. */
+static bool goes_on(const struct observer *o, int rank, const struct op *op)
+{
+        struct op before = *op;
+        before.segment--;
+        return !o->plan.blocking || op->segment == 0 || completes(&before) == 0 ||
+               o->seen[rank].units[before.segment].reduced;
+}
+
+static void issue_unit(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        if (!s->passing) {
+                const struct op pass = whole_pass(op);
+                s->passing = true;
+                memset(s->units, 0, sizeof s->units);
+                issue_pipeline(o, rank, &pass);
+        }
+        const uint64_t word =
+                ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)piece_of(o, op);
+        expect(o, op->segment >= 0 && op->segment < UNITS, "a pass has the units of its stage");
+        struct unit *unit = &s->units[op->segment], *before = op->segment > 0 ? unit - 1 : NULL;
+        if (op->kind == op->of) {
+                expect(o, op->lane == LANE_COMPUTE && op->count == 0,
+                       "a unit is computed on the compute lane");
+                expect(o, !unit->computing && (!before || before->computed), "units are computed one by one");
+                expect(o, unit->gathered || needs(op) == 0, "a unit has its weights");
+                expect(o, goes_on(o, rank, op), "blocking gradients are reduced first");
+                unit->computing = true;
+                return;
+        }
+        s->collectives[GROUP_DATA] = (s->collectives[GROUP_DATA] ^ (word + 1)) * 0x100000001B3u;
+        expect(o,
+               op->lane == LANE_COLLECTIVE && op->group == GROUP_DATA &&
+                       op->bytes == op->count * o->plan.element_bytes,
+               "units are gathered and reduced between the replicas");
+        if (op->kind == OP_ALL_GATHER) {
+                expect(o, needs(op) > 0 && op->count == needs(op) && !unit->gathering,
+                       "a unit's weights are gathered once");
+                expect(o, !before || before->computing, "weights are gathered one unit ahead");
+                expect(o, goes_on(o, rank, op), "and, blocking, behind the gradients");
+                unit->gathering = true;
+        } else {
+                expect(o, op->kind == OP_REDUCE_SCATTER && op->count == completes(op) && unit->computed,
+                       "gradients are reduced when they are complete");
+                expect(o, !unit->reducing, "and once");
+                unit->reducing = true;
+        }
+}
+
+static void complete_unit(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        struct unit *unit = &s->units[op->segment];
+        bool over = true;
+        unit->gathered = unit->gathered || op->kind == OP_ALL_GATHER;
+        unit->computed = unit->computed || op->kind == op->of;
+        unit->reduced = unit->reduced || op->kind == OP_REDUCE_SCATTER;
+        for (int i = 0; i < UNITS; i++) {
+                struct op each = *op;
+                each.segment = i;
+                over = over && s->units[i].computed && (completes(&each) == 0 || s->units[i].reduced);
+        }
+        if (!over)
+                return;
+        const struct op pass = whole_pass(op);
+        s->passing = false;
+        complete_pipeline(o, rank, &pass);
+}
+
 /* ---- what follows it ---- */
 
 static bool computed(const struct observer *o, int rank)
@@ -629,8 +757,8 @@ static bool shared(const struct observer *o, int rank, int64_t p)
 static bool summed(const struct observer *o, int rank, int64_t p)
 {
         const struct touched *t = &o->seen[rank].touched[p];
-        const bool elsewhere = o->plan.zero && !t->own;
-        return (o->plan.dp == 1 || t->reduced == 1) &&
+        const bool elsewhere = shares_chunks(o) && !t->own;
+        return (o->plan.dp == 1 || gathers_units(o) || t->reduced == 1) &&
                (!shared(o, rank, p) || elsewhere || t->exchanged == 1);
 }
 
@@ -678,7 +806,7 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
 static void check_gather(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        expect(o, o->plan.zero && op->group == GROUP_DATA && no_overflow(o, rank),
+        expect(o, shares_chunks(o) && op->group == GROUP_DATA && no_overflow(o, rank),
                "weights are gathered where replicas have shares, and there is no overflow");
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 expect(o, p < o->parameters && s->touched[p].reduced == 1,
@@ -701,7 +829,7 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
                 s->collectives[op->group] = (s->collectives[op->group] ^ (words[i] + 1)) * 0x100000001B3u;
         bool gathers = op->kind == OP_ALL_GATHER;
         bool gradients = gathers || op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALLREDUCE;
-        bool scatters = o->plan.zero && op->group == GROUP_DATA;
+        bool scatters = shares_chunks(o) && op->group == GROUP_DATA;
         expect(o,
                op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
                        (gradients || op->group == GROUP_WORLD),
@@ -749,7 +877,7 @@ static void check_places(struct observer *o, int rank, const struct op *op)
 
 static void check_range(struct observer *o, int rank, const struct op *op)
 {
-        if (o->plan.zero) {
+        if (shares_chunks(o)) {
                 check_places(o, rank, op);
                 return;
         }
@@ -815,7 +943,7 @@ static bool all_fresh(const struct observer *o, int rank)
         for (int64_t p = 0; p < o->parameters; p++)
                 if (o->seen[rank].touched[p].own && o->seen[rank].touched[p].fresh != 1)
                         return false;
-        return o->plan.zero;
+        return shares_chunks(o);
 }
 
 static void issue_stage_of_sum(struct observer *o, int rank, const struct op *op)
@@ -950,7 +1078,9 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
         lane->serials[lane->count++] = op->serial;
         check_blocking(o, rank, op);
-        if (of_pipeline(op->of))
+        if (gathers_units(o) && op_of_pass(op))
+                issue_unit(o, rank, op);
+        else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
         else
                 issue_optimizer(o, rank, op);
@@ -970,7 +1100,9 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
         if (at < lane->count)
                 memmove(&lane->serials[at], &lane->serials[at + 1],
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
-        if (of_pipeline(op->of))
+        if (gathers_units(o) && op_of_pass(op))
+                complete_unit(o, rank, op);
+        else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
         else
                 complete_optimizer(o, rank, op);
@@ -995,7 +1127,7 @@ static void end_pieces(struct observer *o, int rank)
 static int updates_of(const struct observer *o, int rank, int64_t p)
 {
         int updates = 0;
-        if (!o->plan.zero)
+        if (!shares_chunks(o))
                 return o->seen[rank].touched[p].updated;
         for (int replica = 0; replica < o->plan.dp; replica++)
                 updates += o->seen[plan_rank(&o->plan, replica, plan_stage(&o->plan, rank), 0)]
@@ -1011,15 +1143,15 @@ static void end_parameters(struct observer *o, int rank)
         bool train = !plan->forward_only, updated = train && !o->overflow;
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
-                const bool own = !plan->zero || t->own;
+                const bool own = !shares_chunks(o) || t->own;
+                const bool sums = train && plan->dp > 1 && !gathers_units(o);
                 expect(o, t->looked == (train && plan->mixed), "every gradient is looked at once");
-                expect(o,
-                       t->reduced == (train && plan->dp > 1) && t->exchanged == (own && shared(o, rank, p)),
+                expect(o, t->reduced == sums && t->exchanged == (own && shared(o, rank, p)),
                        "every gradient is summed, in a step with overflow too");
                 expect(o, t->updated == (updated && own),
                        "every parameter is updated once, after an overflow none");
                 expect(o, own || !t->fetched, "a replica fetches its own share");
-                expect(o, t->gathered == (updated && plan->zero), "with zero every weight is gathered");
+                expect(o, t->gathered == (updated && shares_chunks(o)), "with zero every weight is gathered");
                 expect(o, !train || updates_of(o, rank, p) == updated, "by one replica, or each");
                 expect(o,
                        t->written == (updated && plan->offload && own) &&
@@ -1029,7 +1161,7 @@ static void end_parameters(struct observer *o, int rank)
         expect(o, s->scalars == 1, "the scalars are reduced once");
         expect(o, s->checks == (train && plan->mixed) && s->overflows_known == s->checks,
                "all ranks agree once on whether there was an overflow");
-        expect(o, s->overflow == o->overflow && s->clears == (o->overflow || (train && plan->zero)),
+        expect(o, s->overflow == o->overflow && s->clears == (o->overflow || (train && shares_chunks(o))),
                "an overflow clears once, as zero does");
         expect(o, s->norms == (updated && plan->clip), "there is a norm if there is clipping");
 }

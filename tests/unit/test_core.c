@@ -89,6 +89,9 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
         plan.zero = plan.dp > 1 && random_int(random, 0, 1);
+        if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
+            random_int(random, 0, 1))
+                plan.zero = 3;
         plan.overlap_allreduce = !plan.zero && plan.virtual_stages == 1 &&
                                  !policy_get(plan.policy)->deferred && random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
@@ -133,7 +136,10 @@ static uint64_t run_random(uint64_t seed, const char **broken, char *text, size_
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
                  w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "",
-                 w.plan.zero ? ", zero" : "", w.plan.order == ORDER_REPLICAS ? ", replicas first" : "",
+                 w.plan.zero == 3 ? ", zero 3"
+                 : w.plan.zero    ? ", zero"
+                                  : "",
+                 w.plan.order == ORDER_REPLICAS ? ", replicas first" : "",
                  w.plan.overlap_allreduce ? ", overlapped all-reduces" : "");
         return w.decisions;
 }

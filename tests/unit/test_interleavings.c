@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { STAGES = 3, RANKS = 6, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1024 };
+enum { STAGES = 3, RANKS = 6, MOST_OPS = 16, MOST_MESSAGES = 8, CORE_BYTES = 1280 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -26,7 +26,7 @@ struct rank {
         int inbox[2][MOST_MESSAGES]; /* pieces sent to this rank and not received: activations, gradients */
         int inbox_count[2];
         int collectives[GROUP_WORLD + 1]; /* issued so far */
-        int together[4];                  /* what shards last did, or do, together: see note_together */
+        int together[5]; /* what is done together in passes, the last of it: see note_together */
 };
 
 struct world {
@@ -40,6 +40,7 @@ struct search {
         int64_t parameters;
         int ranks;       /* pp x dp, or 1: */
         int alone;       /* the stage that is explored alone, or -1 */
+        int blocks;      /* zero 3 */
         bool loose;      /* a send completes at any time after it began; else together with its receive
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
@@ -98,7 +99,8 @@ static struct core_stage part_of(const struct search *s, int r)
                                    .parameters = s->parameters,
                                    .slot_bytes = 1,
                                    .replicated_count = s->plan.sequence_parallel,
-                                   .replica = plan_replica(&s->plan, r)};
+                                   .replica = plan_replica(&s->plan, r),
+                                   .units = {s->blocks, 1, 1, 1, 1}};
 }
 
 static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
@@ -188,11 +190,12 @@ static bool is_collective(const struct op *op)
         return op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR;
 }
 
-/* All shards must do the same at the same time: what a collective is about is not in its count. */
+/* All shards, or with zero 3 replicas, must do the same at the same time: what a collective is about is not
+ * in its count. */
 static void note_together(struct rank *rank, const struct op *op)
 {
-        const int what[] = {(int)op->of, op->micro_batch, op->chunk, op->segment};
-        if (op->kind == OP_TENSOR)
+        const int what[] = {(int)op->kind, (int)op->of, op->micro_batch, op->chunk, op->segment};
+        if (is_collective(op) && op_of_pass(op))
                 memcpy(rank->together, what, sizeof what);
 }
 
@@ -320,6 +323,8 @@ static bool sums(enum op_kind of)
 
 static bool commutes(const struct search *s, const struct op *op)
 {
+        if (op_of_pass(op) && is_collective(op))
+                return false;
         switch (op->kind) {
         case OP_CHECK_OVERFLOW:
         case OP_NORM:
@@ -329,7 +334,7 @@ static bool commutes(const struct search *s, const struct op *op)
         case OP_WRITE_BACK:
                 return !s->all_orders;
         default:
-                return !s->all_orders && op->kind != OP_TENSOR && (is_collective(op) || sums(op->of));
+                return !s->all_orders && (is_collective(op) || sums(op->of));
         }
 }
 
@@ -348,15 +353,16 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
         return count > 0;
 }
 
-/* Shards that have come to the same collective do the same in it. */
+/* Shards, or replicas, that have come to the same collective do the same in it. */
 static void check_together(struct search *s, const struct world *w)
 {
+        const enum op_group group = s->plan.zero == 3 ? GROUP_DATA : GROUP_TENSOR;
         for (int a = 0; a < s->ranks; a++)
                 for (int b = 0; b < a; b++)
-                        if (same_group(&s->plan, a, b, GROUP_TENSOR) &&
-                            w->ranks[a].collectives[GROUP_TENSOR] == w->ranks[b].collectives[GROUP_TENSOR] &&
+                        if (same_group(&s->plan, a, b, group) &&
+                            w->ranks[a].collectives[group] == w->ranks[b].collectives[group] &&
                             memcmp(w->ranks[a].together, w->ranks[b].together, sizeof w->ranks[a].together))
-                                s->deadlock = "shards do different things together";
+                                s->deadlock = "ranks do different things together";
 }
 
 static void explore(struct search *s, const struct world *w)
@@ -723,6 +729,33 @@ static void no_interleaving_of_shared_updates_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero 3: two replicas whose work ends in any order among each other's; and one among its copies of offloaded
+ * activations. */
+static void no_interleaving_of_gathered_units_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 24; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 3;
+                plan.dp = 2;
+                plan.policy = (enum policy_id)(variant / 8);
+                plan.blocking = variant & 1 && plan.policy != POLICY_AXONN;
+                plan.offload_activations = plan.policy == POLICY_GPIPE && variant & 2;
+                plan.clip = plan.mixed = variant & 4;
+                plan.micro_batches = plan.offload_activations ? 5 : 3;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 2,
+                                                     .ranks = plan.offload_activations ? 1 : 2,
+                                                     .alone = plan.offload_activations ? 0 : -1,
+                                                     .blocks = 3,
+                                                     .all_orders = true,
+                                                     .overflow = plan.mixed});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -736,6 +769,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
+                cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

@@ -1,0 +1,196 @@
+/* What operations are priced at: a pass is the parts between what shards do together. */
+#include "sim/price.h"
+#include "tests/unit/noise.h"
+#include "tests/unit/numbers.h"
+
+#include <string.h>
+
+enum { SEED = 4711, PLANS = 300 };
+
+/* A profile in which every kind of kernel takes a time of its own. */
+struct bench {
+        struct profile_load load;
+        struct profile profile;
+        struct options options;
+};
+
+static const double START = 3e-6;
+
+static void open_bench(struct bench *bench)
+{
+        *bench = (struct bench){.load = {.ranks = 1, .op_overhead_seconds = START}};
+        for (int half = 0; half < HALF_FORMATS; half++)
+                for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                        bench->load.models[half][kind] =
+                                (struct kernel_model){.overhead_seconds = 1e-6 * (1 + kind), .present = true};
+        bench->profile = (struct profile){.path = "x.json", .loads = &bench->load, .load_count = 1};
+        options_init(&bench->options);
+}
+
+/* A plan of up to four ranks in a pipeline, with up to four shards each. */
+static void random_plan(struct bench *bench, uint64_t *random)
+{
+        struct options *o = &bench->options;
+        struct rv_error_info err;
+        options_init(o);
+        o->model = "gpt2-124m"; /* 12 layers of 12 heads */
+        o->fusion = FUSION_OFF;
+        o->micro_batch_size = 1 + (int)random_below(random, 3);
+        o->pp = 1 + (int)random_below(random, 4);
+        o->dp = 1 + (int)random_below(random, 2);
+        o->tp = 1 << random_below(random, 3);
+        o->sequence_parallel = o->tp > 1 && random_below(random, 2);
+        o->policy = random_below(random, 2) ? POLICY_1F1B : POLICY_GPIPE;
+        if (o->pp > 1 && random_below(random, 3) == 0) {
+                o->policy = POLICY_INTERLEAVED;
+                o->virtual_stages = 12 / o->pp / (1 + (int)random_below(random, 2));
+                if (o->virtual_stages < 2 || 12 % (o->virtual_stages * o->pp))
+                        o->virtual_stages = 12 / o->pp;
+        } else if (o->tp == 1 && o->pp > 1 && random_below(random, 3) == 0) {
+                o->policy = POLICY_ZERO_BUBBLE;
+        }
+        o->mixed = random_below(random, 2);
+        o->recompute = (enum recompute)random_below(random, 4);
+        o->batch_size = o->micro_batch_size * o->dp * o->pp * (1 + (int)random_below(random, 3));
+        if (options_resolve(o, (int)options_ranks(o), &err))
+                fail_msg("%s", err.sentence);
+}
+
+static void price(struct bench *bench, struct price_list *list)
+{
+        const struct price_basis basis = {.profile = &bench->profile, .load = &bench->load};
+        struct rv_error_info err;
+        if (price_stages(list, &bench->options, &basis, &err))
+                fail_msg("%s", err.sentence);
+}
+
+static double kernel_seconds(const struct kernel *kernel)
+{
+        return 1e-6 * (1 + kernel->kind);
+}
+
+/* The list, walked through as runtime/nn launches it. */
+static void assert_pass(const struct price_pass *pass, const struct kernel *kernels, int count)
+{
+        double seconds = START, all = 0;
+        int part = 0;
+        for (int i = 0; i < count; i++) {
+                if (!kernel_collective(kernels[i].kind)) {
+                        seconds += kernel_seconds(&kernels[i]);
+                        continue;
+                }
+                assert_true(part + 1 < pass->parts && kernel_same(&pass->collectives[part], &kernels[i]));
+                assert_close(pass->part_seconds[part], seconds, 1e-12);
+                all += seconds;
+                seconds = START;
+                part++;
+        }
+        assert_int_equal(pass->parts, part + 1);
+        assert_close(pass->part_seconds[part], seconds, 1e-12);
+        assert_close(pass->seconds, all + seconds, 1e-12);
+}
+
+static void assert_chunk(const struct options *o, const struct stage *chunk, const struct stage_price *price)
+{
+        const struct work work = options_work(o);
+        const bool parted = options_parts_backward(o);
+        const int forward = workload_forward(&o->gpt, chunk, &work, false, NULL);
+        const int most = workload_backward_most(&o->gpt, chunk, &work);
+        struct kernel *kernels = malloc((size_t)(forward > most ? forward : most) * sizeof *kernels);
+        assert_non_null(kernels);
+        workload_forward(&o->gpt, chunk, &work, false, kernels);
+        assert_pass(&price->forward, kernels, forward);
+        int count = workload_backward_part(&o->gpt, chunk, &work, parted ? PART_INPUT : PART_BOTH, kernels);
+        assert_pass(&price->backward, kernels, count);
+        if (parted) {
+                count = workload_backward_part(&o->gpt, chunk, &work, PART_WEIGHT, kernels);
+                assert_pass(&price->weights, kernels, count);
+        }
+        free(kernels);
+}
+
+static void a_pass_is_priced_part_by_part_between_what_shards_do_together(void **state)
+{
+        (void)state;
+        uint64_t random = SEED;
+        struct bench bench;
+        open_bench(&bench);
+        for (int plan = 0; plan < PLANS; plan++) {
+                struct price_list list;
+                random_plan(&bench, &random);
+                price(&bench, &list);
+                for (int i = 0; i < bench.options.pp; i++) {
+                        const struct stage stage = options_stage(&bench.options, i);
+                        for (int j = 0; j < stage.chunks; j++) {
+                                const struct stage chunk = partition_chunk(&stage, j);
+                                assert_chunk(&bench.options, &chunk, &list.stages[chunk.index]);
+                        }
+                }
+                price_free(&list);
+        }
+}
+
+/* As a world asks: part after part, until no other follows. */
+static void the_parts_of_an_operation_add_up_to_its_pass(void **state)
+{
+        (void)state;
+        uint64_t random = SEED + 1;
+        struct bench bench;
+        open_bench(&bench);
+        for (int plan = 0; plan < PLANS; plan++) {
+                struct price_list list;
+                random_plan(&bench, &random);
+                price(&bench, &list);
+                for (int i = 0; i < list.stage_count; i++)
+                        for (int kind = 0; kind < 2; kind++) {
+                                struct op op = {.kind = kind ? OP_BACKWARD : OP_FORWARD,
+                                                .of = kind ? OP_BACKWARD : OP_FORWARD,
+                                                .chunk = i / list.pp,
+                                                .parts = OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT};
+                                const int stage = i % list.pp;
+                                double seconds = price_operation(&list, stage, &op);
+                                for (; price_more(&list, stage, &op);
+                                     seconds += price_operation(&list, stage, &op))
+                                        op.segment++;
+                                assert_int_equal(op.segment + 1, price_pass_of(&list, stage, &op)->parts);
+                                assert_close(seconds, price_pass_of(&list, stage, &op)->seconds, 1e-12);
+                        }
+                price_free(&list);
+        }
+}
+
+/* Where launches take longer than the kernels do, a pass takes as long as all its launches. */
+static void parts_that_the_host_holds_up_take_what_it_takes_to_launch_them(void **state)
+{
+        (void)state;
+        const double host = 1e-3;
+        struct bench bench;
+        struct price_list list;
+        uint64_t random = SEED;
+        open_bench(&bench);
+        do
+                random_plan(&bench, &random);
+        while (bench.options.tp == 1);
+        bench.load.launch.host_seconds = host;
+        price(&bench, &list);
+        const struct price_pass *pass = &list.stages[0].forward;
+        double seconds = 0;
+        assert_true(pass->parts > 1);
+        for (int i = 0; i < pass->parts; i++) {
+                const double kernels = (pass->part_seconds[i] - START) / host;
+                assert_close(kernels, round(kernels), 1e-9);
+                seconds += pass->part_seconds[i];
+        }
+        assert_close(pass->seconds, seconds, 1e-12);
+        price_free(&list);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_pass_is_priced_part_by_part_between_what_shards_do_together),
+                cmocka_unit_test(the_parts_of_an_operation_add_up_to_its_pass),
+                cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

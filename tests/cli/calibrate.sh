@@ -210,8 +210,8 @@ starts() { # sentence of the test, pattern of what is run, arguments
 rank='(--allow-run-as-root )?--bind-to core .*/ranvier-calibrate'
 starts "one rank is started, bound to a core" "^mpirun -n 1 $rank --quick --out $folder/x.json\$" \
         --quick --out "$folder/x.json"
-starts "an option of the ranks may be shortened as any other" "^mpirun -n 1 $rank --rank=1 --out $folder/x.json\$" \
-        --rank=1 --out "$folder/x.json"
+starts "the ranks may be written with an equals sign" "^mpirun -n 1 $rank --ranks=1 --out $folder/x.json\$" \
+        --ranks=1 --out "$folder/x.json"
 many=$(($(nproc --all) + 1))
 starts "more ranks than cores are not bound" \
         "^mpirun -n $many (--allow-run-as-root )?--oversubscribe --bind-to none .*/ranvier-calibrate --ranks $many --model tiny" \

@@ -1101,7 +1101,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
         else
                 snprintf(cure, sizeof cure,
                          "measure it: run ranvier calibrate again with this plan's --model, "
-                         "--micro-batch-size, --seq-len, --pp, --precision and --fusion");
+                         "--micro-batch-size, --seq-len, --pp, --tp, --precision and --fusion");
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
                        "load of %d rank%s; %s",

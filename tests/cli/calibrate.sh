@@ -97,11 +97,12 @@ for load in profile["loads"]:
         assert thirds <= sizes_of(name) and sum(size < min(thirds) for size in sizes_of(name)) >= 2, sizes_of(name)
 link = profile["host_link_bytes_per_second"]
 if offload:
-    # Nothing is carried faster than the link allows, but for how late the end of the operation before was noticed.
+    # Nothing is carried faster than the link allows. (A fetch or write back is timed from when the end of the one before
+    # it was noticed, which on a busy machine may be late by any time.)
     for load in profile["loads"]:
-        for name in ("copy", "copy_back", "fetch", "write_back"):
+        for name in ("copy", "copy_back"):
             for p in load["lines"][name]["points"]:
-                assert p["seconds"] > p["bytes"] / link - 50e-6, (name, p)
+                assert p["seconds"] > p["bytes"] / link * (1 - 1e-9), (name, p)
 assert link == (2e8 if offload else 0)
 PYTHON
 

@@ -739,6 +739,8 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
                 (struct kernel_model){.present = true, .overhead_seconds = 2};
         assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
         assert_true(seconds == 2.75 && source == PROFILE_MODEL);
+        load.models[HALF_BF16][KERNEL_LAYERNORM].quality.median_error = 0.125;
+        assert_true(profile_fit_error(&load, &both, false) == 0.125);
         load.models[HALF_BF16][KERNEL_ATTENTION].present = true; /* other fused kernels are there */
         assert_true(profile_kernel_seconds(&profile, &load, &both, true, &seconds, &source, &err) < 0);
         assert_non_null(strstr(err.sentence, "matmul_bias_residual_layernorm_bf16"));

@@ -330,8 +330,9 @@ static double work_of(const struct batch *b, int stage)
 
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one; and it
  * stores a micro-batch's activations from its forward to its backward, while that goes on to the last stage
- * and back, and has so many slots. */
-static double least_seconds(const struct batch *b)
+ * and back, and has so many slots; and offloaded activations are stored and fetched, at the same time if need
+ * be. */
+static double least_seconds(struct batch *b, const struct core_stage *stages)
 {
         const struct plan *plan = &b->plan;
         double least = 0, trip = 0;
@@ -342,6 +343,10 @@ static double least_seconds(const struct batch *b)
                 least = fmax(least, work);
                 if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
                         least = fmax(least, trip / limits.slots);
+                if (limits.host_slots) {
+                        const struct op store = {.kind = OP_STORE_ACTIVATIONS, .bytes = stages[i].slot_bytes};
+                        least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
+                }
         }
         return least;
 }
@@ -356,7 +361,7 @@ struct settling {
  * know. */
 static double extrapolate(struct batch *b, const struct core_stage *stages, struct settling s)
 {
-        const double near = 1e-6, least = least_seconds(b) * s.period;
+        const double near = 1e-6, least = least_seconds(b, stages) * s.period;
         const int all = b->plan.micro_batches, longest = s.first + 2 * s.period;
         const struct batch_run first = run(b, stages, s.first, true);
         struct batch_run last = run(b, stages, s.first + s.period, false);

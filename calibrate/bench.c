@@ -31,8 +31,10 @@ struct bench {
         int log_count, log_capacity;
         int starts[8], start_count; /* the log's count when each operation of the pass began */
         bool met[8];                /* this operation waited for the other ranks before it began */
-        int fed;                    /* operations that keep the lane busy */
-        struct loss_scaler scaler;  /* half: as in training, so that gradients are as large */
+        struct kernel *parted;      /* what only a backward in two parts launches (family_parted) */
+        int parted_count;
+        int fed;                   /* operations that keep the lane busy */
+        struct loss_scaler scaler; /* half: as in training, so that gradients are as large */
 };
 
 enum { TOKEN_OPERATION, TOKEN_FED };
@@ -117,8 +119,10 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         if (!bench->stage)
                 return RV_ESYSTEM;
         const struct work *work = &run->plan.work;
+        bench->parted = family_parted(run, &bench->parted_count);
         bench->log_capacity = workload_forward(&run->gpt, &run->stage, work, false, NULL) +
-                              workload_backward(&run->gpt, &run->stage, work, NULL) + MOST_OPTIMIZER_KERNELS;
+                              2 * workload_backward_most(&run->gpt, &run->stage, work) +
+                              MOST_OPTIMIZER_KERNELS;
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
@@ -149,6 +153,7 @@ void bench_close(struct bench *bench)
                 nn_close(bench->stage);
         if (bench->device)
                 bench->device->ops->close(bench->device);
+        free(bench->parted);
         free(bench->log);
         free(bench);
 }
@@ -293,17 +298,55 @@ static void run_backward(struct nn_stage *nn)
                 nn->segment++;
 }
 
-double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
+static void begin_log(struct bench *bench)
 {
-        const struct work *work = &bench->run.plan.work;
-        double scale = 1.0 / (work->micro_batch_size * (double)work->seq_len);
-        if (half_of(bench))
-                scale *= bench->scaler.scale;
-        bench->stage->loss_scale = scale;
         bench->log_count = bench->start_count = 0;
         memset(bench->met, 0, sizeof bench->met);
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
+}
+
+/* The loss's scale, as a run sets it. */
+static void set_scale(struct bench *bench)
+{
+        const struct work *work = &bench->run.plan.work;
+        const double scale = 1.0 / (work->micro_batch_size * (double)work->seq_len);
+        bench->stage->loss_scale = half_of(bench) ? scale * bench->scaler.scale : scale;
+}
+
+/* The samples of what nothing else launches: the others have theirs from passes as most plans run them. */
+static void keep_parted_samples(const struct bench *bench, struct samples *samples)
+{
+        for (int i = 1; i < bench->log_count; i++)
+                for (int j = 0; j < bench->parted_count; j++)
+                        if (kernel_same(&bench->log[i].kernel, &bench->parted[j]))
+                                samples_add_kernel(samples, &bench->log[i].kernel,
+                                                   bench->gpu ? bench->log[i].seconds
+                                                              : bench->log[i].end - bench->log[i - 1].end);
+}
+
+void bench_parted_pass(struct bench *bench, struct net *net, struct samples *samples)
+{
+        if (bench->parted_count == 0)
+                return;
+        set_scale(bench);
+        run_forward(bench->stage);
+        begin_log(bench);
+        begin_operation(bench);
+        nn_backward_part(bench->stage, 0, 0, -1, 0, 0, 0, PART_INPUT);
+        end_operation(bench, net);
+        begin_operation(bench);
+        nn_backward_part(bench->stage, 0, 0, -1, 0, -1, 0, PART_WEIGHT);
+        end_operation(bench, net);
+        bench->device->recorder = NULL;
+        clear_unseen(bench);
+        keep_parted_samples(bench, samples);
+}
+
+double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples)
+{
+        set_scale(bench);
+        begin_log(bench);
         begin_operation(bench);
         run_forward(bench->stage);
         end_operation(bench, net);

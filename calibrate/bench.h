@@ -29,6 +29,10 @@ void bench_close(struct bench *bench);
  * backward. */
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples);
 
+/* One forward and a backward in two parts, as of --schedule zero-bubble, if that launches kernels that no
+ * other pass does: adds those, and no others, to `samples`. */
+void bench_parted_pass(struct bench *bench, struct net *net, struct samples *samples);
+
 /* Seconds of one forward and backward with no recorder, from before their launch until the host knows of
  * their end: what a recorder's own cost is not in. */
 double bench_plain_pass(struct bench *bench, struct net *net);

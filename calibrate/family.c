@@ -86,24 +86,66 @@ static void add_sizes_between(struct family *family, enum half half)
                 add_reduction(family, bytes, half);
 }
 
-static bool add_pass_kernels(struct family *family, const struct family_run *run)
+static bool is_among(const struct kernel *kernels, int count, const struct kernel *kernel)
+{
+        for (int i = 0; i < count; i++)
+                if (kernel_same(&kernels[i], kernel))
+                        return true;
+        return false;
+}
+
+struct kernel *family_pass(const struct family_run *run, int *count)
 {
         const struct work *work = &run->plan.work;
-        int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
-        int backward = workload_backward(&run->gpt, &run->stage, work, NULL);
-        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
-        bool new = false;
+        const int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
+        *count = forward + workload_backward(&run->gpt, &run->stage, work, NULL);
+        struct kernel *kernels = malloc((size_t)*count * sizeof *kernels);
         if (!kernels)
                 abort();
         workload_forward(&run->gpt, &run->stage, work, false, kernels);
         workload_backward(&run->gpt, &run->stage, work, kernels + forward);
-        for (int i = 0; i < forward + backward; i++)
+        return kernels;
+}
+
+struct kernel *family_parted(const struct family_run *whole, int *count)
+{
+        struct family_run run = *whole;
+        const struct work *work = &run.plan.work;
+        *count = 0;
+        if (run.shards > 1) /* such plans are refused (runtime/engine/options.c) */
+                return NULL;
+        run.stage.layers = 1; /* all blocks launch the same */
+        const int first = workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, NULL);
+        const int both = first + workload_backward_part(&run.gpt, &run.stage, work, PART_WEIGHT, NULL);
+        int passes;
+        struct kernel *pass = family_pass(&run, &passes), *kernels = malloc((size_t)both * sizeof *kernels);
+        if (!kernels)
+                abort();
+        workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, kernels);
+        workload_backward_part(&run.gpt, &run.stage, work, PART_WEIGHT, kernels + first);
+        for (int i = 0; i < both; i++)
+                if (!is_among(pass, passes, &kernels[i]) && !is_among(kernels, *count, &kernels[i]))
+                        kernels[(*count)++] = kernels[i];
+        free(pass);
+        return kernels;
+}
+
+/* Those of a pass, and of a backward in two parts. Returns whether one of them was new. */
+static bool add_pass_kernels(struct family *family, const struct family_run *run)
+{
+        int count, parted;
+        struct kernel *kernels = family_pass(run, &count), *more = family_parted(run, &parted);
+        bool new = false;
+        for (int i = 0; i < count; i++)
                 if (!kernel_collective(kernels[i].kind))
                         new |= add_kernel(family, &kernels[i]);
                 else
                         add_reduction(family, kernel_collective_bytes(&kernels[i], sizeof(float)),
                                       (enum half)kernels[i].half);
+        for (int i = 0; i < parted; i++)
+                new |= add_kernel(family, &more[i]);
         free(kernels);
+        free(more);
         return new;
 }
 
@@ -173,7 +215,8 @@ static int find_optimizers(struct family *family, const struct request *request,
 /* Flops of a forward and backward pass. */
 static double pass_flops(const struct family_run *run)
 {
-        return gpt_batch_flops(&run->gpt, run->plan.work.micro_batch_size, run->plan.work.seq_len, false);
+        return gpt_batch_flops(&run->gpt, run->plan.work.micro_batch_size, run->plan.work.seq_len,
+                               RECOMPUTE_NONE);
 }
 
 /* All of the model, or its first shard. */
@@ -209,7 +252,10 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
 static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
                    struct rv_error_info *err)
 {
+        int parted;
         run->stage = stage_of(run);
+        free(family_parted(run, &parted));
+        run->plan.deferred = parted > 0;
         bool new = add_pass_kernels(family, run);
         if (!new && !run->every_optimizer)
                 return RV_OK;

@@ -64,6 +64,11 @@ struct family_room {
         double flops;      /* of a forward and backward pass; a larger model is cut to fewer blocks */
 };
 
+/* The kernels of a run's forward and backward, in order; and those that a backward in two parts launches
+ * beside them, each once (plan.deferred is 1 if there are any). The caller frees. */
+struct kernel *family_pass(const struct family_run *run, int *count);
+struct kernel *family_parted(const struct family_run *run, int *count);
+
 int family_init(struct family *family, const struct request *request, const struct family_room *room,
                 struct rv_error_info *err);
 void family_free(struct family *family);

@@ -121,6 +121,7 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
         bench_pass(bench, s->net, samples->ranks, 0, NULL);
         if (s->passes[index] == 0)
                 s->passes[index] = choose_passes(s, run, device_seconds() - start);
+        bench_parted_pass(bench, s->net, samples);
         for (int pass = 0; pass < s->passes[index]; pass++) {
                 double seconds = bench_pass(bench, s->net, samples->ranks, pass + round, samples);
                 if (request_gpu(&s->request))
@@ -284,13 +285,9 @@ static double closure(const struct profile *profile, const struct profile_load *
                       const struct family_run *run, struct series *passes)
 {
         const struct work *work = &run->plan.work;
-        int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
-        int count = forward + workload_backward(&run->gpt, &run->stage, work, NULL);
-        struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
-        if (!kernels)
-                abort();
-        workload_forward(&run->gpt, &run->stage, work, false, kernels);
-        workload_backward(&run->gpt, &run->stage, work, kernels + forward);
+        const int forward = workload_forward(&run->gpt, &run->stage, work, false, NULL);
+        int count;
+        struct kernel *kernels = family_pass(run, &count);
         double sum = sum_of(profile, load, kernels, forward) +
                      sum_of(profile, load, kernels + forward, count - forward);
         if (strcmp(profile->device.name, "cpu") != 0)

@@ -1133,7 +1133,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
         else
                 snprintf(cure, sizeof cure,
                          "measure it: run ranvier calibrate again with this plan's --model, "
-                         "--micro-batch-size, --seq-len, --pp, --precision and --fusion");
+                         "--micro-batch-size, --seq-len, --pp, --tp, --precision and --fusion");
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
                        "load of %d rank%s; %s",
@@ -1155,6 +1155,7 @@ static const struct kernel_point *point_of(const struct profile_load *load, cons
 /* What a load says of one kernel, by a point or else a model of it. */
 struct known {
         double seconds, error; /* relative; 0: not known */
+        double median_error;   /* of the model's points; 0: not known, or not by a model */
         enum profile_source source;
 };
 
@@ -1164,9 +1165,10 @@ static bool is_known(const struct profile_load *load, const struct kernel *kerne
         const struct kernel_point *point = point_of(load, kernel, fits_only);
         const struct kernel_model *model = &load->models[kernel->half][kernel->kind];
         if (point)
-                *known = (struct known){point->seconds, point->error, PROFILE_POINT};
+                *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
         else if (model->present)
-                *known = (struct known){model_seconds(model, kernel), model->error, PROFILE_MODEL};
+                *known = (struct known){model_seconds(model, kernel), model->error,
+                                        model->quality.median_error, PROFILE_MODEL};
         return point || model->present;
 }
 
@@ -1186,6 +1188,7 @@ static bool parts_are_known(const struct profile_load *load, const struct kernel
                 sum->seconds += part.seconds;
                 error_seconds += part.seconds * part.error;
                 errors = errors && part.error > 0;
+                sum->median_error = fmax(sum->median_error, part.median_error);
                 if (part.source == PROFILE_MODEL)
                         sum->source = PROFILE_MODEL;
         }
@@ -1194,12 +1197,22 @@ static bool parts_are_known(const struct profile_load *load, const struct kernel
         return count > 0;
 }
 
+static bool find_price(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
+                       struct known *known)
+{
+        return is_known(load, kernel, fits_only, known) || parts_are_known(load, kernel, fits_only, known);
+}
+
 double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
 {
         struct known known;
-        return is_known(load, kernel, fits_only, &known) || parts_are_known(load, kernel, fits_only, &known)
-                       ? known.error
-                       : 0;
+        return find_price(load, kernel, fits_only, &known) ? known.error : 0;
+}
+
+double profile_fit_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
+{
+        struct known known;
+        return find_price(load, kernel, fits_only, &known) ? known.median_error : 0;
 }
 
 int profile_kernel_seconds(const struct profile *profile, const struct profile_load *load,
@@ -1207,7 +1220,7 @@ int profile_kernel_seconds(const struct profile *profile, const struct profile_l
                            enum profile_source *source, struct rv_error_info *err)
 {
         struct known known;
-        if (!is_known(load, kernel, fits_only, &known) && !parts_are_known(load, kernel, fits_only, &known))
+        if (!find_price(load, kernel, fits_only, &known))
                 return no_such_kernel(profile, load, kernel, fits_only, err);
         *seconds = known.seconds;
         if (source)

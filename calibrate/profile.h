@@ -163,6 +163,10 @@ int profile_kernel_seconds(const struct profile *, const struct profile_load *, 
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);
 
+/* How much the model that these seconds come from misses its own points by in the median; of several parts
+ * the worst of theirs. 0: not known, or there are points for all of it. */
+double profile_fit_error(const struct profile_load *, const struct kernel *, bool fits_only);
+
 /* Relative standard error of these seconds, without what all kernels of the load share. 0: not known. */
 double profile_kernel_error(const struct profile_load *, const struct kernel *, bool fits_only);
 

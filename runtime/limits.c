@@ -58,18 +58,20 @@ static double seconds_of(void *prices, const struct options *o)
 
 /* On rank 0, for the eyes of who must change the plan. */
 static void print_refusal(const struct options *o, const struct capacity *capacity,
-                          const struct capacity_need *need, double host_link_bytes_per_second)
+                          const struct capacity_need *need, const struct device_request *request)
 {
+        char basis[PROBE_BASIS];
         struct probe probe;
         struct estimate_prices prices = probe_prices(&probe);
         struct capacity_change changes[CAPACITY_CHANGES];
-        probe_run(&probe, options_device(o), host_link_bytes_per_second);
+        probe_run(&probe, options_device(o), request);
         int count = capacity_changes(o, capacity, seconds_of, &prices, changes);
-        capacity_print(stderr, o, capacity, need, changes, count, seconds_of(&prices, o), probe_basis);
+        capacity_print(stderr, o, capacity, need, changes, count, seconds_of(&prices, o),
+                       probe_basis(options_device(o), request, basis));
 }
 
-int limits_check(const struct options *o, const struct device *device, struct net *net,
-                 struct rv_error_info *err)
+int limits_check(const struct options *o, const struct device *device, const struct device_request *request,
+                 struct net *net, struct rv_error_info *err)
 {
         const struct capacity capacity = least_capacity(device, net);
         struct capacity_need need;
@@ -77,7 +79,7 @@ int limits_check(const struct options *o, const struct device *device, struct ne
         if (net->rank == 0) {
                 rc = capacity_check(o, &capacity, &need, err);
                 if (rc)
-                        print_refusal(o, &capacity, &need, device->host_link_bytes_per_second);
+                        print_refusal(o, &capacity, &need, request);
         }
         return net_agree(net, rc, err);
 }

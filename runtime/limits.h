@@ -15,8 +15,10 @@
 void limits_apply(struct device *, const struct options *, struct net *);
 
 /* Whether every rank's needs, as predicted, fit the limits of every rank's device. If not, rank 0 prints what
- * is needed and which changes of the plan would fit, priced by a short probe of the device (runtime/probe.h),
- * and every rank gets RV_EPLAN with the same sentence. Collective; before anything is allocated. */
-int limits_check(const struct options *, const struct device *, struct net *, struct rv_error_info *err);
+ * is needed and which changes of the plan would fit, priced by a short probe of the device, opened by the
+ * same request (runtime/probe.h), and every rank gets RV_EPLAN with the same sentence. Collective; before
+ * anything is allocated. */
+int limits_check(const struct options *, const struct device *, const struct device_request *, struct net *,
+                 struct rv_error_info *err);
 
 #endif

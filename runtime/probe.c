@@ -3,13 +3,22 @@
 #include "runtime/device/kernels.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Matrices of SMALL x SMALL; of LARGE x LARGE on a device that is through with a small product so soon that
  * its launch is a good part of the time. */
 enum { SMALL = 512, LARGE = 4096, REPEATS = 3 };
 static const double soon_seconds = 1e-3;
 
-const char probe_basis[] = "rough, from a short probe of this machine";
+const char *probe_basis(const char *device, const struct device_request *request, char text[PROBE_BASIS])
+{
+        int length = snprintf(text, PROBE_BASIS, "rough, from a short probe of this machine: one rank alone");
+        if (strcmp(device, "cpu") == 0)
+                snprintf(text + length, PROBE_BASIS - (size_t)length, ", %d thread%s", request->threads,
+                         request->threads == 1 ? "" : "s");
+        return text;
+}
 
 /* Device memory for either kernel: three matrices, or one of four times their size and a row; and as much as
  * that one on the host. */
@@ -88,12 +97,10 @@ static bool allocate(struct work_space *w, int64_t size)
         return w->a && w->b && w->c && w->host;
 }
 
-void probe_run(struct probe *probe, const char *device, double host_link_bytes_per_second)
+void probe_run(struct probe *probe, const char *device, const struct device_request *request)
 {
-        const struct device_request request = {
-                .threads = 1, .host_link_bytes_per_second = host_link_bytes_per_second, .local_ranks = 1};
         struct rv_error_info ignored;
-        struct work_space w = {.device = device_open(device, &request, &ignored)};
+        struct work_space w = {.device = device_open(device, request, &ignored)};
         *probe = (struct probe){{NAN, NAN, NAN}, {NAN, NAN, NAN}, NAN};
         if (!w.device)
                 return;

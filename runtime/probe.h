@@ -3,6 +3,7 @@
 #ifndef RANVIER_RUNTIME_PROBE_H
 #define RANVIER_RUNTIME_PROBE_H
 
+#include "runtime/device/device.h"
 #include "runtime/engine/estimate.h"
 
 struct probe {
@@ -11,15 +12,17 @@ struct probe {
         double copied_per_second;              /* between host and device, one direction, in bytes */
 };
 
-/* Opens the device of that name once more and runs one matrix product, one addition of a bias and one copy, a
- * few times each: well under a second on a CPU of today. All is NAN, and every price with it, if there is no
- * such device or no memory to do it with. */
-void probe_run(struct probe *, const char *device, double host_link_bytes_per_second);
+/* Opens the device of that name once more, as the run has it (its threads and kernels), and runs one matrix
+ * product, one addition of a bias and one copy, a few times each: well under a second on a CPU of today. All
+ * is NAN, and every price with it, if there is no such device or no memory to do it with. */
+void probe_run(struct probe *, const char *device, const struct device_request *request);
 
 /* Prices that read `probe`: a matrix product by its flops, other kernels by their bytes, messages and
  * all-reduces as copies (two times the bytes, less one part in `ranks`, as a ring moves them). */
 struct estimate_prices probe_prices(struct probe *probe);
 
-extern const char probe_basis[]; /* what the times rest on, in a few words */
+/* What the times rest on, in a few words; returns `text`. */
+enum { PROBE_BASIS = 96 };
+const char *probe_basis(const char *device, const struct device_request *request, char text[PROBE_BASIS]);
 
 #endif

@@ -491,8 +491,9 @@ static void make_groups(const struct run *run)
 static int check_memory(struct run *run, struct rv_error_info *err)
 {
         struct device *device = run->trainer.device;
+        const struct device_request request = trainer_device_request(&run->settings, run->net);
         limits_apply(device, &run->settings.plan, run->net);
-        return limits_check(&run->settings.plan, device, run->net, err);
+        return limits_check(&run->settings.plan, device, &request, run->net, err);
 }
 
 /* The device failed where no call could say so. Other ranks wait for what this one has not sent yet: the

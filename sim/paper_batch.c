@@ -220,14 +220,21 @@ static const struct stage_costs *stage_of(const struct batch *b, int rank)
         return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
 }
 
+/* All parts of a pass, and what shards do together between them. */
+static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
+{
+        const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
+        const double own =
+                price_pass_of(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), &op)->seconds;
+        return b->plan.tp == 1 ? own : own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)];
+}
+
+/* With shards a pass is one operation here. */
 static double pass_seconds(const struct batch *b, int rank, const struct op *op)
 {
-        const int stage = plan_stage(&b->plan, rank);
-        const struct price_list *prices = costs_prices(b->costs, rank);
-        if (b->plan.tp == 1)
-                return price_operation(prices, stage, op);
-        return price_pass_of(prices, stage, op)->seconds +
-               stage_of(b, rank)->tensor[2 * op->chunk + (op->kind == OP_BACKWARD)];
+        if (b->plan.tp > 1)
+                return pass(b, rank, op->kind, op->chunk, op->parts);
+        return price_operation(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), op);
 }
 
 static double seconds(void *context, int rank, const struct op *op)
@@ -308,12 +315,6 @@ static struct batch_run run(struct batch *b, const struct core_stage *stages, in
 
 /* ---- many micro-batches ---- */
 
-static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
-{
-        const struct op op = {.kind = kind, .chunk = chunk, .parts = parts};
-        return pass_seconds(b, rank, &op);
-}
-
 /* Seconds that a micro-batch keeps the compute lane of a stage. */
 static double work_of(const struct batch *b, int stage)
 {
@@ -329,8 +330,9 @@ static double work_of(const struct batch *b, int stage)
 
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one; and it
  * stores a micro-batch's activations from its forward to its backward, while that goes on to the last stage
- * and back, and has so many slots. */
-static double least_seconds(const struct batch *b)
+ * and back, and has so many slots; and offloaded activations are stored and fetched, at the same time if need
+ * be. */
+static double least_seconds(struct batch *b, const struct core_stage *stages)
 {
         const struct plan *plan = &b->plan;
         double least = 0, trip = 0;
@@ -341,6 +343,10 @@ static double least_seconds(const struct batch *b)
                 least = fmax(least, work);
                 if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
                         least = fmax(least, trip / limits.slots);
+                if (limits.host_slots) {
+                        const struct op store = {.kind = OP_STORE_ACTIVATIONS, .bytes = stages[i].slot_bytes};
+                        least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
+                }
         }
         return least;
 }
@@ -355,13 +361,13 @@ struct settling {
  * know. */
 static double extrapolate(struct batch *b, const struct core_stage *stages, struct settling s)
 {
-        const double near = 1e-6, least = least_seconds(b) * s.period;
+        const double near = 1e-6, least = least_seconds(b, stages) * s.period;
         const int all = b->plan.micro_batches, longest = s.first + 2 * s.period;
         const struct batch_run first = run(b, stages, s.first, true);
         struct batch_run last = run(b, stages, s.first + s.period, false);
         double step = last.pipeline_seconds - first.pipeline_seconds;
         int run_to = s.first + s.period;
-        if (!(fabs(step - least) <= near * step)) {
+        if (b->plan.offload_activations || !(fabs(step - least) <= near * step)) {
                 if (s.period < b->plan.pp) /* too short for the rounds of whatever else it is that limits */
                         return NAN;
                 const struct batch_run third = run(b, stages, longest, false);

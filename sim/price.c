@@ -64,9 +64,8 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         list->prices = grown;
         grown[list->count++] = price;
         list->from_points += price.source == PROFILE_POINT;
-        const struct kernel_model *model = &basis->load->models[kernel->half][kernel->kind];
-        if (price.source == PROFILE_MODEL && model->quality.median_error > list->worst_fit_error)
-                list->worst_fit_error = model->quality.median_error;
+        list->worst_fit_error =
+                fmax(list->worst_fit_error, profile_fit_error(basis->load, kernel, basis->fits_only));
         return 0;
 }
 

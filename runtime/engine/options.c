@@ -75,7 +75,9 @@ static const struct argp_option plan_options[] = {
          "Sequences of one batch over all ranks, a multiple of D x B (required)", 1},
         {"seq-len", KEY_SEQ_LEN, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 1},
         {"report", KEY_REPORT, "FILE", 0, "Write the result as JSON, for ranvier compare and plot", 1},
-        {"trace", KEY_TRACE, "FILE", 0, "Write every operation as Chrome trace JSON, for Perfetto and plot",
+        {"trace", KEY_TRACE, "FILE", 0,
+         "Write every operation as Chrome trace JSON, for Perfetto and plot; of a training, those of the "
+         "last three batches",
          1},
         {0},
 };

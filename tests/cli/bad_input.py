@@ -26,7 +26,7 @@ END_SECONDS = 10  # what a job may go on when one of its ranks has died
 USAGE, FAILED = 2, 1
 
 # A plan and a prediction with nothing wrong in them: a case adds what is wrong (the last of an option counts).
-TRAIN = "--data text.txt --batch-size 4 --micro-batch-size 1 --steps 2"
+TRAIN = "--data text.txt --batch-size 4 --micro-batch-size 1 --steps 2 --threads 2"
 SIMULATE = "--profile a100-datasheet --precision fp32 --platform generic --gpus 2 --pp 2 --batch-size 4 --micro-batch-size 1"
 SWEEP = "--profile v100-datasheet --platform summit --gpus 2,4 --batch-size 16"
 MIXED = "--precision mixed --offload"
@@ -142,7 +142,7 @@ CASES = [
     train("a device memory in an unknown unit", "--device-memory 10XB", ranks=ALONE),
     train("a host memory without a size", "--host-memory=", ranks=ALONE),
     too_large(train("a device memory below one layer", "--device-memory 10kB")),
-    too_large(train("a device memory below the plan", "--device-memory 1MiB", ranks=ALONE)),
+    too_large(train("a device memory below the plan", "--device-memory 1MiB --threads 1", ranks=ALONE)),
     too_large(train("a host memory below what is offloaded", f"{MIXED} --host-memory 100KiB")),
     too_large(train("both memories too small", f"{MIXED} --host-memory 1 --device-memory 1", ranks=ALONE)),
     train("a host link of no bytes", "--host-link 0"),

@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..39"
+echo "1..41"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -50,6 +50,7 @@ passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (
 passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
            other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("cross_entropy", N, V)]
 passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
+passes += [other("bias_residual", N, C)]  # fused: of a backward in two parts
 optimizer = [other("squared_norm", m) for m in (whole, first, last - V * C)]
 optimizer += [other(kind, m) for m in (whole, first, last) for kind in ("adamw", "clear")]
 mixed = [other(kind, m) for m in (whole, first, last) for kind in ("overflow", "unscale")]
@@ -96,11 +97,12 @@ for load in profile["loads"]:
         assert thirds <= sizes_of(name) and sum(size < min(thirds) for size in sizes_of(name)) >= 2, sizes_of(name)
 link = profile["host_link_bytes_per_second"]
 if offload:
-    # Nothing is carried faster than the link allows, but for how late the end of the operation before was noticed.
+    # Nothing is carried faster than the link allows. (A fetch or write back is timed from when the end of the one before
+    # it was noticed, which on a busy machine may be late by any time.)
     for load in profile["loads"]:
-        for name in ("copy", "copy_back", "fetch", "write_back"):
+        for name in ("copy", "copy_back"):
             for p in load["lines"][name]["points"]:
-                assert p["seconds"] > p["bytes"] / link - 50e-6, (name, p)
+                assert p["seconds"] > p["bytes"] / link * (1 - 1e-9), (name, p)
 assert link == (2e8 if offload else 0)
 PYTHON
 
@@ -120,6 +122,11 @@ for ranks in 1 2; do
 said = [line[9:].rstrip() for line in open(sys.argv[2]) if line.startswith("WARNING: ")]
 sys.exit(said != json.load(open(sys.argv[1])).get("warnings", []))' "$folder/p$ranks.json" "$folder/out"
         report $? "what it warns of, if anything, the profile keeps"
+        [ $ranks -eq 1 ] || "$ranvier" simulate tiny --gpus 2 --pp 2 --schedule zero-bubble --micro-batch-size 2 --batch-size 8 \
+                --profile "$folder/p$ranks.json" --platform local > "$folder/out" 2> "$folder/err"
+        status=$?
+        report $status "and every plan can be priced from it, with --schedule zero-bubble too"
+        [ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
 done
 
 # Both precisions and an offloaded optimizer, of a model of two layers, with copies over a slow link.
@@ -210,8 +217,8 @@ starts() { # sentence of the test, pattern of what is run, arguments
 rank='(--allow-run-as-root )?--bind-to core .*/ranvier-calibrate'
 starts "one rank is started, bound to a core" "^mpirun -n 1 $rank --quick --out $folder/x.json\$" \
         --quick --out "$folder/x.json"
-starts "an option of the ranks may be shortened as any other" "^mpirun -n 1 $rank --rank=1 --out $folder/x.json\$" \
-        --rank=1 --out "$folder/x.json"
+starts "the ranks may be written with an equals sign" "^mpirun -n 1 $rank --ranks=1 --out $folder/x.json\$" \
+        --ranks=1 --out "$folder/x.json"
 many=$(($(nproc --all) + 1))
 starts "more ranks than cores are not bound" \
         "^mpirun -n $many (--allow-run-as-root )?--oversubscribe --bind-to none .*/ranvier-calibrate --ranks $many --model tiny" \

@@ -46,8 +46,9 @@ def main():
                    f"{name}: {backward} once a layer and micro-batch", tables)
             tap.ok(calls(tables[0], "embedding") == MICRO_BATCHES and calls(tables[-1], "cross_entropy") == MICRO_BATCHES,
                    f"{name}: the embedding on the first rank, the loss on the last; validation is not counted", tables)
-            tap.ok(all(0 < table["seconds"] <= table["batch_seconds"] for table in tables),
-                   f"{name}: kernels take no longer than the batch", tables)
+            # In every batch, so in the median too; a sum of medians may be more than the median of sums.
+            tap.ok(all(0 < row["seconds"] <= table["batch_seconds"] for table in tables for row in table["kernels"]),
+                   f"{name}: no kernel takes longer than the batch", tables)
             tap.ok(all(table["roofline"]["flops_per_second"] > 0 and table["roofline"]["bytes_per_second"] > 0
                        for table in tables), f"{name}: the machine's rates are measured")
     tap.end()

@@ -275,9 +275,9 @@ result "and no file"
 "$ranvier" sweep gpt-12b --batch-size 16384 --gpus 384 --micro-batch-size 1 --pp 48 --offload yes --recompute full \
         --offload-activations no "${machine[@]}" --csv "$folder/killed.csv" >"$folder/out" 2>"$folder/said" &
 parent=$!
-for _ in $(seq 100); do
+child=
+while [ -z "$child" ] && kill -0 $parent; do # it has one once all plans are weighed
         child=$(pgrep -P $parent 2>/dev/null | head -n 1)
-        [ -n "$child" ] && break
         sleep 0.1
 done
 kill -9 "$child"

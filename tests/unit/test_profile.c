@@ -293,15 +293,22 @@ static const struct damage DAMAGES[] = {
         {"{\"cpu\": \"abacus\"}", "\"abacus\"", "\"machine\""},
         {"\"loads\": [{", "\"loads\": [], \"other\": [{", "\"loads\""},
         {"\"ranks\": 2", "\"ranks\": 0", "loads[0]: \"ranks\" is 0"},
-        {"\"op_overhead_seconds\"", "\"op_overhead\"", "loads[0]: needs \"op_overhead_seconds\""},
-        {"\"kernels\": {", "\"kernel\": {", "loads[0]: needs \"kernels\""},
+        {"\"op_overhead_seconds\"", "\"other\"", "loads[0]: needs \"op_overhead_seconds\""},
+        {"\"op_overhead_seconds\"", "\"op_overhead\"",
+         "loads[0] has no member \"op_overhead\"; the nearest is \"op_overhead_seconds\""},
+        {"\"kernels\": {", "\"other\": {", "loads[0]: needs \"kernels\""},
+        {"\"kernels\": {", "\"kernel\": {", "loads[0] has no member \"kernel\"; the nearest is \"kernels\""},
+        {"\"measured\"", "\"mesured\"", "a profile has no member \"mesured\"; the nearest is \"measured\""},
         {"\"matmul\": {", "\"matmull\": {", "loads[0].kernels.matmull"},
         {"\"flops_per_second\": 1e10", "\"flops_per_second\": \"fast\"",
          "loads[0].kernels.matmul.model: needs \"flops_per_second\", a number"},
         {"\"flops_per_second\": 1e10", "\"flops_per_second\": 0", "\"flops_per_second\" is 0"},
         {"\"flops_per_second\": 1e10", "\"bytes_per_second\": -1", "\"bytes_per_second\" is -1"},
         {"\"flops_per_second\": 1e10", "\"flops_per_seconds\": 1",
-         "model: \"flops_per_seconds\" is not one of a model's parameters: flops_per_second, "},
+         "model: \"flops_per_seconds\" is not one of a model's parameters; the nearest is "
+         "\"flops_per_second\""},
+        {"\"flops_per_second\": 1e10", "\"other\": 1",
+         "model: \"other\" is not one of a model's parameters: flops_per_second, "},
         {"\"overhead_seconds\": 1e-6", "\"efficiency\": 1.2", "\"efficiency\" is 1.2, must be at most 1"},
         {"\"overhead_seconds\": 1e-6", "\"exposed\": 2", "\"exposed\" is 2, must be at most 1"},
         {"\"overhead_seconds\": 1e-6", "\"half_m\": -3", "\"half_m\" is -3"},
@@ -732,6 +739,8 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
                 (struct kernel_model){.present = true, .overhead_seconds = 2};
         assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
         assert_true(seconds == 2.75 && source == PROFILE_MODEL);
+        load.models[HALF_BF16][KERNEL_LAYERNORM].quality.median_error = 0.125;
+        assert_true(profile_fit_error(&load, &both, false) == 0.125);
         load.models[HALF_BF16][KERNEL_ATTENTION].present = true; /* other fused kernels are there */
         assert_true(profile_kernel_seconds(&profile, &load, &both, true, &seconds, &source, &err) < 0);
         assert_non_null(strstr(err.sentence, "matmul_bias_residual_layernorm_bf16"));

@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""Every command that README.md, the folders' READMEs, docs/ and the programs' --help show is run as it is written, in the
+order in which it is shown, in one folder: later ones read what earlier ones wrote. Each must end with status 0.
+
+What is taken: indented lines that begin with ranvier or mpirun (a backslash joins the next line; three blanks begin a remark),
+and in README.md what stands between backquotes and has an option, or is one of ALONE. A command that is shown twice is
+run once. What a reader brings is written by `bring`: texts, a model, a table, reports of other runs.
+
+So that all of them take two minutes instead of an hour, CHANGED replaces words of a command, and SKIPPED leaves out what
+cannot run here, each with its reason, which is printed; nothing else is changed. A pattern that no command
+matches fails: it has outlived what it was for."""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import text
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMMANDS = ("", "calibrate", "train", "simulate", "compare", "plot", "sample", "sweep", "validate")  # in the order of use
+ALONE = ("ranvier validate",)
+CHANGED = [
+    # pattern, replacement, reason
+    (r"--steps \d{2,}", "--steps 9", "the same training, of fewer steps"),
+    (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
+    (r"demo,gpt2-124m", "demo,small.json --quick", "124 million parameters take minutes to measure"),
+    (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
+    (r"demo,my-model.json", "demo,my-model.json --quick", "more repetitions take minutes"),
+]
+SKIPPED = [
+    (r"--device cuda", "needs a GPU"),
+    (r"--profile gpu.json", "its profile is of a GPU that was measured"),
+    (r" \.\.\.", "has a gap"),
+    (r"--profile P ", "has placeholders"),
+]
+
+
+def shown(document, inline):
+    """The commands in a text, in its order."""
+    for block, quoted in re.findall(r"^ {2,}((?:ranvier|mpirun) (?:.*\\\n)*.*)$|`((?:ranvier|mpirun) [^`]*)`", document, re.M):
+        command = " ".join((re.split(r" {3,}(?=[a-z])", block)[0].replace("\\\n", " ") if block else quoted).split())
+        if len(command.split()) > 2 if block else inline and (" --" in command or command in ALONE):
+            yield command  # a block of two words is a line of a sentence
+
+
+def commands():
+    """(where, command) of all of them."""
+    documents = ["README.md", *sorted(glob.glob("docs/**/*.md", root_dir=TREE, recursive=True)),
+                 *sorted(p for p in glob.glob("*/**/README.md", root_dir=TREE, recursive=True) if not p.startswith("build"))]
+    known = set()
+    for name in documents:
+        with open(os.path.join(TREE, name)) as file:
+            found = [(name, c) for c in shown(file.read(), name == "README.md")]
+        yield from ((w, c) for w, c in found if not (c in known or known.add(c)))
+    for name in COMMANDS:
+        status, said, err = ranvier.run([*name.split(), "--help"], ARGP_HELP_FMT="rmargin=200")
+        if status:
+            raise SystemExit(err)
+        for command in shown(said, False):
+            if command not in known:
+                known.add(command)
+                yield f"ranvier {name} --help".replace("  ", " "), command
+
+
+def bring(folder):
+    """What the commands read and none of them writes."""
+    def write(name, content):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(content)
+    os.mkdir(os.path.join(folder, "demo"))
+    for name in ("demo/text.txt", "text.txt", "book.txt"):
+        text.write(os.path.join(folder, name), 200000)
+    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 1024}
+    write("small.json", json.dumps(small))
+    write("my-model.json", json.dumps({**small, "n_positions": 128}))
+    write("runs.csv", "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,vocab,batch_seconds,gpu,plan,schedule\n"
+                      "2,1,2,1,32,4,4,256,4,128,256,1.5,CPU,--precision fp32 --p2p async,axonn\n")
+    fixtures = os.path.join(TREE, "tests", "fixtures", "plot")
+    for i in (1, 2):
+        shutil.copy(os.path.join(fixtures, f"predicted-{i}.json"), os.path.join(folder, f"p{i}.json"))
+        shutil.copy(os.path.join(fixtures, f"measured-{i}.json"), os.path.join(folder, f"m{i}.json"))
+    for name in ("48", "96", "192", "without", "with"):
+        shutil.copy(os.path.join(fixtures, "predicted-1.json"), os.path.join(folder, name + ".json"))
+    train = "train demo --data text.txt --micro-batch-size 4 --batch-size 4 --steps 5 --checkpoint demo.safetensors --trace trace.json"
+    status, _, said = ranvier.run(train.split(), folder=folder)
+    if status:
+        raise SystemExit(said)
+
+
+def run(command, folder):
+    """Status and what was said. Ranks may share a core, as containers have few, and run as root, as containers do."""
+    environment = dict(os.environ, PATH=f"{ranvier.BIN}:{os.environ['PATH']}", OMPI_ALLOW_RUN_AS_ROOT="1",
+                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
+                          errors="replace", stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout + done.stderr
+
+
+def main():
+    tap = ranvier.Tap()
+    used = set()
+    with tempfile.TemporaryDirectory() as folder:
+        bring(folder)
+        for where, command in commands():
+            reasons = [(p, why) for p, why in SKIPPED if re.search(p, command)]
+            used.update(p for p, _ in reasons)
+            if reasons:
+                print(f"# skipped, {reasons[0][1]}: {command} ({where})")
+                continue
+            words = command
+            for pattern, replacement, why in CHANGED:
+                if re.search(pattern, words):
+                    used.add(pattern)
+                    words = re.sub(pattern, replacement, words)
+                    print(f"# {why}: {words}")
+            begin = time.monotonic()
+            status, said = run(words, folder)
+            print(f"# {time.monotonic() - begin:.1f} s", flush=True)
+            tap.ok(status == 0, f"{where}: {command}", f"status {status}: {said}")
+    unused = [p for p, *_ in CHANGED + SKIPPED if p not in used]
+    tap.ok(not unused, "every change of a command, and everything that is left out, is of a command that is shown", unused)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

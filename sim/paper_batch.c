@@ -24,13 +24,15 @@ enum { KNOWN_COLLECTIVES = 64 };
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
         double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
+        int64_t update; /* parameters of the largest update of the plan */
 };
 
 struct batch {
         const struct costs *costs;
         const struct price_nudge *nudge;
         struct plan plan;
-        int replica; /* folded: which one stands for all */
+        int together; /* updates that are run as one, see join_updates */
+        int replica;  /* folded: which one stands for all */
         bool folded;
         struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
         double *tensors;            /* all of the stages' */
@@ -237,6 +239,21 @@ static double pass_seconds(const struct batch *b, int rank, const struct op *op)
         return price_operation(costs_prices(b->costs, rank), plan_stage(&b->plan, rank), op);
 }
 
+/* Several updates as one, or the copies before or after them: as long as all of them. */
+static double joined(struct batch *b, int rank, const struct op *op, int ways)
+{
+        const int64_t each = stage_of(b, rank)->update;
+        struct op one = *op;
+        if (b->together > 1) {
+                one.count = each;
+                one.bytes = plan_offloaded_bytes(each);
+        }
+        const double seconds = op->kind == OP_UPDATE ? price_operation(costs_prices(b->costs, rank),
+                                                                       plan_stage(&b->plan, rank), &one)
+                                                     : copy(b, &one, ways);
+        return seconds * (double)op->count / (double)one.count;
+}
+
 static double seconds(void *context, int rank, const struct op *op)
 {
         struct batch *b = context;
@@ -248,9 +265,12 @@ static double seconds(void *context, int rank, const struct op *op)
                 return stage_of(b, rank)->next_message;
         case OP_SEND_GRADIENT:
                 return stage_of(b, rank)->previous_message;
-        case OP_LOAD:
+        case OP_UPDATE:
+                return joined(b, rank, op, 1);
         case OP_FETCH:
         case OP_WRITE_BACK:
+                return nudged(b, PRICE_COPY, op->bytes, joined(b, rank, op, 1));
+        case OP_LOAD:
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
         case OP_STAGE_OUT:
@@ -270,8 +290,10 @@ static double seconds(void *context, int rank, const struct op *op)
 static double both_ways(void *context, int rank, const struct op *op)
 {
         struct batch *b = context;
-        (void)rank;
-        return nudged(b, PRICE_COPY, op->bytes, fmax(copy(b, op, 1), copy(b, op, 2)));
+        const bool update = op->kind == OP_FETCH || op->kind == OP_WRITE_BACK;
+        const double alone = update ? joined(b, rank, op, 1) : copy(b, op, 1);
+        return nudged(b, PRICE_COPY, op->bytes,
+                      fmax(alone, update ? joined(b, rank, op, 2) : copy(b, op, 2)));
 }
 
 /* A pass of shards is one operation here, with all that they do together in it: nothing else can begin
@@ -404,12 +426,48 @@ static double steady(struct batch *b, const struct core_stage *stages, bool whol
         return run(b, stages, all, false).batch_seconds;
 }
 
+static int64_t largest_update(const struct stage_price *price)
+{
+        int64_t largest = 1;
+        for (int i = 0; i < price->update_count; i++)
+                if (price->updates[i].parameters > largest)
+                        largest = price->updates[i].parameters;
+        return largest;
+}
+
+/* A large model has thousands of updates, each with a fetch and a write back. Those of a chunk are run as
+ * fewer, which changes what begins before and ends after them by a few updates, where that is nothing beside
+ * the pipeline. */
+static void join_updates(struct batch *b, const struct core_stage *stages)
+{
+        const double nothing = 1e-3; /* of the batch */
+        double longest = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                const int rank = plan_rank(&b->plan, b->replica, i, 0);
+                const struct op update = {.kind = OP_UPDATE, .of = OP_UPDATE, .count = b->stages[i].update};
+                const struct op fetch = {.kind = OP_FETCH,
+                                         .of = OP_FETCH,
+                                         .count = update.count,
+                                         .bytes = plan_offloaded_bytes(update.count)};
+                longest = fmax(longest, seconds(b, rank, &update));
+                longest = fmax(longest, b->plan.offload ? both_ways(b, rank, &fetch) : 0);
+        }
+        const double pipeline = b->plan.micro_batches * least_seconds(b, stages);
+        while (b->plan.allreduce_buckets % 2 == 0 &&
+               (2 * 2 * b->together - 1) * longest < nothing * pipeline) {
+                b->together *= 2;
+                b->plan.allreduce_buckets /= 2;
+                b->plan.bucket_parameters *= 2;
+        }
+}
+
 static double batch_seconds(const struct costs *costs, const struct price_nudge *nudge, bool whole)
 {
         const struct options *o = costs->options;
         struct batch b = {.costs = costs,
                           .nudge = nudge,
                           .plan = options_plan(o, false),
+                          .together = 1,
                           .folded = !costs->platform.groups};
         const int pp = b.plan.pp, members = b.folded ? pp : pp * b.plan.dp;
         struct core_stage *stages = calloc((size_t)pp, sizeof *stages);
@@ -425,6 +483,10 @@ static double batch_seconds(const struct costs *costs, const struct price_nudge 
                         choose_replica(&b);
                 for (int i = 0; !b.folded && i < b.plan.dp; i++)
                         price_replica(&b, i, &b.stages[i * pp]);
+                for (int i = 0; i < members; i++)
+                        b.stages[i].update = largest_update(&costs->prices.stages[i % pp]);
+                if (!whole)
+                        join_updates(&b, stages);
                 found = steady(&b, stages, whole);
         }
         free(stages);

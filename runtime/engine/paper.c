@@ -312,17 +312,20 @@ static void advance(struct host_link *link, double now)
         link->since = now;
 }
 
-/* Says anew when the copies under way end, if none begins or ends before. */
-static void note_ends(struct member *member)
+/* Says when the copy under way ends, if none begins or ends before. */
+static void note_end(struct member *member, int way)
 {
-        struct paper *paper = member->paper;
         struct host_link *link = &member->link;
-        for (int way = 0; way < 2; way++)
-                if (link->way[way].op >= 0)
-                        agenda_note(&paper->agenda,
-                                    link->since + fmax(link->way[way].left, 0) * copy_rate(link, way),
-                                    as_what(2 * (int)(member - paper->members) + way, true),
-                                    ++link->way[way].serial);
+        agenda_note(&member->paper->agenda, link->since + fmax(link->way[way].left, 0) * copy_rate(link, way),
+                    as_what(2 * (int)(member - member->paper->members) + way, true), ++link->way[way].serial);
+}
+
+/* The other direction has begun or ended a copy. */
+static void note_change(struct member *member, int way)
+{
+        const struct host_link *link = &member->link;
+        if (link->way[way].op >= 0 && link->way[way].both != link->way[way].alone)
+                note_end(member, way);
 }
 
 static void begin_copy(struct member *member, int way)
@@ -338,7 +341,8 @@ static void begin_copy(struct member *member, int way)
         link->way[way].both = physics->both_ways(physics->context, member->rank, &paper->ops[kept].op);
         link->way[way].left = 1;
         link->way[way].op = kept;
-        note_ends(member);
+        note_end(member, way);
+        note_change(member, !way);
 }
 
 static bool copies(enum op_lane lane)
@@ -364,7 +368,7 @@ static void end_copy(struct member *member, int way, unsigned serial)
                 return;
         advance(link, member->paper->now);
         link->way[way].op = -1;
-        note_ends(member);
+        note_change(member, !way);
         begin_copy(member, way);
         complete(member->paper, kept);
 }

@@ -314,52 +314,128 @@ static void fill(void *context, int rank, struct op *op)
 /* Of a batch of so many micro-batches. */
 struct batch_run {
         double batch_seconds, pipeline_seconds; /* NAN: not known */
+        /* Between two micro-batches that are so many apart, at the end of the run and as many before: done
+         * backward on the first stage (GPipe: and forward on the last, added). NAN: there are fewer. */
+        double spacing, spacing_before;
 };
 
-/* `pipeline`: no further than to the end of that phase. */
+/* When the micro-batches of the first chunk were done backward on the first stage, those of the last forward
+ * on the last. */
+struct passing {
+        struct batch *batch;
+        struct paper *paper;
+        double *backward, *forward; /* [micro_batches] */
+        int backwards, forwards;
+};
+
+static double passing_seconds(void *context, int rank, const struct op *op)
+{
+        return seconds(((struct passing *)context)->batch, rank, op);
+}
+
+static double passing_both_ways(void *context, int rank, const struct op *op)
+{
+        return both_ways(((struct passing *)context)->batch, rank, op);
+}
+
+static void passing_fill(void *context, int rank, struct op *op)
+{
+        fill(((struct passing *)context)->batch, rank, op);
+}
+
+static void note_passing(void *context, int rank, const struct op *op)
+{
+        struct passing *p = context;
+        const struct plan *plan = &p->batch->plan;
+        if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->segment > 0)
+                return; /* a later part of one */
+        const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
+        if (op->kind == OP_BACKWARD && stage == 0 && replica == 0 && op->chunk == 0 &&
+            op->parts & OP_INPUT_GRADIENT)
+                p->backward[p->backwards++] = paper_now(p->paper);
+        if (op->kind == OP_FORWARD && stage == plan->pp - 1 && replica == 0 &&
+            op->chunk == plan->virtual_stages - 1)
+                p->forward[p->forwards++] = paper_now(p->paper);
+}
+
+/* `end`: micro-batches at the end that are left out. */
+static double spacing(const double *times, int count, int end, int period)
+{
+        const int last = count - 1 - end;
+        return last >= period ? times[last] - times[last - period] : NAN;
+}
+
+/* What is done beside the last micro-batch keeps only that one; with AxoNN's order, in which whatever comes
+ * first is worked on, all of those that are under way when the last one begins go faster. */
+static struct batch_run describe(const struct passing *p, double seconds, int period)
+{
+        const struct plan *plan = &p->batch->plan;
+        const int end = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
+        struct batch_run run = {seconds, paper_phases(p->paper).pipeline_seconds,
+                                spacing(p->backward, p->backwards, end, period),
+                                spacing(p->backward, p->backwards, end + period, period)};
+        if (plan->policy == POLICY_GPIPE) {
+                run.spacing += spacing(p->forward, p->forwards, end, period);
+                run.spacing_before += spacing(p->forward, p->forwards, end + period, period);
+        }
+        return run;
+}
+
+/* `pipeline`: no further than to the end of that phase. `period`: of the spacing. */
 static struct batch_run run(struct batch *b, const struct core_stage *stages, int micro_batches,
-                            bool pipeline)
+                            bool pipeline, int period)
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
-        struct batch_run found = {NAN, NAN};
+        struct batch_run found = {NAN, NAN, NAN, NAN};
+        struct passing passing = {.batch = b, .backward = malloc(2 * (size_t)micro_batches * sizeof(double))};
+        passing.forward = passing.backward + micro_batches;
         plan.micro_batches = micro_batches;
-        struct paper *paper = paper_new(&(struct paper_setting){
-                .plan = &plan,
-                .stages = stages,
-                .folded = b->folded,
-                .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b}});
+        if (passing.backward)
+                passing.paper = paper_new(&(struct paper_setting){.plan = &plan,
+                                                                  .stages = stages,
+                                                                  .folded = b->folded,
+                                                                  .physics = {.seconds = passing_seconds,
+                                                                              .fill = passing_fill,
+                                                                              .both_ways = passing_both_ways,
+                                                                              .context = &passing},
+                                                                  .completed = note_passing});
+        struct paper *paper = passing.paper;
         const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
         if (ended >= 0)
-                found = (struct batch_run){ended, paper_phases(paper).pipeline_seconds};
+                found = describe(&passing, ended, period);
         paper_delete(paper);
+        free(passing.backward);
         return found;
 }
 
 /* ---- many micro-batches ---- */
 
-/* Seconds that a micro-batch keeps the compute lane of a stage. */
-static double work_of(const struct batch *b, int stage)
+/* Seconds that a micro-batch keeps the compute lane of a stage, forward or backward. */
+static double work_of(const struct batch *b, int stage, enum op_kind kind)
 {
         const int rank = plan_rank(&b->plan, b->replica, stage, 0);
-        const bool parted = options_parts_backward(b->costs->options);
+        const bool parted = kind == OP_BACKWARD && options_parts_backward(b->costs->options);
         double sum = 0;
-        for (int i = 0; i < b->plan.virtual_stages; i++) {
-                sum += pass(b, rank, OP_FORWARD, i, 0) + pass(b, rank, OP_BACKWARD, i, OP_INPUT_GRADIENT);
-                sum += parted ? pass(b, rank, OP_BACKWARD, i, OP_WEIGHT_GRADIENT) : 0;
-        }
+        for (int i = 0; i < b->plan.virtual_stages; i++)
+                sum += pass(b, rank, kind, i, OP_INPUT_GRADIENT) +
+                       (parted ? pass(b, rank, kind, i, OP_WEIGHT_GRADIENT) : 0);
         return sum;
 }
 
-/* No schedule brings micro-batches through faster than this, each: a stage has so much work with one; and it
- * stores a micro-batch's activations from its forward to its backward, while that goes on to the last stage
- * and back, and has so many slots; and offloaded activations are stored and fetched, at the same time if need
- * be. */
+/* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
+ * all forwards, then all backwards, so that each has a slowest stage of its own); and it stores a
+ * micro-batch's activations from its forward to its backward, while that goes on to the last stage and back,
+ * and has so many slots; and offloaded activations are stored and fetched, at the same time if need be. */
 static double least_seconds(struct batch *b, const struct core_stage *stages)
 {
         const struct plan *plan = &b->plan;
-        double least = 0, trip = 0;
+        const bool apart = plan->policy == POLICY_GPIPE;
+        double least = 0, trip = 0, forwards = 0, backwards = 0;
         for (int i = plan->pp - 1; i >= 0; i--) {
-                const double work = work_of(b, i);
+                const double forward = work_of(b, i, OP_FORWARD), backward = work_of(b, i, OP_BACKWARD);
+                const double work = forward + backward;
+                forwards = fmax(forwards, forward);
+                backwards = fmax(backwards, backward);
                 const struct core_limits limits = core_limits(plan, i);
                 trip += work + (i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0);
                 least = fmax(least, work);
@@ -370,37 +446,66 @@ static double least_seconds(struct batch *b, const struct core_stage *stages)
                         least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
                 }
         }
-        return least;
+        return apart ? fmax(least, forwards + backwards) : least;
 }
 
-/* Two or three runs of few micro-batches, in the hope that the schedule has settled by then. */
+/* Runs of few micro-batches, in the hope that the schedule has settled by then. */
 struct settling {
         int first, period; /* micro-batches of the shortest run, and by how many each other is longer */
 };
 
-/* The batch as it goes on from the longest of the runs, whose pipelines differ by the same; NAN: they do not,
- * so the schedule has not settled. Where the difference is the least that it can be, two runs are enough to
- * know. */
+static bool same(double a, double b)
+{
+        return fabs(a - b) <= 1e-6 * b; /* false if one is not known */
+}
+
+static double go_on(const struct batch *b, const struct batch_run *run, int micro_batches, double step,
+                    int period)
+{
+        return run->batch_seconds + (double)(b->plan.micro_batches - micro_batches) / period * step;
+}
+
+/* The batch as it goes on from few micro-batches, if the last of them follow each other as fast as they can;
+ * NAN if not. Where a stage ends otherwise than it goes on, with what it kept back, two runs are compared
+ * instead. */
+static double at_full_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+{
+        const bool ends_apart = b->plan.policy == POLICY_INTERLEAVED || b->plan.policy == POLICY_ZERO_BUBBLE;
+        const int micro_batches = s.first + s.period;
+        const struct batch_run longer = run(b, stages, micro_batches, false, s.period);
+        double step = longer.spacing;
+        if (ends_apart)
+                step = longer.pipeline_seconds - run(b, stages, s.first, true, s.period).pipeline_seconds;
+        return same(step, least) ? go_on(b, &longer, micro_batches, step, s.period) : NAN;
+}
+
+/* The same if they follow each other evenly: in three runs, or, of AxoNN, in one. */
+static double at_even_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+{
+        const int middle = s.first + s.period, longest = middle + s.period;
+        const struct batch_run last = run(b, stages, longest, false, s.period);
+        double step = last.spacing, before = last.spacing_before;
+        if (b->plan.policy != POLICY_AXONN || b->plan.offload_activations) {
+                const double two = run(b, stages, middle, true, s.period).pipeline_seconds;
+                step = last.pipeline_seconds - two;
+                before = two - run(b, stages, s.first, true, s.period).pipeline_seconds;
+        }
+        if (!same(step, before) || step < least * (1 - 1e-6))
+                return NAN;
+        return go_on(b, &last, longest, step, s.period);
+}
+
+/* NAN: the schedule has not settled. Copies could fall behind later, and what else limits than work may go in
+ * rounds of the stages. */
 static double extrapolate(struct batch *b, const struct core_stage *stages, struct settling s)
 {
-        const double near = 1e-6, least = least_seconds(b, stages) * s.period;
-        const int all = b->plan.micro_batches, longest = s.first + 2 * s.period;
-        const struct batch_run first = run(b, stages, s.first, true);
-        struct batch_run last = run(b, stages, s.first + s.period, false);
-        double step = last.pipeline_seconds - first.pipeline_seconds;
-        int run_to = s.first + s.period;
-        if (b->plan.offload_activations || !(fabs(step - least) <= near * step)) {
-                if (s.period < b->plan.pp) /* too short for the rounds of whatever else it is that limits */
-                        return NAN;
-                const struct batch_run third = run(b, stages, longest, false);
-                const double next = third.pipeline_seconds - last.pipeline_seconds;
-                if (!(fabs(next - step) <= near * step) || next < least * (1 - near))
-                        return NAN;
-                step = next;
-                last = third;
-                run_to = longest;
-        }
-        return last.batch_seconds + (double)(all - run_to) / s.period * step;
+        const double least = least_seconds(b, stages) * s.period;
+        double found = NAN;
+        if (!b->plan.offload_activations && b->plan.policy != POLICY_AXONN)
+                found = at_full_speed(b, stages, s, least);
+        if (isnan(found) && s.period >= b->plan.pp)
+                found = at_even_speed(b, stages, s, least);
+        return found;
 }
 
 /* The schedule settles when the pipeline is full and offloaded activations have gone through all of their
@@ -414,16 +519,15 @@ static double steady(struct batch *b, const struct core_stage *stages, bool whol
         const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
         for (int times = 1; !whole; times *= 2) {
                 const int period = rounds ? round : times == 1 ? few : times / 2 * plan->pp;
-                const int filled = times * plan->pp + (rounds ? 0 : few);
-                const int least = filled > few ? filled : few;
-                const int first = least + (period - least % period) % period + all % period;
-                if (first + 2 * period >= all)
+                const int filled = times * plan->pp + (plan->policy == POLICY_INTERLEAVED ? 0 : few);
+                if (filled + 3 * period >= all)
                         break;
+                const int first = filled + (all - filled) % period; /* what is left is whole periods */
                 const double found = extrapolate(b, stages, (struct settling){first, period});
                 if (!isnan(found))
                         return found;
         }
-        return run(b, stages, all, false).batch_seconds;
+        return run(b, stages, all, false, 1).batch_seconds;
 }
 
 static int64_t largest_update(const struct stage_price *price)

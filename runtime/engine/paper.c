@@ -490,6 +490,11 @@ void paper_delete(struct paper *paper)
         free(paper);
 }
 
+double paper_now(const struct paper *paper)
+{
+        return paper->now;
+}
+
 struct engine *paper_engine(struct paper *paper, int rank)
 {
         struct member *member = member_of(paper, rank);

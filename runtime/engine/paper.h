@@ -58,9 +58,12 @@ void paper_overflow(struct paper *paper, int rank);
  * done. */
 double paper_run(struct paper *paper);
 
-/* Runs one batch to the end of its pipeline phase only, after which the world can do nothing but be deleted. Returns the
- * seconds of that phase, or a negative number as above. */
+/* Runs one batch to the end of its pipeline phase only, after which the world can do nothing but be deleted.
+ * Returns the seconds of that phase, or a negative number as above. */
 double paper_run_pipeline(struct paper *paper);
+
+/* Seconds of the virtual clock. */
+double paper_now(const struct paper *paper);
 
 /* Of the last batch: its phases over the ranks that were run (runtime/engine/phases.h). */
 struct phases paper_phases(const struct paper *paper);

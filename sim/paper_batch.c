@@ -422,6 +422,18 @@ static double work_of(const struct batch *b, int stage, enum op_kind kind)
         return sum;
 }
 
+/* Blocking messages of a micro-batch, there and back, keep a stage from computing: of 1F1B one each way goes
+ * together. */
+static double held_seconds(const struct batch *b, int stage)
+{
+        const struct plan *plan = &b->plan;
+        if (!plan->blocking || plan->virtual_stages > 1)
+                return 0;
+        const double before = stage > 0 ? b->stages[stage].previous_message : 0;
+        const double after = stage < plan->pp - 1 ? b->stages[stage].next_message : 0;
+        return (before + after) * (plan->policy == POLICY_GPIPE ? 2 : 1);
+}
+
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
  * all forwards, then all backwards, so that each has a slowest stage of its own); and it stores a
  * micro-batch's activations from its forward to its backward, while that goes on to the last stage and back,
@@ -438,7 +450,7 @@ static double least_seconds(struct batch *b, const struct core_stage *stages)
                 backwards = fmax(backwards, backward);
                 const struct core_limits limits = core_limits(plan, i);
                 trip += work + (i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0);
-                least = fmax(least, work);
+                least = fmax(least, work + held_seconds(b, i));
                 if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
                         least = fmax(least, trip / limits.slots);
                 if (limits.host_slots) {
@@ -465,27 +477,33 @@ static double go_on(const struct batch *b, const struct batch_run *run, int micr
         return run->batch_seconds + (double)(b->plan.micro_batches - micro_batches) / period * step;
 }
 
+/* Whether a stage ends otherwise than it goes on, with what it kept back. */
+static bool ends_apart(const struct plan *plan)
+{
+        return plan->policy == POLICY_INTERLEAVED || plan->policy == POLICY_ZERO_BUBBLE;
+}
+
 /* The batch as it goes on from few micro-batches, if the last of them follow each other as fast as they can;
  * NAN if not. Where a stage ends otherwise than it goes on, with what it kept back, two runs are compared
  * instead. */
 static double at_full_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
 {
-        const bool ends_apart = b->plan.policy == POLICY_INTERLEAVED || b->plan.policy == POLICY_ZERO_BUBBLE;
         const int micro_batches = s.first + s.period;
         const struct batch_run longer = run(b, stages, micro_batches, false, s.period);
         double step = longer.spacing;
-        if (ends_apart)
+        if (ends_apart(&b->plan))
                 step = longer.pipeline_seconds - run(b, stages, s.first, true, s.period).pipeline_seconds;
         return same(step, least) ? go_on(b, &longer, micro_batches, step, s.period) : NAN;
 }
 
-/* The same if they follow each other evenly: in three runs, or, of AxoNN, in one. */
+/* The same if they follow each other evenly, over twice as many as there are in a round: in one run, or,
+ * where its end does not show it, in three. */
 static double at_even_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
 {
         const int middle = s.first + s.period, longest = middle + s.period;
         const struct batch_run last = run(b, stages, longest, false, s.period);
         double step = last.spacing, before = last.spacing_before;
-        if (b->plan.policy != POLICY_AXONN || b->plan.offload_activations) {
+        if (ends_apart(&b->plan) || b->plan.offload_activations) {
                 const double two = run(b, stages, middle, true, s.period).pipeline_seconds;
                 step = last.pipeline_seconds - two;
                 before = two - run(b, stages, s.first, true, s.period).pipeline_seconds;
@@ -495,39 +513,34 @@ static double at_even_speed(struct batch *b, const struct core_stage *stages, st
         return go_on(b, &last, longest, step, s.period);
 }
 
-/* NAN: the schedule has not settled. Copies could fall behind later, and what else limits than work may go in
- * rounds of the stages. */
-static double extrapolate(struct batch *b, const struct core_stage *stages, struct settling s)
+/* Runs with `filled` micro-batches and more, so that whole periods are left of `all`. */
+static struct settling settle(int filled, int period, int all)
 {
-        const double least = least_seconds(b, stages) * s.period;
-        double found = NAN;
-        if (!b->plan.offload_activations && b->plan.policy != POLICY_AXONN)
-                found = at_full_speed(b, stages, s, least);
-        if (isnan(found) && s.period >= b->plan.pp)
-                found = at_even_speed(b, stages, s, least);
-        return found;
+        return (struct settling){filled + (all - filled) % period, period};
 }
 
-/* The schedule settles when the pipeline is full and offloaded activations have gone through all of their
- * slots, or some rounds later; AxoNN's repeats itself every `limit` micro-batches, the interleaved one every
- * round of stages. Where it does not settle soon, or there are few micro-batches, all are run. */
+/* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
+ * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long (of the
+ * interleaved schedule, every round); else what happens may go in rounds of the stages, or of AxoNN's limit.
+ * Copies that could fall behind later do so within some rounds. Where it does not settle soon, or there are
+ * few micro-batches, all are run. */
 static double steady(struct batch *b, const struct core_stage *stages, bool whole)
 {
         const struct plan *plan = &b->plan;
+        const bool interleaved = plan->policy == POLICY_INTERLEAVED, axonn = plan->policy == POLICY_AXONN;
         const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
-        const bool rounds = plan->policy == POLICY_AXONN || plan->policy == POLICY_INTERLEAVED;
-        const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
-        for (int times = 1; !whole; times *= 2) {
-                const int period = rounds ? round : times == 1 ? few : times / 2 * plan->pp;
-                const int filled = times * plan->pp + (plan->policy == POLICY_INTERLEAVED ? 0 : few);
-                if (filled + 3 * period >= all)
-                        break;
-                const int first = filled + (all - filled) % period; /* what is left is whole periods */
-                const double found = extrapolate(b, stages, (struct settling){first, period});
-                if (!isnan(found))
-                        return found;
+        const int round = axonn ? core_pipeline_limit(plan) : plan->pp,
+                  filled = plan->pp + (interleaved ? 0 : few);
+        const int shortest = interleaved ? round : few;
+        const double least = least_seconds(b, stages);
+        double found = NAN;
+        if (!whole && !plan->offload_activations && !axonn && filled + 2 * shortest < all)
+                found = at_full_speed(b, stages, settle(filled, shortest, all), least * shortest);
+        for (int times = 1; !whole && isnan(found) && filled + 4 * times * round < all; times *= 2) {
+                const int period = times * round * ((few + round - 1) / round);
+                found = at_even_speed(b, stages, settle(times * filled, period, all), least * period);
         }
-        return run(b, stages, all, false, 1).batch_seconds;
+        return isnan(found) ? run(b, stages, all, false, 1).batch_seconds : found;
 }
 
 static int64_t largest_update(const struct stage_price *price)

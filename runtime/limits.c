@@ -1,7 +1,6 @@
 #include "runtime/limits.h"
 
 #include "runtime/engine/capacity.h"
-#include "runtime/engine/estimate.h"
 #include "runtime/probe.h"
 
 #include <stdlib.h>
@@ -51,22 +50,16 @@ static struct capacity least_capacity(const struct device *device, struct net *n
         return least;
 }
 
-static double seconds_of(void *prices, const struct options *o)
-{
-        return estimate_batch(o, prices).batch_seconds;
-}
-
 /* On rank 0, for the eyes of who must change the plan. */
 static void print_refusal(const struct options *o, const struct capacity *capacity,
                           const struct capacity_need *need, const struct device_request *request)
 {
         char basis[PROBE_BASIS];
         struct probe probe;
-        struct estimate_prices prices = probe_prices(&probe);
         struct capacity_change changes[CAPACITY_CHANGES];
         probe_run(&probe, options_device(o), request);
-        int count = capacity_changes(o, capacity, seconds_of, &prices, changes);
-        capacity_print(stderr, o, capacity, need, changes, count, seconds_of(&prices, o),
+        int count = capacity_changes(o, capacity, probe_batch_seconds, &probe, changes);
+        capacity_print(stderr, o, capacity, need, changes, count, probe_batch_seconds(&probe, o),
                        probe_basis(options_device(o), request, basis));
 }
 

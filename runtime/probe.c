@@ -1,6 +1,7 @@
 #include "runtime/probe.h"
 
 #include "runtime/device/kernels.h"
+#include "runtime/engine/paper_plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,37 +110,96 @@ void probe_run(struct probe *probe, const char *device, const struct device_requ
         w.device->ops->close(w.device);
 }
 
-static double price_kernel(void *context, const struct kernel *kernel)
+/* ---- a batch of it ---- */
+
+/* A probe, and the plan whose batch it prices. */
+struct probed {
+        const struct probe *probe;
+        struct plan plan;
+        struct price_list prices;
+};
+
+static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
 {
-        const struct probe *probe = context;
+        const struct probe *probe = ((const struct probed *)context)->probe;
+        const struct kernel *kernel = &price->kernel;
+        (void)err;
         if (kernel->k > 0) /* of products, and attention is two or five of them */
-                return kernel_flops(kernel) / probe->flops_per_second[kernel->half];
-        return kernel_bytes(kernel) / probe->bytes_per_second[kernel->half];
+                price->seconds = kernel_flops(kernel) / probe->flops_per_second[kernel->half];
+        else
+                price->seconds = kernel_bytes(kernel) / probe->bytes_per_second[kernel->half];
+        return 0;
 }
 
-static double price_copy(void *context, int64_t bytes)
+static double price_copy(void *context, const struct op *op, bool both)
 {
-        const struct probe *probe = context;
-        return (double)bytes / probe->copied_per_second;
+        (void)both;
+        return (double)op->bytes / ((const struct probed *)context)->probe->copied_per_second;
 }
 
 /* Messages between ranks of one machine pass through its memory. */
-static double price_message(void *context, int64_t bytes)
+static double price_bytes(const struct probed *probed, double bytes)
 {
-        const struct probe *probe = context;
-        return (double)bytes / probe->bytes_per_second[0];
+        return bytes / probed->probe->bytes_per_second[0];
 }
 
-static double price_allreduce(void *context, int64_t bytes, int ranks)
+static double price_message(void *context, int from, int to)
 {
-        return 2.0 * (ranks - 1) / ranks * price_message(context, bytes);
+        const struct probed *probed = context;
+        (void)from, (void)to;
+        return price_bytes(probed, (double)probed->plan.message_bytes);
 }
 
-struct estimate_prices probe_prices(struct probe *probe)
+/* `rounds`: 2 of an all-reduce, 1 of half of one. */
+static double price_ring(const struct probed *probed, int ranks, double rounds, int64_t bytes)
 {
-        return (struct estimate_prices){.kernel = price_kernel,
-                                        .message = price_message,
-                                        .allreduce = price_allreduce,
-                                        .copy = price_copy,
-                                        .context = probe};
+        return price_bytes(probed, rounds * (ranks - 1) / ranks * (double)bytes);
+}
+
+static double price_collective(void *context, int rank, const struct op *op)
+{
+        const struct probed *probed = context;
+        const int ranks = plan_group(&probed->plan, rank, op->group).size;
+        const bool half = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_GATHER;
+        return price_ring(probed, ranks, half ? 1 : 2, op->bytes);
+}
+
+static double price_tensor(void *context, int rank, const struct price_pass *pass)
+{
+        const struct probed *probed = context;
+        double seconds = 0;
+        (void)rank;
+        for (int i = 0; i + 1 < pass->parts; i++) {
+                const struct kernel *k = &pass->collectives[i];
+                seconds += price_ring(probed, probed->plan.tp, k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1,
+                                      kernel_collective_bytes(k, sizeof(float)));
+        }
+        return seconds;
+}
+
+static const struct price_list *prices_of(void *context, int rank)
+{
+        (void)rank;
+        return &((const struct probed *)context)->prices;
+}
+
+double probe_batch_seconds(void *probe, const struct options *options)
+{
+        struct probed probed = {.probe = probe, .plan = options_plan(options, false)};
+        struct rv_error_info ignored;
+        const struct price_basis basis = {.kernel = price_kernel, .context = &probed};
+        const struct paper_links links = {.message = price_message,
+                                          .collective = price_collective,
+                                          .tensor = price_tensor,
+                                          .copy = price_copy,
+                                          .prices = prices_of,
+                                          .context = &probed,
+                                          .folded = true,
+                                          .places = 1};
+        double found = NAN;
+        if (!isnan(probed.probe->copied_per_second) &&
+            price_stages(&probed.prices, options, &basis, &ignored) == 0)
+                found = paper_plan_seconds(options, &links, false);
+        price_free(&probed.prices);
+        return found;
 }

@@ -4,7 +4,7 @@
 #define RANVIER_RUNTIME_PROBE_H
 
 #include "runtime/device/device.h"
-#include "runtime/engine/estimate.h"
+#include "runtime/engine/options.h"
 
 struct probe {
         double flops_per_second[HALF_FORMATS]; /* of a matrix product, by format */
@@ -17,9 +17,11 @@ struct probe {
  * is NAN, and every price with it, if there is no such device or no memory to do it with. */
 void probe_run(struct probe *, const char *device, const struct device_request *request);
 
-/* Prices that read `probe`: a matrix product by its flops, other kernels by their bytes, messages and
- * all-reduces as copies (two times the bytes, less one part in `ranks`, as a ring moves them). */
-struct estimate_prices probe_prices(struct probe *probe);
+/* Seconds of a batch on paper (runtime/engine/paper_plan.h), priced by `probe`, a struct probe: a matrix
+ * product by its flops, other kernels by their bytes, messages and collectives as copies in memory, as a ring
+ * moves them (of an all-reduce two times the bytes, less one part in its ranks). NAN: the probe knows
+ * nothing. For capacity_changes. */
+double probe_batch_seconds(void *probe, const struct options *options);
 
 /* What the times rest on, in a few words; returns `text`. */
 enum { PROBE_BASIS = 96 };

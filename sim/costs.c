@@ -29,6 +29,54 @@ static int check_prices(const struct costs *c, struct rv_error_info *err)
         return 0;
 }
 
+/* What one kind of GPU takes. */
+struct kind {
+        const struct machine *machine;
+        const struct profile *profile;
+        const struct profile_load *load;
+        const struct price_nudge *nudge;
+};
+
+static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
+{
+        const struct kind *kind = context;
+        const bool fits_only = kind->machine->fits_only;
+        enum profile_source source = PROFILE_MODEL;
+        const int rc = profile_kernel_seconds(kind->profile, kind->load, &price->kernel, fits_only,
+                                              &price->seconds, &source, err);
+        if (rc)
+                return rc;
+        if (kind->nudge)
+                price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
+        price->measured = source == PROFILE_POINT;
+        price->fit_error = profile_fit_error(kind->load, &price->kernel, fits_only);
+        return 0;
+}
+
+static int price_offloaded_update(void *context, int64_t parameters, double *seconds,
+                                  struct rv_error_info *err)
+{
+        const struct kind *kind = context;
+        *seconds = profile_line_seconds(kind->load, LINE_OFFLOADED_UPDATE, plan_offloaded_bytes(parameters),
+                                        kind->machine->fits_only);
+        return isnan(*seconds) ? profile_no_line(kind->profile, kind->load, LINE_OFFLOADED_UPDATE, err) : 0;
+}
+
+static int price_kind(const struct kind *kind, const struct options *options, struct price_list *prices,
+                      struct rv_error_info *err)
+{
+        const struct profile_launch *pass =
+                kind->machine->no_graphs ? &kind->load->launch : &kind->load->graph;
+        const struct price_basis basis = {.kernel = price_kernel,
+                                          .offloaded_update =
+                                                  kind->machine->local ? price_offloaded_update : NULL,
+                                          .context = (void *)kind,
+                                          .start_seconds = kind->load->op_overhead_seconds,
+                                          .host_seconds = kind->load->launch.host_seconds,
+                                          .pass_host_seconds = pass->host_seconds};
+        return price_stages(prices, options, &basis, err);
+}
+
 /* The stages on every kind of GPU. */
 static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct rv_error_info *err)
 {
@@ -38,15 +86,9 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
                 c->other_prices = calloc((size_t)m->kinds - 1, sizeof *c->other_prices);
         if (m->kinds > 1 && !c->other_prices)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
-        for (int kind = 0; rc == 0 && kind < m->kinds; kind++) {
-                const struct price_basis basis = {machine_profile(m, kind),
-                                                  machine_load(m, kind),
-                                                  m->fits_only,
-                                                  m->local,
-                                                  !m->no_graphs,
-                                                  nudge};
-                struct price_list *prices = kind ? &c->other_prices[kind - 1] : &c->prices;
-                rc = price_stages(prices, c->options, &basis, err);
+        for (int i = 0; rc == 0 && i < m->kinds; i++) {
+                const struct kind kind = {m, machine_profile(m, i), machine_load(m, i), nudge};
+                rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;
 }

@@ -5,7 +5,15 @@
 #define RANVIER_SIM_COSTS_H
 
 #include "sim/machine.h"
-#include "sim/price.h"
+#include "runtime/engine/price.h"
+
+/* Errors of prices that are tried out: what each price is multiplied by. `kernel` is NULL for links, `bytes`
+ * are 0 for kernels. */
+enum price_of { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
+struct price_nudge {
+        double (*factor)(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes);
+        void *context;
+};
 
 struct costs {
         const struct options *options;

@@ -1,17 +1,14 @@
 /* The time of a batch on paper: a plan's operations priced as for SimGrid, messages and collectives by closed
- * form, run by the real core on a heap (runtime/engine/paper.h). It ranks plans, prices advice and carries
- * the errors of prices; SimGrid, some hundred times slower, decides. */
+ * form, run by the real core on a heap (runtime/engine/paper_plan.h). It ranks plans, prices advice and
+ * carries the errors of prices; SimGrid, some hundred times slower, decides. */
 #ifndef RANVIER_SIM_PAPER_BATCH_H
 #define RANVIER_SIM_PAPER_BATCH_H
 
-#include "sim/machine.h"
-#include "sim/price.h"
+#include "sim/costs.h"
 
 /* Seconds of a batch; NAN where a price is not known or there is no memory.
  *
- * Replicas and shards are folded to one, the replica whose messages take longest, where all nodes are of one
- * kind. Of many micro-batches two runs of fewer give the steady state: every period of it (as many
- * micro-batches as stages, or as AxoNN's limit) takes as long as the one between their ends.
+ * paper_plan.h says what is run. Replicas are folded where all nodes are of one kind.
  *
  * What ranks in the same position do is taken to happen at once: their messages share rails, their copies the
  * memory of their sockets, their collectives both (collective_model.h). What different positions of a

@@ -102,6 +102,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         const struct options *o = p->options;
         struct priced priced = {.prices = &p->costs.prices,
                                 .other_prices = p->costs.other_prices,
+                                .load = p->machine ? p->machine->load : NULL,
                                 .platform = &p->costs.platform,
                                 .fits_only = p->machine && p->machine->fits_only,
                                 .half = options_format(o)};

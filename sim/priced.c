@@ -74,7 +74,7 @@ static double unit_of(struct priced *priced, struct plan_group all, const struct
         for (int i = 0; i < priced->unit_count; i++)
                 if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
                         return priced->units[i].seconds;
-        const double seconds = tensor_unit_seconds(priced->platform, all, priced->prices, op, priced->half);
+        const double seconds = tensor_unit_seconds(priced->platform, all, priced->load, op, priced->half);
         if (priced->unit_count < PRICED_UNITS)
                 priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
         return seconds;

@@ -5,7 +5,7 @@
 
 #include "sim/collective.h"
 #include "sim/platform.h"
-#include "sim/price.h"
+#include "runtime/engine/price.h"
 
 enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
 
@@ -37,7 +37,8 @@ struct priced_unit {
 struct priced {
         const struct price_list *prices;
         const struct price_list
-                *other_prices; /* of the other kinds of nodes; NULL: all ranks have `prices` */
+                *other_prices;           /* of the other kinds of nodes; NULL: all ranks have `prices` */
+        const struct profile_load *load; /* of the first kind */
         const struct platform *platform;
         bool fits_only; /* copies by their line even where they were measured */
         enum half half; /* what gradients are stored as */

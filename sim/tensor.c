@@ -48,10 +48,10 @@ double tensor_seconds(const struct platform *platform, struct plan_group shards,
 }
 
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
-                           const struct price_list *prices, const struct op *op, enum half half)
+                           const struct profile_load *load, const struct op *op, enum half half)
 {
         const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size, 1};
-        const double known = profile_line_seconds(prices->load, LINE_LAYER_GATHER, op->bytes, false);
+        const double known = profile_line_seconds(load, LINE_LAYER_GATHER, op->bytes, false);
         if (!isnan(known))
                 return known;
         return collective_seconds(platform, &gpus,

@@ -4,7 +4,7 @@
 
 #include "sim/collective_model.h"
 #include "sim/platform.h"
-#include "sim/price.h"
+#include "runtime/engine/price.h"
 
 /* One collective (kernel_collective) of `bytes` in all between the GPUs of shards, wherever they lie. */
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
@@ -17,9 +17,8 @@ double tensor_seconds(const struct platform *platform, struct plan_group shards,
                       const struct price_pass *pass);
 
 /* Zero 3: the weights of a unit are gathered, or its gradients reduced, between the replicas: by the line
- * layer_gather of what `prices` rest on, of a framework whose collectives are slower than its library's, if
- * it has one. */
+ * layer_gather of `load`, of a framework whose collectives are slower than its library's, if it has one. */
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
-                           const struct price_list *prices, const struct op *op, enum half half);
+                           const struct profile_load *load, const struct op *op, enum half half);
 
 #endif

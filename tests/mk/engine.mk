@@ -5,9 +5,6 @@ $(BUILD)/tests/test_trace: $(call obj,tests/unit/test_trace.c) $(call lib,engine
 	$(TEST_LINK)
 $(BUILD)/tests/test_report: $(call obj,tests/unit/test_report.c) $(call lib,engine core models)
 	$(TEST_LINK)
-TESTS += test_estimate
-$(BUILD)/tests/test_estimate: $(call obj,tests/unit/test_estimate.c) $(call lib,paper engine core models)
-	$(TEST_LINK)
 TESTS += test_capacity
 $(BUILD)/tests/test_capacity: $(call obj,tests/unit/test_capacity.c) $(call lib,engine core models)
 	$(TEST_LINK)

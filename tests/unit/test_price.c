@@ -1,5 +1,5 @@
 /* What operations are priced at: a pass is the parts between what shards do together. */
-#include "sim/price.h"
+#include "runtime/engine/price.h"
 #include "tests/unit/noise.h"
 #include "tests/unit/numbers.h"
 
@@ -7,23 +7,17 @@
 
 enum { SEED = 4711, PLANS = 300 };
 
-/* A profile in which every kind of kernel takes a time of its own. */
+/* Every kind of kernel takes a time of its own. */
 struct bench {
-        struct profile_load load;
-        struct profile profile;
         struct options options;
+        double host_seconds; /* to launch a kernel */
 };
 
 static const double START = 3e-6;
 
 static void open_bench(struct bench *bench)
 {
-        *bench = (struct bench){.load = {.ranks = 1, .op_overhead_seconds = START}};
-        for (int half = 0; half < HALF_FORMATS; half++)
-                for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                        bench->load.models[half][kind] =
-                                (struct kernel_model){.overhead_seconds = 1e-6 * (1 + kind), .present = true};
-        bench->profile = (struct profile){.path = "x.json", .loads = &bench->load, .load_count = 1};
+        *bench = (struct bench){.host_seconds = 0};
         options_init(&bench->options);
 }
 
@@ -56,17 +50,27 @@ static void random_plan(struct bench *bench, uint64_t *random)
                 fail_msg("%s", err.sentence);
 }
 
-static void price(struct bench *bench, struct price_list *list)
-{
-        const struct price_basis basis = {.profile = &bench->profile, .load = &bench->load};
-        struct rv_error_info err;
-        if (price_stages(list, &bench->options, &basis, &err))
-                fail_msg("%s", err.sentence);
-}
-
 static double kernel_seconds(const struct kernel *kernel)
 {
         return 1e-6 * (1 + kernel->kind);
+}
+
+static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
+{
+        (void)context, (void)err;
+        price->seconds = kernel_seconds(&price->kernel);
+        return 0;
+}
+
+static void price(struct bench *bench, struct price_list *list)
+{
+        const struct price_basis basis = {.kernel = price_kernel,
+                                          .start_seconds = START,
+                                          .host_seconds = bench->host_seconds,
+                                          .pass_host_seconds = bench->host_seconds};
+        struct rv_error_info err;
+        if (price_stages(list, &bench->options, &basis, &err))
+                fail_msg("%s", err.sentence);
 }
 
 /* The list, walked through as runtime/nn launches it. */
@@ -171,7 +175,7 @@ static void parts_that_the_host_holds_up_take_what_it_takes_to_launch_them(void 
         do
                 random_plan(&bench, &random);
         while (bench.options.tp == 1);
-        bench.load.launch.host_seconds = host;
+        bench.host_seconds = host;
         price(&bench, &list);
         const struct price_pass *pass = &list.stages[0].forward;
         double seconds = 0;

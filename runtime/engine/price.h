@@ -1,15 +1,17 @@
-/* Seconds of a stage's operations: the kernels that models/workload.h lists, priced by a profile. */
-#ifndef RANVIER_SIM_PRICE_H
-#define RANVIER_SIM_PRICE_H
+/* Seconds of a stage's operations: the kernels that models/workload.h lists, priced by whoever knows what
+ * kernels take. */
+#ifndef RANVIER_RUNTIME_ENGINE_PRICE_H
+#define RANVIER_RUNTIME_ENGINE_PRICE_H
 
-#include "calibrate/profile.h"
 #include "runtime/engine/options.h"
 
 /* A kernel and its seconds, priced once. */
 struct price {
         struct kernel kernel;
         double seconds;
-        enum profile_source source;
+        bool measured;    /* exactly this shape was */
+        double fit_error; /* median relative error of the fit that it is from; 0: it is from none, or of none
+                             known */
 };
 
 /* A forward or backward of a micro-batch in a chunk, as the list of models/workload.h has it: the kernels up
@@ -56,30 +58,25 @@ struct price_list {
         int stage_count;
         struct price *prices; /* one for each different kernel */
         int count;
-        int from_points;                 /* of these, priced from a measured point; the others from a fit */
-        double worst_fit_error;          /* largest median error among the fits that were used */
-        const struct profile_load *load; /* what it was priced by */
-};
-
-/* Errors of prices that are tried out: what each price is multiplied by. `kernel` is NULL for links, `bytes`
- * are 0 for kernels. */
-enum price_of { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
-struct price_nudge {
-        double (*factor)(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes);
-        void *context;
+        int from_points;        /* of these, priced from a measured point; the others from a fit */
+        double worst_fit_error; /* largest median error among the fits that were used */
 };
 
 /* What prices rest on. */
 struct price_basis {
-        const struct profile *profile;
-        const struct profile_load *load;
-        bool fits_only;         /* by the fits even where something was measured */
-        bool offloaded_by_line; /* offloaded updates take what was measured while copies ran beside them */
-        bool graphs;            /* a stage's forward and backward are handed to the device as graphs */
-        const struct price_nudge *nudge; /* NULL: prices are as they are */
+        /* Fills in `price` for its kernel; an error is negative, with a sentence that names what is not
+         * known. */
+        int (*kernel)(void *context, struct price *price, struct rv_error_info *err);
+        /* Seconds of an offloaded update of `parameters` while copies run beside it; NULL: its kernels'. */
+        int (*offloaded_update)(void *context, int64_t parameters, double *seconds,
+                                struct rv_error_info *err);
+        void *context;
+        double start_seconds;     /* of starting an operation */
+        double host_seconds;      /* that the host needs to launch a kernel, */
+        double pass_host_seconds; /* and one of a forward or backward */
 };
 
-/* Prices all stages of a plan. Errors name the kernel or line that the profile lacks. The caller frees with
+/* Prices all stages of a plan. Errors are those of `basis`. The caller frees with
  * price_free, after an error too. */
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err);

@@ -1,4 +1,4 @@
-#include "sim/price.h"
+#include "runtime/engine/price.h"
 
 #include "runtime/sched/shares.h"
 
@@ -51,21 +51,17 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         struct price_list *list = pricing->list;
         struct price price = {.kernel = *kernel};
         const struct price_basis *basis = pricing->basis;
-        int rc = profile_kernel_seconds(basis->profile, basis->load, kernel, basis->fits_only, &price.seconds,
-                                        &price.source, pricing->err);
+        int rc = basis->kernel(basis->context, &price, pricing->err);
         if (rc)
                 return rc;
-        if (basis->nudge)
-                price.seconds *= basis->nudge->factor(basis->nudge->context, PRICE_KERNEL, kernel, 0);
         struct price *grown = realloc(list->prices, (size_t)(list->count + 1) * sizeof *grown);
         if (!grown)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d kernels",
                                list->count + 1);
         list->prices = grown;
         grown[list->count++] = price;
-        list->from_points += price.source == PROFILE_POINT;
-        list->worst_fit_error =
-                fmax(list->worst_fit_error, profile_fit_error(basis->load, kernel, basis->fits_only));
+        list->from_points += price.measured;
+        list->worst_fit_error = fmax(list->worst_fit_error, price.fit_error);
         return 0;
 }
 
@@ -79,9 +75,9 @@ static int price_kernel(struct pricing *pricing, const struct kernel *kernel, do
         return 0;
 }
 
-/* Seconds of one operation that runs these kernels, launched as `launch` says. */
-static int price_kernels(struct pricing *pricing, const struct kernel *kernels, int count,
-                         const struct profile_launch *launch, double *seconds)
+/* Seconds of one operation that runs these kernels, of which the host needs `host` seconds to launch each. */
+static int price_kernels(struct pricing *pricing, const struct kernel *kernels, int count, double host,
+                         double *seconds)
 {
         double sum = 0, each;
         for (int i = 0; i < count; i++) {
@@ -90,7 +86,7 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
                         return rc;
                 sum += each;
         }
-        *seconds = pricing->basis->load->op_overhead_seconds + fmax(sum, count * launch->host_seconds);
+        *seconds = pricing->basis->start_seconds + fmax(sum, count * host);
         return 0;
 }
 
@@ -98,16 +94,11 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
 static int price_update(struct pricing *pricing, int64_t parameters, double *seconds)
 {
         const struct price_basis *basis = pricing->basis;
-        if (pricing->options->offload && basis->offloaded_by_line) {
-                *seconds = profile_line_seconds(basis->load, LINE_OFFLOADED_UPDATE,
-                                                plan_offloaded_bytes(parameters), basis->fits_only);
-                return isnan(*seconds) ? profile_no_line(basis->profile, basis->load, LINE_OFFLOADED_UPDATE,
-                                                         pricing->err)
-                                       : 0;
-        }
+        if (pricing->options->offload && basis->offloaded_update)
+                return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
         int count = workload_update(parameters, options_format(pricing->options), kernels);
-        return price_kernels(pricing, kernels, count, &basis->load->launch, seconds);
+        return price_kernels(pricing, kernels, count, basis->host_seconds, seconds);
 }
 
 static int add_update(struct pricing *pricing, int64_t parameters, struct stage_price *price)
@@ -149,7 +140,7 @@ static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
                 if (part.m > 0)
                         kernels[count++] = part;
         }
-        int rc = price_kernels(pricing, kernels, count, &pricing->basis->load->launch, &price->norm);
+        int rc = price_kernels(pricing, kernels, count, pricing->basis->host_seconds, &price->norm);
         free(kernels);
         return rc;
 }
@@ -160,7 +151,7 @@ static int price_shares(struct pricing *pricing, const struct stage *stage, cons
                         struct stage_price *price)
 {
         const struct options *o = pricing->options;
-        const struct profile_launch *launch = &pricing->basis->load->launch;
+        const double host = pricing->basis->host_seconds;
         const enum half half = options_format(o);
         struct core_stage part = {.stage = stage->index, .parameters = partition_parameters(&o->gpt, stage)};
         const struct shares shares = shares_of(plan, &part);
@@ -170,9 +161,9 @@ static int price_shares(struct pricing *pricing, const struct stage *stage, cons
                       clear = workload_clear(part.parameters, half);
         int rc = o->clip > 0 ? price_shared_norm(pricing, stage, &shares, price) : 0;
         if (rc == 0 && o->mixed)
-                rc = price_kernels(pricing, &check, 1, launch, &price->check);
+                rc = price_kernels(pricing, &check, 1, host, &price->check);
         if (rc == 0)
-                rc = price_kernels(pricing, &clear, 1, launch, &price->clear);
+                rc = price_kernels(pricing, &clear, 1, host, &price->clear);
         for (int i = 0; rc == 0 && i < 4; i++) {
                 if (kinds[i] < 0 || kinds[i] >= chunks)
                         continue;
@@ -187,7 +178,7 @@ static int price_shares(struct pricing *pricing, const struct stage *stage, cons
 static int price_optimizer(struct pricing *pricing, const struct stage *stage, struct stage_price *price)
 {
         const struct options *o = pricing->options;
-        const struct profile_launch *launch = &pricing->basis->load->launch;
+        const double host = pricing->basis->host_seconds;
         const struct plan *plan = &pricing->plan;
         int64_t parameters = partition_parameters(&o->gpt, stage);
         if (plan->zero == 3)
@@ -200,9 +191,9 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
         if (plan->zero == 1)
                 return price_shares(pricing, stage, plan, price);
         if (o->clip > 0)
-                rc = price_kernels(pricing, &norm, 1, launch, &price->norm);
+                rc = price_kernels(pricing, &norm, 1, host, &price->norm);
         if (rc == 0 && o->mixed)
-                rc = price_kernels(pricing, &check, 1, launch, &price->check);
+                rc = price_kernels(pricing, &check, 1, host, &price->check);
         return rc ? rc : add_updates(pricing, parameters, core_update_parameters(plan, parameters), price);
 }
 
@@ -217,11 +208,10 @@ static int collectives_in(const struct kernel *kernels, int count)
 /* Fills in the parts of a pass. All of them take the sum of their kernels, or, if that is longer, what the
  * host needs to launch them all: it launches the next part's kernels as soon as the shards are done, which is
  * one more operation to start. */
-static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count,
-                       const struct profile_launch *launch, double *part_seconds, struct kernel *collectives,
-                       struct price_pass *pass)
+static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count, double host,
+                       double *part_seconds, struct kernel *collectives, struct price_pass *pass)
 {
-        const double start = pricing->basis->load->op_overhead_seconds, host = launch->host_seconds;
+        const double start = pricing->basis->start_seconds;
         double sum = 0, each;
         int part = 0, launched = 0;
         part_seconds[0] = 0;
@@ -285,11 +275,11 @@ static int list_passes(struct pricing *pricing, const struct stage *chunk, struc
 }
 
 /* The work of one unit of a stage alone. */
-static int price_unit(struct pricing *pricing, const struct stage *unit, const struct profile_launch *launch,
-                      double *forward_seconds, double *backward_seconds)
+static int price_unit(struct pricing *pricing, const struct stage *unit, double host, double *forward_seconds,
+                      double *backward_seconds)
 {
         const struct options *o = pricing->options;
-        const double start = pricing->basis->load->op_overhead_seconds;
+        const double start = pricing->basis->start_seconds;
         struct work work = options_work(o);
         const int forward = workload_forward(&o->gpt, unit, &work, false, NULL);
         const int backward = workload_backward(&o->gpt, unit, &work, NULL);
@@ -298,9 +288,9 @@ static int price_unit(struct pricing *pricing, const struct stage *unit, const s
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
         workload_forward(&o->gpt, unit, &work, false, kernels);
         workload_backward(&o->gpt, unit, &work, kernels + forward);
-        int rc = price_kernels(pricing, kernels, forward, launch, forward_seconds);
+        int rc = price_kernels(pricing, kernels, forward, host, forward_seconds);
         if (rc == 0)
-                rc = price_kernels(pricing, kernels + forward, backward, launch, backward_seconds);
+                rc = price_kernels(pricing, kernels + forward, backward, host, backward_seconds);
         *forward_seconds -= start;
         *backward_seconds -= start;
         free(kernels);
@@ -309,15 +299,14 @@ static int price_unit(struct pricing *pricing, const struct stage *unit, const s
 
 static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
 {
-        const struct profile_load *load = pricing->basis->load;
-        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
+        const double host = pricing->basis->pass_host_seconds;
         int rc = 0;
         for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
                 struct stage alone = *whole;
                 alone.first = unit == PRICE_EMBEDDING;
                 alone.last = unit == PRICE_HEAD;
                 alone.layers = unit == PRICE_BLOCK;
-                rc = price_unit(pricing, &alone, launch, &price->units[unit].forward,
+                rc = price_unit(pricing, &alone, host, &price->units[unit].forward,
                                 &price->units[unit].backward);
         }
         return rc;
@@ -328,7 +317,7 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const int parts = chunk->first + chunk->layers + chunk->last;
-        const double start = pricing->basis->load->op_overhead_seconds;
+        const double start = pricing->basis->start_seconds;
         double *forward = price->memory = malloc(2 * (size_t)parts * sizeof *forward);
         if (!forward)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
@@ -354,8 +343,7 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
  * together (those that would are refused by runtime/engine/options.c). */
 static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
-        const struct profile_load *load = pricing->basis->load;
-        const struct profile_launch *launch = pricing->basis->graphs ? &load->graph : &load->launch;
+        const double host = pricing->basis->pass_host_seconds;
         struct pass_lists lists;
         int rc = list_passes(pricing, chunk, &lists);
         if (rc)
@@ -371,12 +359,12 @@ static int price_passes(struct pricing *pricing, const struct stage *chunk, stru
                                chunk->index);
         assert(collectives_in(weights, lists.weights) == 0);
         double *seconds = (double *)(collectives + forwards + backwards);
-        rc = price_parts(pricing, forward, lists.forward, launch, seconds, collectives, &price->forward);
+        rc = price_parts(pricing, forward, lists.forward, host, seconds, collectives, &price->forward);
         if (rc == 0)
-                rc = price_parts(pricing, backward, lists.backward, launch, seconds + forwards + 1,
+                rc = price_parts(pricing, backward, lists.backward, host, seconds + forwards + 1,
                                  collectives + forwards, &price->backward);
         if (rc == 0 && lists.weights > 0)
-                rc = price_parts(pricing, weights, lists.weights, launch, seconds + forwards + backwards + 2,
+                rc = price_parts(pricing, weights, lists.weights, host, seconds + forwards + backwards + 2,
                                  NULL, &price->weights);
         return rc;
 }
@@ -415,7 +403,7 @@ static int price_stage(struct pricing *pricing, int index)
         }
         const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
-        pricing->list->stages[index].start = pricing->basis->load->op_overhead_seconds;
+        pricing->list->stages[index].start = pricing->basis->start_seconds;
         if (rc == 0 && plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
@@ -428,7 +416,6 @@ int price_stages(struct price_list *list, const struct options *options, const s
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
                                     .gpt = options->gpt,
-                                    .load = basis->load,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         if (!list->stages)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);

@@ -1,0 +1,528 @@
+#include "runtime/engine/paper_plan.h"
+
+#include "runtime/engine/paper.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A collective that was priced. */
+struct known_collective {
+        enum op_kind kind;
+        enum op_group group;
+        int rank;
+        int64_t bytes;
+        double seconds;
+};
+enum { KNOWN_COLLECTIVES = 64 };
+
+/* A stage's messages and the collectives of its passes, for one replica. */
+struct stage_costs {
+        double next_message, previous_message; /* seconds of one to the neighbour after and before it */
+        double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
+        int64_t update; /* parameters of the largest update of the plan */
+};
+
+struct batch {
+        const struct options *options;
+        const struct paper_links *links;
+        struct plan plan;
+        int together;               /* updates that are run as one, see join_updates */
+        int replica;                /* folded: which one stands for all */
+        struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
+        double *tensors;            /* all of the stages' */
+        struct known_collective known[KNOWN_COLLECTIVES];
+        int known_count;
+};
+
+static const struct price_list *prices_of(const struct batch *b, int rank)
+{
+        return b->links->prices(b->links->context, rank);
+}
+
+/* ---- replicas ---- */
+
+static void price_messages(const struct batch *b, int replica, struct stage_costs *stages)
+{
+        for (int i = 0; i < b->plan.pp && b->plan.pp > 1; i++) {
+                const int rank = plan_rank(&b->plan, replica, i, 0), next = plan_next_rank(&b->plan, rank);
+                const double seconds = b->links->message(b->links->context, rank, next);
+                stages[i].next_message = seconds;
+                stages[(i + 1) % b->plan.pp].previous_message = seconds;
+        }
+}
+
+static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
+{
+        const struct stage_price *prices = prices_of(b, rank)->stages;
+        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++) {
+                const struct stage_price *chunk = &prices[i / 2 * b->plan.pp + plan_stage(&b->plan, rank)];
+                stage->tensor[i] =
+                        b->links->tensor(b->links->context, rank, i % 2 ? &chunk->backward : &chunk->forward);
+        }
+}
+
+/* What a replica's links cost a micro-batch: messages of its way there and back, and the shards that take
+ * longest. */
+static double links_seconds(const struct batch *b, const struct stage_costs *stages)
+{
+        double messages = 0, shards = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                double own = 0;
+                messages += 2 * stages[i].next_message;
+                for (int pass = 0; pass < 2 * b->plan.virtual_stages; pass++)
+                        own += stages[i].tensor[pass];
+                shards = fmax(shards, own);
+        }
+        return messages + b->plan.micro_batches * shards;
+}
+
+static void price_replica(struct batch *b, int replica, struct stage_costs *stages)
+{
+        price_messages(b, replica, stages);
+        for (int i = 0; i < b->plan.pp; i++)
+                price_tensors(b, plan_rank(&b->plan, replica, i, 0), &stages[i]);
+}
+
+/* Replicas begin at different places of nodes: after as many as there are GPUs in a node the places repeat.
+ * The one whose links cost most stands for all. */
+static void choose_replica(struct batch *b)
+{
+        const int places = b->links->places;
+        double longest = -1;
+        int slowest = 0;
+        for (int replica = 0; replica < b->plan.dp && replica < places; replica++) {
+                price_replica(b, replica, b->stages);
+                const double cost = links_seconds(b, b->stages);
+                if (cost > longest * (1 + 1e-12)) {
+                        longest = cost;
+                        slowest = replica;
+                }
+        }
+        b->replica = slowest;
+        price_replica(b, slowest, b->stages);
+}
+
+/* ---- collectives ---- */
+
+/* The ends of a pipeline lie in one node in some replicas, and apart in others. */
+static double slowest_exchange(const struct batch *b, const struct op *op)
+{
+        double slowest = 0;
+        for (int replica = 0; replica < b->plan.dp && replica < b->links->places; replica++)
+                slowest = fmax(slowest, b->links->collective(b->links->context,
+                                                             plan_rank(&b->plan, replica, 0, 0), op));
+        return slowest;
+}
+
+static double collective(struct batch *b, int rank, const struct op *op)
+{
+        for (int i = 0; i < b->known_count; i++) {
+                const struct known_collective *k = &b->known[i];
+                if (k->kind == op->kind && k->group == op->group && k->rank == rank && k->bytes == op->bytes)
+                        return k->seconds;
+        }
+        const bool exchange = b->links->folded && op->group == GROUP_EMBEDDING;
+        const double seconds =
+                exchange ? slowest_exchange(b, op) : b->links->collective(b->links->context, rank, op);
+        if (b->known_count < KNOWN_COLLECTIVES)
+                b->known[b->known_count++] =
+                        (struct known_collective){op->kind, op->group, rank, op->bytes, seconds};
+        return seconds;
+}
+
+static double copy(const struct batch *b, const struct op *op, int ways)
+{
+        return b->links->copy(b->links->context, op, ways > 1);
+}
+
+/* ---- the physics ---- */
+
+static const struct stage_costs *stage_of(const struct batch *b, int rank)
+{
+        const int replica = b->links->folded ? 0 : plan_replica(&b->plan, rank);
+        return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
+}
+
+/* All parts of a pass, and what shards do together between them. */
+static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
+{
+        const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
+        const double own = price_pass_of(prices_of(b, rank), plan_stage(&b->plan, rank), &op)->seconds;
+        return b->plan.tp == 1 ? own : own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)];
+}
+
+/* With shards a pass is one operation here. */
+static double pass_seconds(const struct batch *b, int rank, const struct op *op)
+{
+        if (b->plan.tp > 1)
+                return pass(b, rank, op->kind, op->chunk, op->parts);
+        return price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
+}
+
+/* Several updates as one, or the copies before or after them: as long as all of them. */
+static double joined(struct batch *b, int rank, const struct op *op, int ways)
+{
+        const int64_t each = stage_of(b, rank)->update;
+        struct op one = *op;
+        if (b->together > 1) {
+                one.count = each;
+                one.bytes = plan_offloaded_bytes(each);
+        }
+        const double seconds = op->kind == OP_UPDATE
+                                       ? price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), &one)
+                                       : copy(b, &one, ways);
+        return seconds * (double)op->count / (double)one.count;
+}
+
+static double seconds(void *context, int rank, const struct op *op)
+{
+        struct batch *b = context;
+        switch (op->kind) {
+        case OP_FORWARD:
+        case OP_BACKWARD:
+                return pass_seconds(b, rank, op);
+        case OP_SEND_ACTIVATION:
+                return stage_of(b, rank)->next_message;
+        case OP_SEND_GRADIENT:
+                return stage_of(b, rank)->previous_message;
+        case OP_UPDATE:
+                return joined(b, rank, op, 1);
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+                return joined(b, rank, op, 1);
+        case OP_LOAD:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                return copy(b, op, 1);
+        case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+        case OP_REDUCE_SCALARS:
+        case OP_REDUCE_OVERFLOW:
+                return collective(b, rank, op);
+        default:
+                return price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
+        }
+}
+
+static double both_ways(void *context, int rank, const struct op *op)
+{
+        struct batch *b = context;
+        const bool update = op->kind == OP_FETCH || op->kind == OP_WRITE_BACK;
+        const double alone = update ? joined(b, rank, op, 1) : copy(b, op, 1);
+        return fmax(alone, update ? joined(b, rank, op, 2) : copy(b, op, 2));
+}
+
+/* A pass of shards is one operation here, with all that they do together in it: nothing else can begin
+ * between its parts. A backward beside which gradients are summed goes on to the end of a layer. */
+static void fill(void *context, int rank, struct op *op)
+{
+        const struct batch *b = context;
+        if (op->kind != OP_BACKWARD || op->count == 0)
+                return;
+        const int64_t end = op->offset + op->count;
+        op->offset = price_span(prices_of(b, rank), plan_stage(&b->plan, rank), op).offset;
+        op->count = end - op->offset;
+        op->more = op->offset > 0;
+}
+
+/* ---- a batch ---- */
+
+/* Of a batch of so many micro-batches. */
+struct batch_run {
+        double batch_seconds, pipeline_seconds; /* NAN: not known */
+        /* Between two micro-batches that are so many apart, at the end of the run and as many before: done
+         * backward on the first stage (GPipe: and forward on the last, added). NAN: there are fewer. */
+        double spacing, spacing_before;
+};
+
+/* When the micro-batches of the first chunk were done backward on the first stage, those of the last forward
+ * on the last. */
+struct passing {
+        struct batch *batch;
+        struct paper *paper;
+        double *backward, *forward; /* [micro_batches] */
+        int backwards, forwards;
+};
+
+static double passing_seconds(void *context, int rank, const struct op *op)
+{
+        return seconds(((struct passing *)context)->batch, rank, op);
+}
+
+static double passing_both_ways(void *context, int rank, const struct op *op)
+{
+        return both_ways(((struct passing *)context)->batch, rank, op);
+}
+
+static void passing_fill(void *context, int rank, struct op *op)
+{
+        fill(((struct passing *)context)->batch, rank, op);
+}
+
+static void note_passing(void *context, int rank, const struct op *op)
+{
+        struct passing *p = context;
+        const struct plan *plan = &p->batch->plan;
+        if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->segment > 0)
+                return; /* a later part of one */
+        const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
+        if (op->kind == OP_BACKWARD && stage == 0 && replica == 0 && op->chunk == 0 &&
+            op->parts & OP_INPUT_GRADIENT)
+                p->backward[p->backwards++] = paper_now(p->paper);
+        if (op->kind == OP_FORWARD && stage == plan->pp - 1 && replica == 0 &&
+            op->chunk == plan->virtual_stages - 1)
+                p->forward[p->forwards++] = paper_now(p->paper);
+}
+
+/* `end`: micro-batches at the end that are left out. */
+static double spacing(const double *times, int count, int end, int period)
+{
+        const int last = count - 1 - end;
+        return last >= period ? times[last] - times[last - period] : NAN;
+}
+
+/* What is done beside the last micro-batch keeps only that one; with AxoNN's order, in which whatever comes
+ * first is worked on, all of those that are under way when the last one begins go faster. */
+static struct batch_run describe(const struct passing *p, double seconds, int period)
+{
+        const struct plan *plan = &p->batch->plan;
+        const int end = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
+        struct batch_run run = {seconds, paper_phases(p->paper).pipeline_seconds,
+                                spacing(p->backward, p->backwards, end, period),
+                                spacing(p->backward, p->backwards, end + period, period)};
+        if (plan->policy == POLICY_GPIPE) {
+                run.spacing += spacing(p->forward, p->forwards, end, period);
+                run.spacing_before += spacing(p->forward, p->forwards, end + period, period);
+        }
+        return run;
+}
+
+/* `pipeline`: no further than to the end of that phase. `period`: of the spacing. */
+static struct batch_run run(struct batch *b, const struct core_stage *stages, int micro_batches,
+                            bool pipeline, int period)
+{
+        struct plan plan = b->plan; /* what is loaded is of the whole batch */
+        struct batch_run found = {NAN, NAN, NAN, NAN};
+        struct passing passing = {.batch = b, .backward = malloc(2 * (size_t)micro_batches * sizeof(double))};
+        passing.forward = passing.backward + micro_batches;
+        plan.micro_batches = micro_batches;
+        if (passing.backward)
+                passing.paper = paper_new(&(struct paper_setting){.plan = &plan,
+                                                                  .stages = stages,
+                                                                  .folded = b->links->folded,
+                                                                  .physics = {.seconds = passing_seconds,
+                                                                              .fill = passing_fill,
+                                                                              .both_ways = passing_both_ways,
+                                                                              .context = &passing},
+                                                                  .completed = note_passing});
+        struct paper *paper = passing.paper;
+        const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
+        if (ended >= 0)
+                found = describe(&passing, ended, period);
+        paper_delete(paper);
+        free(passing.backward);
+        return found;
+}
+
+/* ---- many micro-batches ---- */
+
+/* Seconds that a micro-batch keeps the compute lane of a stage, forward or backward. */
+static double work_of(const struct batch *b, int stage, enum op_kind kind)
+{
+        const int rank = plan_rank(&b->plan, b->replica, stage, 0);
+        const bool parted = kind == OP_BACKWARD && options_parts_backward(b->options);
+        double sum = 0;
+        for (int i = 0; i < b->plan.virtual_stages; i++)
+                sum += pass(b, rank, kind, i, OP_INPUT_GRADIENT) +
+                       (parted ? pass(b, rank, kind, i, OP_WEIGHT_GRADIENT) : 0);
+        return sum;
+}
+
+/* Blocking messages of a micro-batch, there and back, keep a stage from computing: of 1F1B one each way goes
+ * together. */
+static double held_seconds(const struct batch *b, int stage)
+{
+        const struct plan *plan = &b->plan;
+        if (!plan->blocking || plan->virtual_stages > 1)
+                return 0;
+        const double before = stage > 0 ? b->stages[stage].previous_message : 0;
+        const double after = stage < plan->pp - 1 ? b->stages[stage].next_message : 0;
+        return (before + after) * (plan->policy == POLICY_GPIPE ? 2 : 1);
+}
+
+/* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
+ * all forwards, then all backwards, so that each has a slowest stage of its own); and it stores a
+ * micro-batch's activations from its forward to its backward, while that goes on to the last stage and back,
+ * and has so many slots; and offloaded activations are stored and fetched, at the same time if need be. */
+static double least_seconds(struct batch *b, const struct core_stage *stages)
+{
+        const struct plan *plan = &b->plan;
+        const bool apart = plan->policy == POLICY_GPIPE;
+        double least = 0, trip = 0, forwards = 0, backwards = 0;
+        for (int i = plan->pp - 1; i >= 0; i--) {
+                const double forward = work_of(b, i, OP_FORWARD), backward = work_of(b, i, OP_BACKWARD);
+                const double work = forward + backward;
+                forwards = fmax(forwards, forward);
+                backwards = fmax(backwards, backward);
+                const struct core_limits limits = core_limits(plan, i);
+                trip += work + (i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0);
+                least = fmax(least, work + held_seconds(b, i));
+                if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
+                        least = fmax(least, trip / limits.slots);
+                if (limits.host_slots) {
+                        const struct op store = {.kind = OP_STORE_ACTIVATIONS, .bytes = stages[i].slot_bytes};
+                        least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
+                }
+        }
+        return apart ? fmax(least, forwards + backwards) : least;
+}
+
+/* Runs of few micro-batches, in the hope that the schedule has settled by then. */
+struct settling {
+        int first, period; /* micro-batches of the shortest run, and by how many each other is longer */
+};
+
+static bool same(double a, double b)
+{
+        return fabs(a - b) <= 1e-6 * b; /* false if one is not known */
+}
+
+static double go_on(const struct batch *b, const struct batch_run *run, int micro_batches, double step,
+                    int period)
+{
+        return run->batch_seconds + (double)(b->plan.micro_batches - micro_batches) / period * step;
+}
+
+/* Whether a stage ends otherwise than it goes on, with what it kept back. */
+static bool ends_apart(const struct plan *plan)
+{
+        return plan->policy == POLICY_INTERLEAVED || plan->policy == POLICY_ZERO_BUBBLE;
+}
+
+/* The batch as it goes on from few micro-batches, if the last of them follow each other as fast as they can;
+ * NAN if not. Where a stage ends otherwise than it goes on, with what it kept back, two runs are compared
+ * instead. */
+static double at_full_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+{
+        const int micro_batches = s.first + s.period;
+        const struct batch_run longer = run(b, stages, micro_batches, false, s.period);
+        double step = longer.spacing;
+        if (ends_apart(&b->plan))
+                step = longer.pipeline_seconds - run(b, stages, s.first, true, s.period).pipeline_seconds;
+        return same(step, least) ? go_on(b, &longer, micro_batches, step, s.period) : NAN;
+}
+
+/* The same if they follow each other evenly, over twice as many as there are in a round: in one run, or,
+ * where its end does not show it, in three. */
+static double at_even_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+{
+        const int middle = s.first + s.period, longest = middle + s.period;
+        const struct batch_run last = run(b, stages, longest, false, s.period);
+        double step = last.spacing, before = last.spacing_before;
+        if (ends_apart(&b->plan) || b->plan.offload_activations) {
+                const double two = run(b, stages, middle, true, s.period).pipeline_seconds;
+                step = last.pipeline_seconds - two;
+                before = two - run(b, stages, s.first, true, s.period).pipeline_seconds;
+        }
+        if (!same(step, before) || step < least * (1 - 1e-6))
+                return NAN;
+        return go_on(b, &last, longest, step, s.period);
+}
+
+/* Runs with `filled` micro-batches and more, so that whole periods are left of `all`. */
+static struct settling settle(int filled, int period, int all)
+{
+        return (struct settling){filled + (all - filled) % period, period};
+}
+
+/* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
+ * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long (of the
+ * interleaved schedule, every round); else what happens may go in rounds of the stages, or of AxoNN's limit.
+ * Copies that could fall behind later do so within some rounds. Where it does not settle soon, or there are
+ * few micro-batches, all are run. */
+static double steady(struct batch *b, const struct core_stage *stages, bool whole)
+{
+        const struct plan *plan = &b->plan;
+        const bool interleaved = plan->policy == POLICY_INTERLEAVED, axonn = plan->policy == POLICY_AXONN;
+        const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
+        const int round = axonn ? core_pipeline_limit(plan) : plan->pp,
+                  filled = plan->pp + (interleaved ? 0 : few);
+        const int shortest = interleaved ? round : few;
+        const double least = least_seconds(b, stages);
+        double found = NAN;
+        if (!whole && !plan->offload_activations && !axonn && filled + 2 * shortest < all)
+                found = at_full_speed(b, stages, settle(filled, shortest, all), least * shortest);
+        for (int times = 1; !whole && isnan(found) && filled + 4 * times * round < all; times *= 2) {
+                const int period = times * round * ((few + round - 1) / round);
+                found = at_even_speed(b, stages, settle(times * filled, period, all), least * period);
+        }
+        return isnan(found) ? run(b, stages, all, false, 1).batch_seconds : found;
+}
+
+static int64_t largest_update(const struct stage_price *price)
+{
+        int64_t largest = 1;
+        for (int i = 0; i < price->update_count; i++)
+                if (price->updates[i].parameters > largest)
+                        largest = price->updates[i].parameters;
+        return largest;
+}
+
+/* A large model has thousands of updates, each with a fetch and a write back. Those of a chunk are run as
+ * fewer, which changes what begins before and ends after them by a few updates, where that is nothing beside
+ * the pipeline. */
+static void join_updates(struct batch *b, const struct core_stage *stages)
+{
+        const double nothing = 1e-3; /* of the batch */
+        double longest = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                const int rank = plan_rank(&b->plan, b->replica, i, 0);
+                const struct op update = {.kind = OP_UPDATE, .of = OP_UPDATE, .count = b->stages[i].update};
+                const struct op fetch = {.kind = OP_FETCH,
+                                         .of = OP_FETCH,
+                                         .count = update.count,
+                                         .bytes = plan_offloaded_bytes(update.count)};
+                longest = fmax(longest, seconds(b, rank, &update));
+                longest = fmax(longest, b->plan.offload ? both_ways(b, rank, &fetch) : 0);
+        }
+        const double pipeline = b->plan.micro_batches * least_seconds(b, stages);
+        while (b->plan.allreduce_buckets % 2 == 0 &&
+               (2 * 2 * b->together - 1) * longest < nothing * pipeline) {
+                b->together *= 2;
+                b->plan.allreduce_buckets /= 2;
+                b->plan.bucket_parameters *= 2;
+        }
+}
+
+double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole)
+{
+        struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .together = 1};
+        const int pp = b.plan.pp, members = links->folded ? pp : pp * b.plan.dp;
+        struct core_stage *stages = calloc((size_t)pp, sizeof *stages);
+        double found = NAN;
+        b.stages = calloc((size_t)members, sizeof *b.stages);
+        b.tensors = calloc(2 * (size_t)(members * b.plan.virtual_stages), sizeof *b.tensors);
+        if (stages && b.stages && b.tensors) {
+                for (int i = 0; i < pp; i++)
+                        stages[i] = options_core_stage(o, i, 0);
+                for (int i = 0; i < members; i++)
+                        b.stages[i].tensor = &b.tensors[2 * b.plan.virtual_stages * i];
+                if (links->folded)
+                        choose_replica(&b);
+                for (int i = 0; !links->folded && i < b.plan.dp; i++)
+                        price_replica(&b, i, &b.stages[i * pp]);
+                for (int i = 0; i < members; i++)
+                        b.stages[i].update = largest_update(
+                                &prices_of(&b, plan_rank(&b.plan, 0, i % pp, 0))->stages[i % pp]);
+                if (!whole)
+                        join_updates(&b, stages);
+                found = steady(&b, stages, whole);
+        }
+        free(stages);
+        free(b.stages);
+        free(b.tensors);
+        return found;
+}

@@ -14,7 +14,7 @@ MACHINES = [("a100-published", "selene", [8, 16, 24, 32, 64]), ("v100-datasheet"
             ("h100-published", "dgx-h100", [8, 16, 32, 64]), ("v100-datasheet", "cloud-ethernet", [8, 16, 24, 32])]
 MODELS = [(12, 768, 12), (24, 1024, 16), (24, 2048, 16), (32, 2560, 32), (36, 3072, 24), (32, 4096, 32), (40, 5120, 40),
           (48, 1600, 25), (44, 6144, 64)]
-MOST_PLANS = 400  # of a question, so that all can be simulated
+MOST_PLANS = 200  # of a question, so that all can be simulated
 
 
 def question(rng):

@@ -251,7 +251,8 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         if (rc == 0 && name_machine(run, defaults, &profile, &platform, err))
                 return err->code;
         if (rc == 0)
-                rc = machine_choose_precision(profile, &run->candidate.options, &why); /* if nothing says it */
+                rc = machine_choose_precision(profile, &run->candidate.options,
+                                              &why); /* if nothing says it */
         if (rc == 0)
                 rc = options_resolve_gpt(&run->candidate.options, (int)run->row->gpus, &why);
         name_run(run);
@@ -283,6 +284,7 @@ static int list_jobs(struct measured *m, struct rv_error_info *err)
                 if (!m->runs[i].skipped)
                         candidates[count++] = &m->runs[i].candidate;
         m->jobs.tokens = 300e9;
+        m->jobs.intervals = true;
         int rc = candidates ? jobs_add(&m->jobs, candidates, count, err)
                             : rv_fail(err, RV_ESYSTEM, "no memory for %d runs", m->count);
         free(candidates);
@@ -325,11 +327,10 @@ void measured_close(struct measured *m)
 
 /* ---- what came out ---- */
 
-double measured_prediction(const struct measured_run *run)
+/* What the row would have measured of batches of so many seconds. */
+static double figure_of(const struct measured_run *run, double seconds)
 {
         const struct options *o = &run->candidate.options;
-        const double seconds =
-                run->job && run->job->outcome.state == OUTCOME_DONE ? run->job->outcome.batch_seconds : NAN;
         const double flops_per_second = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, o->recompute) /
                                         seconds / (double)run->row->gpus;
         switch (run->row->unit) {
@@ -343,6 +344,23 @@ double measured_prediction(const struct measured_run *run)
         default:
                 return seconds;
         }
+}
+
+double measured_prediction(const struct measured_run *run)
+{
+        const bool done = run->job && run->job->outcome.state == OUTCOME_DONE;
+        return figure_of(run, done ? run->job->outcome.batch_seconds : NAN);
+}
+
+bool measured_interval(const struct measured_run *run, double *low, double *high)
+{
+        if (!run->job || run->job->outcome.state != OUTCOME_DONE || !(run->job->outcome.low_seconds > 0))
+                return false;
+        const double a = figure_of(run, run->job->outcome.low_seconds);
+        const double b = figure_of(run, run->job->outcome.high_seconds);
+        *low = fmin(a, b); /* a rate is high where seconds are few */
+        *high = fmax(a, b);
+        return true;
 }
 
 double measured_error(const struct measured_run *run)

@@ -51,6 +51,9 @@ void measured_close(struct measured *measured);
 /* What `row` measured of this run, in the row's unit, as predicted; NAN before it is. */
 double measured_prediction(const struct measured_run *run);
 
+/* The interval in which nine such figures in ten would lie; false: it is not known. */
+bool measured_interval(const struct measured_run *run, double *low, double *high);
+
 /* predicted / measured - 1; 0 inside a band, else from its nearer edge. */
 double measured_error(const struct measured_run *run);
 

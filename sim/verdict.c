@@ -102,6 +102,35 @@ static void print_errors(const struct measured *m, FILE *out)
         }
 }
 
+/* ---- intervals ---- */
+
+/* Of a band, some of it. */
+static bool lies_inside(const struct measured_run *run, double low, double high)
+{
+        return run->row->high >= low && run->row->low <= high;
+}
+
+static void print_intervals(const struct measured *m, FILE *out)
+{
+        static const struct {
+                int kind;
+                const char *name;
+        } of[] = {{ALL, "all"}, {HELD_OUT, "those that nothing was fitted on"}};
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+                int known = 0, inside = 0;
+                for (int j = 0; j < m->count; j++) {
+                        double low, high;
+                        if (!belongs(&m->runs[j], of[i].kind) || !measured_interval(&m->runs[j], &low, &high))
+                                continue;
+                        known++;
+                        inside += lies_inside(&m->runs[j], low, high);
+                }
+                if (known)
+                        fprintf(out, "%s %d of %d measured figures lie in the interval of nine in ten (%s)\n",
+                                i == 0 ? "intervals " : "          ", inside, known, of[i].name);
+        }
+}
+
 /* ---- whether the best plan is found ---- */
 
 /* Plans to choose from: the same GPUs and model and, if `batch`, the same batch. */
@@ -292,6 +321,7 @@ void verdict_print(const struct measured *m, bool rows, FILE *out)
         print_failures(m, out);
         print_shortages(m, out);
         print_errors(m, out);
+        print_intervals(m, out);
         print_places(m, true, out);
         print_places(m, false, out);
         for (int i = 0; i < m->machine_count; i++)
@@ -309,18 +339,23 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
         FILE *out = writer.stream;
         fprintf(out,
                 "table,line,gpus,plan,fitted,unit,measured_low,measured_high,predicted,error,batch_seconds,"
-                "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,fits\n");
+                "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,fits,predicted_low,"
+                "predicted_high\n");
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
                 if (!predicted(run))
                         continue;
                 const struct outcome *o = &run->job->outcome;
-                fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s\n",
+                double low, high;
+                char interval[64] = ",";
+                if (measured_interval(run, &low, &high))
+                        snprintf(interval, sizeof interval, "%.9g,%.9g", low, high);
+                fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s,%s\n",
                         run->table->path, run->row->line, (long long)run->row->gpus, run->name,
                         run->fitted ? "yes" : "no", table_unit_name(run->row->unit), run->row->low,
                         run->row->high, measured_prediction(run), measured_error(run), o->batch_seconds,
                         o->pipeline_seconds, o->allreduce_seconds, o->optimizer_seconds, o->bubble_fraction,
-                        run->fits ? "yes" : "no");
+                        run->fits ? "yes" : "no", interval);
         }
         return file_writer_commit(&writer, err);
 }

@@ -145,6 +145,10 @@ def check_published(tap, folder):
     tap.ok(len(rows) == 14 and sum(errors) / 14 <= 0.05 and max(errors) <= 0.10,
            "published runs: mean error at most 5 %, worst at most 10 %", err + out)
     tap.ok(all(row["fits"] == "yes" for row in rows), "every published run fits its GPUs", out)
+    inside = sum(float(row["predicted_low"]) <= float(row["measured_high"]) and
+                 float(row["measured_low"]) <= float(row["predicted_high"]) for row in rows)
+    tap.ok(inside >= 12 and re.search(rf"^intervals +{inside} of 14 measured figures lie in the interval of nine in ten", out, re.M),
+           "at least 12 of the 14 lie in their intervals, and how many do is said", f"{inside}\n{out}")
     tap.ok(len(fitted) == 3, "of them, two A100 runs and one V100 run were fitted on", str(fitted))
 
 

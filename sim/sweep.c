@@ -75,7 +75,7 @@ static const struct argp_option sweep_options[] = {
         {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,
          "With shards: no, yes, or no,yes (default no)", 2},
         {"schedule", KEY_AXIS + AXIS_SCHEDULE, "NAME,...", 0,
-         "Such as axonn,1f1b,interleaved (default axonn)", 2},
+         "Of axonn,gpipe,1f1b,interleaved,zero-bubble (default axonn)", 2},
         {"virtual-stages", KEY_AXIS + AXIS_VIRTUAL_STAGES, "V,V,...", 0,
          "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)", 2},
         {"p2p", KEY_AXIS + AXIS_P2P, "HOW,...", 0,

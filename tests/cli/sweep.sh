@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 
 machine=(--profile v100-datasheet --platform summit)
 small=(sweep tiny --gpus "4,2" --batch-size 16 "${machine[@]}")
-echo 1..65
+echo 1..66
 
 # ---- against a brute force ----
 "$ranvier" "${small[@]}" --micro-batch-size 1,2 --offload-activations no --simulate 1000 --csv "$folder/all.csv" \
@@ -244,6 +244,15 @@ result "but for what is given"
 said=$("$ranvier" "${small[@]}" --plans some 2>&1)
 [ $? -eq 2 ] && grep -q "^ranvier sweep: --plans: 'some' is not known; there are default, megatron and all$" <<<"$said"
 result "and other plans are not known"
+
+names=$("$ranvier" simulate tiny --schedule none 2>&1 | sed -n "s/.*'none' is not known; there are //p" | tr -d ',' | sed 's/ and / /')
+missing=
+for command in simulate sweep validate train; do
+        help=$("$ranvier" $command --help | tr -d '\n ')
+        for name in $names; do grep -q "$name" <<<"$help" || missing+=" $command:$name"; done
+done
+[ "$(wc -w <<<"$names")" -ge 5 ] && [ -z "$missing" ]
+result "every schedule stands in the help of every command that takes one" || echo "# $names; missing:$missing"
 
 # ---- two memories ----
 large=(sweep gpt-12b --batch-size 96 --gpus 48 --micro-batch-size 1 "${machine[@]}" --simulate 1)

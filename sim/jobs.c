@@ -4,6 +4,7 @@
 #include "sim/interval.h"
 #include "sim/predict.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -198,6 +199,7 @@ static void stop(struct worker *workers, int count)
 int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
              void *context, struct rv_error_info *err)
 {
+        assert(at_once > 0);
         struct worker *workers = calloc((size_t)at_once, sizeof *workers);
         struct pollfd *polled = calloc((size_t)at_once, sizeof *polled);
         int rc = workers && polled ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %d processes", at_once);

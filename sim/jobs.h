@@ -38,8 +38,9 @@ struct jobs {
 int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
              struct rv_error_info *err);
 
-/* Predicts jobs `index`, index + shares, ... in at most `at_once` processes at a time. `tick` is called after
- * each, and at least once a second. A prediction that fails, or a process that dies, is an outcome. */
+/* Predicts jobs `index`, index + shares, ... in at most `at_once` processes (one or more) at a time. `tick`
+ * is called after each, and at least once a second. A prediction that fails, or a process that dies, is an
+ * outcome. */
 int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
              void *context, struct rv_error_info *err);
 

@@ -241,6 +241,24 @@ static int explore_group(const struct space *space, const struct machine *machin
         return 0;
 }
 
+/* The groups of one number of devices; an error if nothing in them is a plan. */
+static int explore_machine(struct space_groups *groups, const struct space *space,
+                           const struct machine *machine, struct rv_error_info *err)
+{
+        int considered = 0;
+        for (int offload = 0; offload <= 1; offload++) {
+                if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
+                        continue;
+                struct space_group *group = &groups->groups[groups->count++];
+                *group = (struct space_group){.gpus = machine->gpus, .offload = offload};
+                int rc = explore_group(space, machine, group, err);
+                if (rc)
+                        return rc;
+                considered += group->considered;
+        }
+        return considered ? 0 : no_grid(space, &groups->groups[groups->count - 1], err);
+}
+
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
                   const char *platform, bool fits_only, struct rv_error_info *err)
 {
@@ -249,28 +267,16 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                                         .groups = calloc(2 * most, sizeof *groups->groups)};
         if (!groups->machines || !groups->groups)
                 return rv_fail(err, RV_ESYSTEM, "no memory for %zu machines", most);
-        for (int i = 0; i < space->gpus.count; i++) {
-                struct machine *machine = &groups->machines[i];
-                int rc = machine_open(machine, profile, platform, space->gpus.values[i], fits_only, err);
-                if (rc)
-                        return rc;
-                machine->fold = space->fold;
-                groups->machine_count++;
-                int considered = 0;
-                for (int offload = 0; offload <= 1; offload++) {
-                        if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
-                                continue;
-                        struct space_group *group = &groups->groups[groups->count++];
-                        *group = (struct space_group){.gpus = space->gpus.values[i], .offload = offload};
-                        rc = explore_group(space, machine, group, err);
-                        if (rc)
-                                return rc;
-                        considered += group->considered;
-                }
-                if (considered == 0)
-                        return no_grid(space, &groups->groups[groups->count - 1], err);
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < space->gpus.count; i++) { /* all, before any work */
+                rc = machine_open(&groups->machines[i], profile, platform, space->gpus.values[i], fits_only,
+                                  err);
+                groups->machines[i].fold = space->fold;
+                groups->machine_count += rc == 0;
         }
-        return 0;
+        for (int i = 0; rc == 0 && i < space->gpus.count; i++)
+                rc = explore_machine(groups, space, &groups->machines[i], err);
+        return rc;
 }
 
 void space_free(struct space_groups *groups)

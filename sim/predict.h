@@ -8,9 +8,9 @@
 #include "sim/costs.h"
 
 struct prediction {
-        const struct options *options; /* resolved */
-        const struct machine *machine; /* NULL: replayed */
-        struct costs costs;            /* replayed: no prices, and a platform without a network */
+        const struct options *options;   /* resolved */
+        const struct machine *machine;   /* NULL: replayed */
+        struct costs costs;              /* replayed: no prices, and a platform without a network */
         struct memory_bytes *rank_bytes; /* [ranks] */
         struct network_place *places;    /* [ranks] */
         struct trace trace;              /* if asked for */

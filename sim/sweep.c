@@ -405,25 +405,26 @@ struct sweep {
 /* Whether anything fits, and can be priced: said before the work. */
 static int check_groups(const struct sweep *s, struct rv_error_info *err)
 {
-        const struct space_group *nearest = NULL;
+        const struct space_group *none = &s->groups.groups[0];
+        bool fits = false;
         for (int i = 0; i < s->groups.count; i++) {
                 const struct space_group *group = &s->groups.groups[i];
                 struct prediction p;
                 if (group->count == 0) {
-                        nearest = nearest ? nearest : group;
+                        none = none->considered > 0 ? none : group;
                         continue;
                 }
+                fits = true;
                 int rc = predict_open(&p, &group->candidates[0].options, group->candidates[0].machine, err);
                 predict_close(&p);
                 if (rc)
                         return rc;
         }
-        for (int i = 0; i < s->groups.count; i++)
-                if (s->groups.groups[i].count > 0)
-                        return 0;
-        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", nearest->gpus,
-                       nearest->gpus == 1 ? "" : "s", nearest->considered,
-                       (int)strcspn(nearest->nearest.sentence, ":"), nearest->nearest.sentence);
+        if (fits)
+                return 0;
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
+                       none->gpus == 1 ? "" : "s", none->considered,
+                       (int)strcspn(none->nearest.sentence, ":"), none->nearest.sentence);
 }
 
 /* A bar on a terminal, else a line every so often. */

@@ -294,9 +294,10 @@ static void consider_grid(struct search *search, int pp)
 {
         const struct options *o = search->base;
         const int replicas = o->pp * o->dp / pp;
-        for (int zero = 0; zero <= (o->zero == 0 && replicas > 1); zero++)
+        const int most = o->zero == 0 && replicas > 1 ? 1 : o->zero;
+        for (int zero = o->zero; zero <= most; zero++)
                 for (int size = o->micro_batch_size; size >= 1; size--)
-                        consider_size(search, pp, o->zero ? o->zero : zero, size);
+                        consider_size(search, pp, zero, size);
 }
 
 static void consider_all(struct search *search, int most_changes)

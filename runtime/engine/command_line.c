@@ -125,7 +125,7 @@ static void offer_options(const struct argp *argp, struct nearest *nearest)
 static int fail_unknown(const struct argp *argp, const char *name, struct rv_error_info *err)
 {
         char plain[LONGEST_NAME] = "";
-        for (size_t i = 0; name[i] && i < sizeof plain - 1; i++)
+        for (size_t i = 0; i < sizeof plain - 1 && name[i]; i++)
                 plain[i] = name[i] == '_' ? '-' : name[i];
         for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
                 if (strcmp(plain, foreign[i].name) == 0 && find_option(argp, foreign[i].here, 0))

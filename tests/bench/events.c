@@ -1,7 +1,8 @@
 /* What a simulation could cost at least: the operations of one batch of a pipeline as events of a plain
- * binary heap (runtime/engine/agenda.c), each put there when it was issued, for the moment at which it completes; and
- * the same batch by the core and the engine over the heap of the world on paper. Prints how many operations
- * there are, the batch's seconds, and what both took. tests/bench/events.py compares them with SimGrid. */
+ * binary heap (runtime/engine/agenda.c), each put there when it was issued, for the moment at which it
+ * completes; and the same batch by the core and the engine over the heap of the world on paper. Prints how
+ * many operations there are, the batch's seconds, and what both took. tests/bench/events.py compares them
+ * with SimGrid. */
 #include "runtime/sched/policy.h"
 #include "runtime/engine/agenda.h"
 #include "tests/paper/equal_stages.h"
@@ -89,7 +90,7 @@ static void on_completion(void *context, int rank, const struct op *op)
 static double run_paper(const struct plan *plan, struct recording *r, bool record, double *batch)
 {
         r->paper = paper_of_equal_stages(plan, 1, false, seconds_of, record ? on_issue : NULL,
-                             record ? on_completion : NULL, r);
+                                         record ? on_completion : NULL, r);
         const double start = processor_seconds();
         *batch = paper_run(r->paper);
         const double seconds = processor_seconds() - start;

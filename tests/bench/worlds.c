@@ -80,8 +80,7 @@ int main(int argc, char **argv)
                 spent += seconds(CLOCK_PROCESS_CPUTIME_ID) - start;
                 c->whole = paper_batch_whole(&machines[i], &c->candidate.options);
         }
-        if (jobs_add(&jobs, list, count, &err) ||
-            jobs_run(&jobs, 0, 1, jobs_cores(), silent, NULL, &err)) {
+        if (jobs_add(&jobs, list, count, &err) || jobs_run(&jobs, 0, 1, jobs_cores(), silent, NULL, &err)) {
                 fprintf(stderr, "worlds: %s\n", err.sentence);
                 return 1;
         }

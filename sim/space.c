@@ -102,10 +102,21 @@ static bool is_sound(struct collection *c, struct options *options)
         return sound;
 }
 
+/* Of the last two plans, of which the second offloads activations and the first does not, keeps the first
+ * alone if it is as fast on paper: to offload them is more work, and no other plan. */
+static void keep_faster(struct collection *c)
+{
+        const double slower = 1.001;
+        const struct candidate *kept = &c->list[c->count - 2], *offloaded = &c->list[c->count - 1];
+        if (!(offloaded->paper_seconds * slower < kept->paper_seconds))
+                c->count--;
+}
+
 /* The plan as it is and with offloaded activations, as far as asked for. */
 static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
 {
-        enum space_choice choice = c->space->offload_activations;
+        const enum space_choice choice = c->space->offload_activations;
+        const int before = c->count;
         int rc = 0;
         options->offload_activations = false;
         if (choice & SPACE_NO)
@@ -113,7 +124,12 @@ static int consider(struct collection *c, struct options *options, struct rv_err
         if (rc || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
                 return rc;
         options->offload_activations = true;
-        return is_sound(c, options) ? weigh(c, options, err) : 0;
+        if (!is_sound(c, options))
+                return 0;
+        rc = weigh(c, options, err);
+        if (rc == 0 && c->count == before + 2)
+                keep_faster(c);
+        return rc;
 }
 
 /* Whether the recomputation is, and is no other's double. */

@@ -78,13 +78,13 @@ static const char *yes_no(bool value)
         return value ? "yes" : "no";
 }
 
-/* The interval around a simulated time; "" if it is not known. */
+/* The interval around a simulated time. */
 static char *describe_interval(const struct job *job, char *text, size_t text_size)
 {
         char low[REPORT_TEXT], high[REPORT_TEXT];
         const struct interval interval =
                 interval_of(job->candidate->machine, &job->candidate->options, job->outcome.batch_seconds);
-        text[0] = 0;
+        snprintf(text, text_size, "not known");
         if (interval.known)
                 snprintf(text, text_size, "[%s, %s]", report_seconds(low, interval.low_seconds),
                          report_seconds(high, interval.high_seconds));

@@ -9,11 +9,6 @@
 static const char *const names[AXES] = {
         "tp", "sequence-parallel", "schedule", "virtual-stages", "p2p", "zero", "order"};
 
-const char *axis_option(enum axis axis)
-{
-        return names[axis];
-}
-
 static int value_of(const struct options *o, enum axis axis)
 {
         switch (axis) {

@@ -29,8 +29,6 @@ struct axes {
 /* One value each: the default of a plan. */
 void axes_init(struct axes *axes);
 
-const char *axis_option(enum axis axis); /* "tp" */
-
 /* Takes a list such as axonn,1f1b; each word is checked as simulate checks its flag. */
 int axes_parse(struct axes *axes, enum axis axis, const char *text, struct rv_error_info *err);
 
@@ -48,12 +46,11 @@ bool axes_differ(const struct axes *axes, const int place[AXES], const struct op
 
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES]);
 
-/* Sets those axes whose bit is not in `given` to what a preset of plans tries: "all" that there is, or
- * "megatron": what Megatron-LM has. False: no such preset. */
+/* Sets those axes whose bit is not in `given` to what a preset of plans tries: "all" that could be the best,
+ * or "megatron": what Megatron-LM has. False: no such preset. */
 bool axes_preset(struct axes *axes, const char *preset, unsigned given);
 
-/* What of an axis was not tried, as "--zero above 0 (--zero 0,1,3)"; "" if nothing that could matter on
- * `gpus` devices was left out. */
+/* What of an axis' preset "all" is not among its values, as "--zero 1,3"; "": nothing is left out. */
 void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t text_size);
 
 /* A plan's values that are not the default, as flags of `ranvier simulate`, each after a blank. */

@@ -2,8 +2,6 @@
 
 #include "sim/paper_batch.h"
 
-#include "sim/paper_batch.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <stdio.h>

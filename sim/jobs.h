@@ -27,7 +27,8 @@ struct job {
 };
 
 struct jobs {
-        struct job *list; /* the longest first, so that the last ones do not keep all waiting */
+        struct job *list; /* of those added together the longest first, so that the last ones do not keep all
+                             waiting */
         int count;
         double tokens;  /* of the training */
         bool intervals; /* are asked for */

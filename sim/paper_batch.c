@@ -119,11 +119,10 @@ static const struct price_list *prices(void *context, int rank)
 }
 
 static double priced_batch(const struct machine *machine, const struct options *options,
-                           const struct price_nudge *nudge, bool whole)
+                           const struct price_nudge *nudge, bool whole, struct rv_error_info *err)
 {
         struct costs costs;
-        struct rv_error_info ignored;
-        const int rc = costs_open(&costs, options, machine, nudge, &ignored);
+        const int rc = costs_open(&costs, options, machine, nudge, err);
         struct machine_links context = {&costs, nudge, options_plan(options, false)};
         const struct paper_links links = {.message = message,
                                           .collective = collective,
@@ -134,27 +133,39 @@ static double priced_batch(const struct machine *machine, const struct options *
                                           .folded = !costs.platform.groups,
                                           .places = costs.platform.gpus_per_node};
         const double found = rc ? NAN : paper_plan_seconds(options, &links, whole);
+        if (rc == 0 && isnan(found))
+                rv_fail(err, RV_ESYSTEM, "no memory to run %d ranks on paper", (int)options_ranks(options));
         costs_close(&costs);
         return found;
+}
+
+double paper_batch_priced(const struct machine *machine, const struct options *options,
+                          struct rv_error_info *err)
+{
+        return priced_batch(machine, options, NULL, false, err);
 }
 
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
                           const struct price_nudge *nudge)
 {
-        return priced_batch(machine, options, nudge, false);
+        struct rv_error_info ignored;
+        return priced_batch(machine, options, nudge, false, &ignored);
 }
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
 {
-        return priced_batch(machine, options, NULL, false);
+        struct rv_error_info ignored;
+        return priced_batch(machine, options, NULL, false, &ignored);
 }
 
 double paper_batch_of(void *machine, const struct options *options)
 {
-        return priced_batch(machine, options, NULL, false);
+        struct rv_error_info ignored;
+        return priced_batch(machine, options, NULL, false, &ignored);
 }
 
 double paper_batch_whole(const struct machine *machine, const struct options *options)
 {
-        return priced_batch(machine, options, NULL, true);
+        struct rv_error_info ignored;
+        return priced_batch(machine, options, NULL, true, &ignored);
 }

@@ -16,6 +16,10 @@
  * are not known here, so that messages over them take no time. */
 double paper_batch_seconds(const struct machine *machine, const struct options *options);
 
+/* The same; NAN with a sentence that says why. */
+double paper_batch_priced(const struct machine *machine, const struct options *options,
+                          struct rv_error_info *err);
+
 /* The same with prices multiplied by what `nudge` says. */
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
                           const struct price_nudge *nudge);

@@ -207,7 +207,7 @@ static void print_commands(const struct results *r, FILE *out)
         }
 }
 
-/* Why plans that fit were not simulated. */
+/* What of the plans was not simulated, and how far behind it is. */
 static void print_left(const struct results *r, FILE *out)
 {
         for (int i = 0; i < r->groups->count; i++) {
@@ -217,30 +217,39 @@ static void print_left(const struct results *r, FILE *out)
                         continue;
                 const double slower = 100 * (state.next_seconds / state.best->candidate->paper_seconds - 1);
                 fprintf(out,
-                        "on %d GPUs %s offloading %d of %d that fit were simulated (%.3f to %.3f of their "
-                        "time on "
-                        "paper); of the others the best takes %.1f %% %s than the winner on paper\n",
-                        group->gpus, group->offload ? "with" : "without", group->chosen, group->count,
-                        state.least, state.most, fabs(slower), slower < 0 ? "less" : "longer");
+                        "on %d GPU%s %s offloading %d of %d plans were simulated, and took %.3f to %.3f of "
+                        "their time on "
+                        "paper; on paper the best of the others takes %.1f %% %s than the winner\n",
+                        group->gpus, group->gpus == 1 ? "" : "s", group->offload ? "with" : "without",
+                        group->chosen, group->count, state.least, state.most, fabs(slower),
+                        slower < 0 ? "less" : "longer");
         }
 }
 
 static void print_counts(const struct results *r, FILE *out)
 {
         char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
-        int considered = 0, fitting = 0;
+        int considered = 0, fitting = 0, needless = 0;
         for (int i = 0; i < r->groups->count; i++) {
                 considered += r->groups->groups[i].considered;
                 fitting += r->groups->groups[i].fitting;
+                needless += r->groups->groups[i].needless;
         }
         fprintf(out, "%s plans considered: all weighed against the memories, the %s that fit run on paper, ",
                 report_count(a, considered), report_count(b, fitting));
         fprintf(out,
                 r->space->simulate == SPACE_AUTO
-                        ? "%s of these simulated: until none that is left can beat the best\n"
+                        ? "%s of these simulated: until the next on paper would not be the best "
+                          "were it 5 %% faster than any of them against paper\n"
                 : r->space->simulate == SPACE_ALL ? "%s of these simulated\n"
                                                   : "the best %s of these simulated, as --simulate asks\n",
                 report_count(c, r->jobs->count));
+        if (needless)
+                fprintf(out,
+                        "%d plans that offload activations are left out: on paper they are not faster for it "
+                        "than the "
+                        "same that keep them, which fit\n",
+                        needless);
 }
 
 static int by_count(const void *left, const void *right)
@@ -263,7 +272,7 @@ static void print_exclusions(const struct results *r, FILE *out)
         if (count == 0)
                 return;
         qsort(all, (size_t)count, sizeof *all, by_count);
-        fprintf(out, "%d combinations of what was asked for are no plans:\n", combinations);
+        fprintf(out, "%d combinations of what was asked for are no plans, or have no price:\n", combinations);
         for (int i = 0; i < count; i++)
                 fprintf(out, "  %d, such as: %s\n", all[i].count, all[i].first.sentence);
 }
@@ -282,7 +291,9 @@ static void print_untried(const struct results *r, FILE *out)
                         fprintf(out, "%s--recompute %s",
                                 left++ ? ", " : "not tried: ", recompute_name((enum recompute)recompute));
         if (left)
-                fputs("; --plans all tries all of these, or name them in lists\n", out);
+                fputs(r->preset ? "; name them in lists to try them\n"
+                                : "; --plans all tries all of these, or name them in lists\n",
+                      out);
 }
 
 /* Predictions are as good as what they rest on. */

@@ -11,6 +11,7 @@ struct results {
         const struct space_groups *groups;
         const struct jobs *jobs;
         const char *profile, *platform; /* as the command line names them */
+        bool preset;                    /* --plans was given */
         const char *passed; /* flags that hold for all plans, each after a blank, for `ranvier simulate` */
 };
 

@@ -25,18 +25,11 @@ struct search_state search_look(const struct space_group *group, const struct jo
         struct search_state state = {.least = INFINITY, .next_seconds = NAN};
         for (int i = 0; i < jobs->count; i++) {
                 const struct job *job = &jobs->list[i];
-                if (job->outcome.state == OUTCOME_PENDING || !search_has(group, job))
+                if (job->outcome.state != OUTCOME_DONE || !search_has(group, job))
                         continue;
-                state.simulated++;
-                if (job->outcome.state != OUTCOME_DONE) {
-                        state.failed++;
-                        continue;
-                }
                 const double ratio = job->outcome.batch_seconds / job->candidate->paper_seconds;
-                if (ratio > 0) { /* not NAN */
-                        state.least = fmin(state.least, ratio);
-                        state.most = fmax(state.most, ratio);
-                }
+                state.least = fmin(state.least, ratio);
+                state.most = fmax(state.most, ratio);
                 if (is_better(job, state.best))
                         state.best = job;
         }

@@ -12,8 +12,7 @@ bool search_has(const struct space_group *group, const struct job *job);
 struct search_state {
         const struct job *best; /* NULL: none succeeded */
         double least, most;     /* simulated time / time on paper, over those that succeeded */
-        int simulated, failed;
-        double next_seconds; /* on paper, of the best plan that is not simulated; NAN: there is none */
+        double next_seconds;    /* on paper, of the best plan that is not simulated; NAN: there is none */
 };
 struct search_state search_look(const struct space_group *group, const struct jobs *jobs);
 

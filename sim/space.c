@@ -26,7 +26,14 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->list = grown;
                 c->capacity = capacity;
         }
-        const double seconds = paper_batch_seconds(c->machine, options);
+        struct rv_error_info why;
+        const double seconds = paper_batch_priced(c->machine, options, &why);
+        if (isnan(seconds)) {
+                space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
+                if (c->group->unpriced++ == 0)
+                        c->group->no_price = why;
+                return 0;
+        }
         c->list[c->count] = (struct candidate){*options, c->machine, c->group->considered, seconds};
         c->count++;
         return 0;
@@ -103,13 +110,15 @@ static bool is_sound(struct collection *c, struct options *options)
 }
 
 /* Of the last two plans, of which the second offloads activations and the first does not, keeps the first
- * alone if it is as fast on paper: to offload them is more work, and no other plan. */
+ * alone if it is as fast on paper: to offload them is more work, for memory that is not needed. */
 static void keep_faster(struct collection *c)
 {
         const double slower = 1.001;
         const struct candidate *kept = &c->list[c->count - 2], *offloaded = &c->list[c->count - 1];
-        if (!(offloaded->paper_seconds * slower < kept->paper_seconds))
-                c->count--;
+        if (offloaded->paper_seconds * slower < kept->paper_seconds)
+                return;
+        c->count--;
+        c->group->needless++;
 }
 
 /* The plan as it is and with offloaded activations, as far as asked for. */
@@ -196,10 +205,7 @@ static int by_paper(const void *left, const void *right)
 {
         const struct candidate *a = left, *b = right;
         const struct options *x = &a->options, *y = &b->options;
-        bool a_unknown = isnan(a->paper_seconds), b_unknown = isnan(b->paper_seconds);
-        if (a_unknown != b_unknown)
-                return a_unknown - b_unknown;
-        if (!a_unknown && a->paper_seconds != b->paper_seconds)
+        if (a->paper_seconds != b->paper_seconds)
                 return a->paper_seconds < b->paper_seconds ? -1 : 1;
         if (x->offload_activations != y->offload_activations)
                 return x->offload_activations - y->offload_activations;
@@ -220,20 +226,32 @@ static void format_list(const struct space_list *list, char *text, size_t text_s
                          list->values[i]);
 }
 
+/* Whether some number of shards that is asked for divides the devices. */
+static bool shards_divide(const struct space *space, int gpus)
+{
+        const struct axis_values *shards = &space->axes.axis[AXIS_SHARDS];
+        for (int i = 0; i < shards->count; i++)
+                if (gpus % shards->values[i] == 0)
+                        return true;
+        return false;
+}
+
 static int no_grid(const struct space *space, const struct space_group *group, struct rv_error_info *err)
 {
-        char stages[64], sizes[64];
+        char stages[64];
         if (group->exclusions > 0)
                 return rv_fail(err, RV_EPLAN, "--gpus %d: none of what is asked for is a plan: %.400s%s",
                                group->gpus, group->excluded[0].first.sentence,
                                group->exclusions > 1 ? "; others for other reasons" : "");
+        if (!shards_divide(space, group->gpus))
+                return rv_fail(err, RV_EPLAN, "--gpus %d: no grid divides it: no --tp that is asked for does",
+                               group->gpus);
         format_list(&space->stages, stages, sizeof stages);
-        format_list(&space->micro_batch_sizes, sizes, sizeof sizes);
-        return rv_fail(
-                err, RV_EPLAN,
-                "--gpus %d: no grid divides it: stages%s%s must divide %d and be at most the %d layers of %s",
-                group->gpus, space->stages.count ? " --pp " : "", stages, group->gpus,
-                space->base.gpt.n_layer, space->base.gpt.name);
+        return rv_fail(err, RV_EPLAN,
+                       "--gpus %d: no grid divides it: stages%s%s must divide %d, and be at most "
+                       "the %d layers of %s",
+                       group->gpus, space->stages.count ? " --pp " : "", stages, group->gpus,
+                       space->base.gpt.n_layer, space->base.gpt.name);
 }
 
 static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
@@ -261,6 +279,7 @@ static int explore_group(const struct space *space, const struct machine *machin
 static int explore_machine(struct space_groups *groups, const struct space *space,
                            const struct machine *machine, struct rv_error_info *err)
 {
+        const int first = groups->count;
         int considered = 0;
         for (int offload = 0; offload <= 1; offload++) {
                 if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
@@ -272,7 +291,7 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
                         return rc;
                 considered += group->considered;
         }
-        return considered ? 0 : no_grid(space, &groups->groups[groups->count - 1], err);
+        return considered ? 0 : no_grid(space, &groups->groups[first], err);
 }
 
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,

@@ -34,10 +34,10 @@ struct candidate {
         struct options options;
         const struct machine *machine;
         int number;           /* in the order in which they were considered */
-        double paper_seconds; /* of a batch, on paper; NAN: not known */
+        double paper_seconds; /* of a batch, on paper */
 };
 
-/* Combinations that are no plans, for one reason. */
+/* Combinations that are no plans, or cannot be priced, for one reason. */
 struct space_exclusion {
         int count;
         struct rv_error_info first; /* what was said of the first of them */
@@ -54,7 +54,12 @@ struct space_group {
         int gpus;
         bool offload, fused;
         int considered, fitting;
-        struct candidate *candidates; /* all that fit, the best on paper first */
+        int unpriced; /* of those that fit, what the profile does not know all prices of; counted as excluded
+                       */
+        struct rv_error_info no_price; /* what was said of the first of them */
+        int needless; /* and plans that offload activations and are not faster for it than those that keep
+                         them */
+        struct candidate *candidates; /* the others, the best on paper first */
         int count;
         int chosen; /* how many of them, from the first on, are simulated */
         struct space_exclusion

@@ -145,7 +145,8 @@ struct settings {
         unsigned axes_given; /* a bit each */
         bool recompute_given;
         double tokens;
-        int jobs, patience; /* jobs: 0: not given */
+        const char *tokens_text; /* as given; NULL: not */
+        int jobs, patience;      /* jobs: 0: not given */
         bool fits_only;
 };
 
@@ -260,6 +261,7 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
                 s->plans = text;
                 return 0;
         case KEY_TOKENS:
+                s->tokens_text = text;
                 return options_parse_tokens("--tokens", text, &s->tokens, err);
         case KEY_CSV:
                 return options_parse_path("--csv", text, &s->csv, err);
@@ -411,7 +413,7 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
                 const struct space_group *group = &s->groups.groups[i];
                 struct prediction p;
                 if (group->count == 0) {
-                        none = none->considered > 0 ? none : group;
+                        none = none->considered > 0 && !group->unpriced ? none : group;
                         continue;
                 }
                 fits = true;
@@ -422,6 +424,8 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
         }
         if (fits)
                 return 0;
+        if (none->unpriced)
+                return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
         return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
                        none->gpus == 1 ? "" : "s", none->considered,
                        (int)strcspn(none->nearest.sentence, ":"), none->nearest.sentence);
@@ -472,6 +476,7 @@ static int run_share(struct sweep *s, struct rv_error_info *err)
         int cores = jobs_cores();
         bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
         int at_once = s->settings->jobs ? s->settings->jobs : bound ? cores : cores / s->parts.local_size;
+        s->started = parts_clock();
         s->share = (s->jobs.count - s->begin - s->parts.rank + s->parts.size - 1) / s->parts.size;
         s->done = 0;
         s->err = err;
@@ -500,7 +505,7 @@ static int list_next(struct sweep *s, struct rv_error_info *err)
 static int search(struct sweep *s, struct rv_error_info *err)
 {
         int rc = list_next(s, err);
-        s->started = s->last_line = parts_clock();
+        s->last_line = parts_clock();
         if (rc > 0)
                 rc = run_share(s, err);
         if (rc == 0 && s->parts.rank > 0)
@@ -542,6 +547,8 @@ static void write_passed(const struct settings *s, char *text, size_t text_size)
                                  s->passed[i]);
         if (s->fits_only)
                 snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
+        if (s->tokens_text)
+                snprintf(text + strlen(text), text_size - strlen(text), " --tokens %s", s->tokens_text);
 }
 
 /* A failed simulation does not keep what the others found from being shown; but the command has failed. */
@@ -555,6 +562,7 @@ static int show(const struct sweep *s, struct rv_error_info *err)
                                         .jobs = &s->jobs,
                                         .profile = given->profile,
                                         .platform = given->platform,
+                                        .preset = given->plans != NULL,
                                         .passed = passed_on};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;

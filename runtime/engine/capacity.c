@@ -473,9 +473,10 @@ static void print_least(FILE *stream, const struct options *o, const struct capa
         if (need.shared)
                 bytes += memory_total(&need.bytes, MEMORY_HOST);
         fprintf(stream,
-                "no change that was tried makes it fit: offloading, recomputation, smaller micro-batches "
-                "and buckets,\n");
-        fprintf(stream, "more stages on these ranks. One layer a stage with\n");
+                "no change that was tried makes it fit: offloading, the optimizer shared by replicas, "
+                "recomputation,\n");
+        fprintf(stream,
+                "smaller micro-batches and buckets, more stages on these ranks. One layer a stage with\n");
         fprintf(stream, "  %s\n", flags);
         fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.stage, least.pp,
                 report_bytes(text, (double)bytes),

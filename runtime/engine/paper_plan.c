@@ -6,20 +6,21 @@
 #include <stdlib.h>
 
 /* A collective that was priced. */
-struct known_collective {
+struct priced_collective {
         enum op_kind kind;
         enum op_group group;
         int rank;
         int64_t bytes;
         double seconds;
 };
-enum { KNOWN_COLLECTIVES = 64 };
+enum { PRICED_COLLECTIVES = 64 };
 
 /* A stage's messages and the collectives of its passes, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
         double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
-        int64_t update; /* parameters of the largest update of the plan */
+        double forward, backward; /* what a micro-batch keeps its compute lane, in all chunks */
+        int64_t update;           /* parameters of the largest update of the plan */
 };
 
 struct batch {
@@ -30,7 +31,7 @@ struct batch {
         int replica;                /* folded: which one stands for all */
         struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
         double *tensors;            /* all of the stages' */
-        struct known_collective known[KNOWN_COLLECTIVES];
+        struct priced_collective known[PRICED_COLLECTIVES];
         int known_count;
 };
 
@@ -61,14 +62,14 @@ static void price_tensors(const struct batch *b, int rank, struct stage_costs *s
         }
 }
 
-/* What a replica's links cost a micro-batch: messages of its way there and back, and the shards that take
- * longest. */
+/* What a replica's links cost: one micro-batch's messages there and back, and what the slowest stage's shards
+ * do together for all of them. */
 static double links_seconds(const struct batch *b, const struct stage_costs *stages)
 {
         double messages = 0, shards = 0;
         for (int i = 0; i < b->plan.pp; i++) {
                 double own = 0;
-                messages += 2 * stages[i].next_message;
+                messages += i < b->plan.pp - 1 || b->plan.virtual_stages > 1 ? 2 * stages[i].next_message : 0;
                 for (int pass = 0; pass < 2 * b->plan.virtual_stages; pass++)
                         own += stages[i].tensor[pass];
                 shards = fmax(shards, own);
@@ -117,16 +118,16 @@ static double slowest_exchange(const struct batch *b, const struct op *op)
 static double collective(struct batch *b, int rank, const struct op *op)
 {
         for (int i = 0; i < b->known_count; i++) {
-                const struct known_collective *k = &b->known[i];
+                const struct priced_collective *k = &b->known[i];
                 if (k->kind == op->kind && k->group == op->group && k->rank == rank && k->bytes == op->bytes)
                         return k->seconds;
         }
         const bool exchange = b->links->folded && op->group == GROUP_EMBEDDING;
         const double seconds =
                 exchange ? slowest_exchange(b, op) : b->links->collective(b->links->context, rank, op);
-        if (b->known_count < KNOWN_COLLECTIVES)
+        if (b->known_count < PRICED_COLLECTIVES)
                 b->known[b->known_count++] =
-                        (struct known_collective){op->kind, op->group, rank, op->bytes, seconds};
+                        (struct priced_collective){op->kind, op->group, rank, op->bytes, seconds};
         return seconds;
 }
 
@@ -186,7 +187,6 @@ static double seconds(void *context, int rank, const struct op *op)
         case OP_SEND_GRADIENT:
                 return stage_of(b, rank)->previous_message;
         case OP_UPDATE:
-                return joined(b, rank, op, 1);
         case OP_FETCH:
         case OP_WRITE_BACK:
                 return joined(b, rank, op, 1);
@@ -230,9 +230,10 @@ static void fill(void *context, int rank, struct op *op)
 
 /* ---- a batch ---- */
 
-/* Of a batch of so many micro-batches. */
+/* What a run of some micro-batches found. */
 struct batch_run {
-        double batch_seconds, pipeline_seconds; /* NAN: not known */
+        double batch_seconds,
+                pipeline_seconds; /* NAN: not known; of a run to the pipeline's end both are its seconds */
         /* Between two micro-batches that are so many apart, at the end of the run and as many before: done
          * backward on the first stage (GPipe: and forward on the last, added). NAN: there are fewer. */
         double spacing, spacing_before;
@@ -353,31 +354,63 @@ static double held_seconds(const struct batch *b, int stage)
         return (before + after) * (plan->policy == POLICY_GPIPE ? 2 : 1);
 }
 
+/* 1F1B has one micro-batch more under way on a stage than on the next, so that on stages i to j there are as
+ * many as stages: in the time in which one goes forward and backward through all of them, so many do. */
+static double least_of_chains(const struct batch *b)
+{
+        double least = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                double trip = 0;
+                for (int j = i; j < b->plan.pp; j++) {
+                        trip += b->stages[j].forward + b->stages[j].backward;
+                        trip += j > i ? 2 * b->stages[j].previous_message : 0;
+                        least = fmax(least, trip / (j - i + 1));
+                }
+        }
+        return least;
+}
+
+/* Any schedule has so many slots for a micro-batch's activations, from its forward to its backward, while
+ * that goes on to the last stage and back; of a backward in two parts only the first is waited for. */
+static double least_of_slots(const struct batch *b)
+{
+        const struct plan *plan = &b->plan;
+        double least = 0, trip = 0;
+        for (int i = plan->pp - 1; i >= 0; i--) {
+                const struct core_limits limits = core_limits(plan, i);
+                const int slots = limits.host_slots > limits.slots ? limits.host_slots : limits.slots;
+                const int rank = plan_rank(plan, b->replica, i, 0);
+                trip += b->stages[i].forward + pass(b, rank, OP_BACKWARD, 0, OP_INPUT_GRADIENT);
+                trip += i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0;
+                least = fmax(least, trip / slots);
+        }
+        return least;
+}
+
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
- * all forwards, then all backwards, so that each has a slowest stage of its own); and it stores a
- * micro-batch's activations from its forward to its backward, while that goes on to the last stage and back,
- * and has so many slots; and offloaded activations are stored and fetched, at the same time if need be. */
+ * all forwards, then all backwards, so that each has a slowest stage of its own); offloaded activations are
+ * stored and fetched, at the same time if need be; and what is said above. */
 static double least_seconds(struct batch *b, const struct core_stage *stages)
 {
         const struct plan *plan = &b->plan;
-        const bool apart = plan->policy == POLICY_GPIPE;
-        double least = 0, trip = 0, forwards = 0, backwards = 0;
-        for (int i = plan->pp - 1; i >= 0; i--) {
-                const double forward = work_of(b, i, OP_FORWARD), backward = work_of(b, i, OP_BACKWARD);
-                const double work = forward + backward;
-                forwards = fmax(forwards, forward);
-                backwards = fmax(backwards, backward);
-                const struct core_limits limits = core_limits(plan, i);
-                trip += work + (i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0);
-                least = fmax(least, work + held_seconds(b, i));
-                if (plan->virtual_stages == 1 && !limits.host_slots && !limits.deferred)
-                        least = fmax(least, trip / limits.slots);
-                if (limits.host_slots) {
+        double least = 0, forwards = 0, backwards = 0;
+        for (int i = 0; i < plan->pp; i++) {
+                struct stage_costs *s = &b->stages[i];
+                s->forward = work_of(b, i, OP_FORWARD);
+                s->backward = work_of(b, i, OP_BACKWARD);
+                forwards = fmax(forwards, s->forward);
+                backwards = fmax(backwards, s->backward);
+                least = fmax(least, s->forward + s->backward + held_seconds(b, i));
+                if (core_limits(plan, i).host_slots > 0) {
                         const struct op store = {.kind = OP_STORE_ACTIVATIONS, .bytes = stages[i].slot_bytes};
                         least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
                 }
         }
-        return apart ? fmax(least, forwards + backwards) : least;
+        if (plan->policy == POLICY_GPIPE)
+                return fmax(least, forwards + backwards);
+        if (plan->policy == POLICY_1F1B)
+                return fmax(least, least_of_chains(b));
+        return plan->virtual_stages == 1 ? fmax(least, least_of_slots(b)) : least;
 }
 
 /* Runs of few micro-batches, in the hope that the schedule has settled by then. */
@@ -397,7 +430,7 @@ static double go_on(const struct batch *b, const struct batch_run *run, int micr
 }
 
 /* Whether a stage ends otherwise than it goes on, with what it kept back. */
-static bool ends_apart(const struct plan *plan)
+static bool keeps_work_back(const struct plan *plan)
 {
         return plan->policy == POLICY_INTERLEAVED || plan->policy == POLICY_ZERO_BUBBLE;
 }
@@ -410,7 +443,7 @@ static double at_full_speed(struct batch *b, const struct core_stage *stages, st
         const int micro_batches = s.first + s.period;
         const struct batch_run longer = run(b, stages, micro_batches, false, s.period);
         double step = longer.spacing;
-        if (ends_apart(&b->plan))
+        if (keeps_work_back(&b->plan))
                 step = longer.pipeline_seconds - run(b, stages, s.first, true, s.period).pipeline_seconds;
         return same(step, least) ? go_on(b, &longer, micro_batches, step, s.period) : NAN;
 }
@@ -422,7 +455,7 @@ static double at_even_speed(struct batch *b, const struct core_stage *stages, st
         const int middle = s.first + s.period, longest = middle + s.period;
         const struct batch_run last = run(b, stages, longest, false, s.period);
         double step = last.spacing, before = last.spacing_before;
-        if (ends_apart(&b->plan) || b->plan.offload_activations) {
+        if (keeps_work_back(&b->plan) || b->plan.offload_activations) {
                 const double two = run(b, stages, middle, true, s.period).pipeline_seconds;
                 step = last.pipeline_seconds - two;
                 before = two - run(b, stages, s.first, true, s.period).pipeline_seconds;
@@ -438,28 +471,41 @@ static struct settling settle(int filled, int period, int all)
         return (struct settling){filled + (all - filled) % period, period};
 }
 
+static int larger(int a, int b)
+{
+        return a > b ? a : b;
+}
+
 /* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
- * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long (of the
- * interleaved schedule, every round); else what happens may go in rounds of the stages, or of AxoNN's limit.
+ * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long; else what
+ * happens may go in rounds of the stages, or of AxoNN's limit, as it does where a stage keeps work back.
  * Copies that could fall behind later do so within some rounds. Where it does not settle soon, or there are
  * few micro-batches, all are run. */
 static double steady(struct batch *b, const struct core_stage *stages, bool whole)
 {
         const struct plan *plan = &b->plan;
-        const bool interleaved = plan->policy == POLICY_INTERLEAVED, axonn = plan->policy == POLICY_AXONN;
+        const bool axonn = plan->policy == POLICY_AXONN, interleaved = plan->policy == POLICY_INTERLEAVED;
         const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
-        const int round = axonn ? core_pipeline_limit(plan) : plan->pp,
-                  filled = plan->pp + (interleaved ? 0 : few);
-        const int shortest = interleaved ? round : few;
+        const int round = axonn ? core_pipeline_limit(plan) : plan->pp;
+        const int filled = larger(plan->pp, round) + (interleaved ? 0 : few);
         const double least = least_seconds(b, stages);
-        double found = NAN;
-        if (!whole && !plan->offload_activations && !axonn && filled + 2 * shortest < all)
-                found = at_full_speed(b, stages, settle(filled, shortest, all), least * shortest);
-        for (int times = 1; !whole && isnan(found) && filled + 4 * times * round < all; times *= 2) {
-                const int period = times * round * ((few + round - 1) / round);
-                found = at_even_speed(b, stages, settle(times * filled, period, all), least * period);
+        if (!whole && !plan->offload_activations && !axonn) {
+                const struct settling s = settle(filled, keeps_work_back(plan) ? round : few, all);
+                const double found =
+                        s.first + s.period < all ? at_full_speed(b, stages, s, least * s.period) : NAN;
+                if (!isnan(found))
+                        return found;
         }
-        return isnan(found) ? run(b, stages, all, false, 1).batch_seconds : found;
+        for (int times = 1; !whole; times *= 2) {
+                const int period = times * round * ((few + round - 1) / round);
+                const struct settling s = settle(times * filled, period, all);
+                if (s.first + 2 * s.period >= all)
+                        break;
+                const double found = at_even_speed(b, stages, s, least * period);
+                if (!isnan(found))
+                        return found;
+        }
+        return run(b, stages, all, false, 1).batch_seconds;
 }
 
 static int64_t largest_update(const struct stage_price *price)

@@ -77,34 +77,41 @@ static void paper_agrees_with_simgrid(void **state)
         free(jobs.list);
 }
 
-/* Few micro-batches stand for many: within 1 % of all of them, one after another. */
+/* Few micro-batches stand for many, over links of any speed: nearly always to all digits, and never 2 % off.
+ */
 static void a_steady_state_stands_for_all_micro_batches(void **state)
 {
         (void)state;
+        enum { MORE = 4 * PLANS };
         uint64_t seed = SEED;
-        double errors[PLANS];
-        for (int i = 0; i < PLANS; i++) {
+        double errors[MORE];
+        for (int i = 0; i < MORE; i++) {
                 const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                const double speed = pow(10, -1.5 + 2.0 * i / MORE);
                 struct machine machine;
                 struct rv_error_info err;
                 struct options o;
                 do { /* with many micro-batches */
                         o = plans_random(&seed, m);
                 } while (o.batch_size / o.dp / o.micro_batch_size < 48);
+                o.batch_size *= 1 + i % 3;
                 if (machine_open(&machine, m->profile, m->platform, (int)options_ranks(&o), false, &err))
                         fail_msg("%s", err.sentence);
+                machine.platform.nic_bytes_per_second *= speed;
+                machine.platform.gpu_link_bytes_per_second *= 0.3 * speed;
                 const double found = paper_batch_seconds(&machine, &o),
                              whole = paper_batch_whole(&machine, &o);
                 char text[512];
                 plans_describe(&o, text, sizeof text);
                 errors[i] = fabs(found / whole - 1);
-                if (!(errors[i] <= 0.01))
-                        fail_msg("plan %d (seed %d) on %s: %s: %.3f %% off", i, SEED, m->platform, text,
-                                 100 * errors[i]);
+                if (!(errors[i] <= 0.02))
+                        fail_msg("plan %d (seed %d) on %s, links times %.3g: %s: %.3f %% off", i, SEED,
+                                 m->platform, speed, text, 100 * errors[i]);
                 machine_close(&machine);
         }
-        qsort(errors, PLANS, sizeof *errors, ascending);
-        assert_true(errors[PLANS / 2] <= 1e-9);
+        qsort(errors, MORE, sizeof *errors, ascending);
+        assert_true(errors[MORE / 2] <= 1e-9);
+        assert_true(errors[MORE * 95 / 100] <= 0.003);
 }
 
 int main(void)

@@ -766,9 +766,9 @@ OUTPUTS = ["log.csv", "report.json", "model.safetensors", "trace.json"]
 def start_long_job(folder, options):
     """Two ranks in training; returns mpirun once the log has some steps."""
     text.write(os.path.join(folder, "text.txt"))
-    # A rank that mpirun ends has a second until it is killed outright, which on a busy machine it may not get to see.
+    # A rank that mpirun ends has a second until it is killed outright, too little on a busy machine.
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMPI_MCA_odls_base_sigkill_timeout=str(END_SECONDS))
+                       OMPI_MCA_odls_base_sigkill_timeout="5")
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", os.path.join(ranvier.BIN, "ranvier"),
                "train", "tiny", "--data", "text.txt", "--micro-batch-size", "1", "--batch-size", "4", *options.split(),
                "--steps", "5000000", "--log", "log.csv", "--report", "report.json", "--checkpoint", "model.safetensors",

@@ -123,6 +123,26 @@ void costs_close(struct costs *costs)
         *costs = (struct costs){0};
 }
 
+enum collective_kind costs_collective(const struct op *op)
+{
+        return op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+               : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
+                                             : COLLECTIVE_ALLREDUCE;
+}
+
+/* Gradients or weights; scalars are double. */
+enum half costs_format(const struct costs *costs, const struct op *op)
+{
+        return op->lane == LANE_COLLECTIVE ? options_format(costs->options) : HALF_NONE;
+}
+
+struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)
+{
+        const int node = costs->platform.gpus_per_node;
+        const int beside = kind != GROUP_DATA ? 1 : group.stride < node ? group.stride : node;
+        return (struct collective_group){group.first, group.stride, group.size, beside};
+}
+
 const struct price_list *costs_prices(const struct costs *costs, int rank)
 {
         const int kind = costs->other_prices ? platform_place(&costs->platform, rank).group : 0;

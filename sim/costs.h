@@ -4,6 +4,7 @@
 #ifndef RANVIER_SIM_COSTS_H
 #define RANVIER_SIM_COSTS_H
 
+#include "sim/collective_model.h"
 #include "sim/machine.h"
 #include "runtime/engine/price.h"
 
@@ -30,6 +31,12 @@ struct costs {
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
                const struct price_nudge *nudge, struct rv_error_info *err);
 void costs_close(struct costs *costs);
+
+/* How a collective of the core is one of the platform's library: which, of what format, and between which
+ * GPUs. Replicas of all stages sum their gradients at about the same time. */
+enum collective_kind costs_collective(const struct op *op);
+enum half costs_format(const struct costs *costs, const struct op *op);
+struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind);
 
 /* Those of the GPU that `rank` has. */
 const struct price_list *costs_prices(const struct costs *costs, int rank);

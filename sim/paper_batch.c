@@ -57,24 +57,15 @@ static double tensor(void *context, int rank, const struct price_pass *pass)
 
 static double collective_of(const struct machine_links *l, int rank, const struct op *op)
 {
-        const struct platform *p = &l->costs->platform;
         const struct plan_group group = plan_group(&l->plan, rank, op->group);
-        const bool replicas = op->group == GROUP_DATA;
-        const struct collective_group gpus = {group.first, group.stride, group.size,
-                                              !replicas                         ? 1
-                                              : group.stride < p->gpus_per_node ? group.stride
-                                                                                : p->gpus_per_node};
-        const enum collective_kind kind = op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                                          : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
-                                                                        : COLLECTIVE_ALLREDUCE;
-        const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
+        const struct platform *p = &l->costs->platform;
         if (group.size < 2)
                 return 0;
         if (op_of_pass(op))
                 return tensor_unit_seconds(p, group, l->costs->machine->load, op,
                                            options_format(l->costs->options));
-        return collective_seconds(p, &gpus, kind, op->bytes,
-                                  gradients ? options_format(l->costs->options) : HALF_NONE);
+        const struct collective_group gpus = costs_group(l->costs, group, op->group);
+        return collective_seconds(p, &gpus, costs_collective(op), op->bytes, costs_format(l->costs, op));
 }
 
 static double collective(void *context, int rank, const struct op *op)

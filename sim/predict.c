@@ -100,12 +100,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        struct priced priced = {.prices = &p->costs.prices,
-                                .other_prices = p->costs.other_prices,
-                                .load = p->machine ? p->machine->load : NULL,
-                                .platform = &p->costs.platform,
-                                .fits_only = p->machine && p->machine->fits_only,
-                                .half = options_format(o)};
+        struct priced priced = {.costs = &p->costs, .half = options_format(o)};
         struct sim_physics own = priced_physics(&priced);
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);

@@ -22,13 +22,6 @@ static bool begin_message(struct sim_lane *lane)
         return true;
 }
 
-/* Those of the rank's GPU. */
-static const struct price_list *prices_of(const struct priced *priced, const struct sim_rank *rank)
-{
-        const int kind = priced->other_prices ? platform_place(priced->platform, rank->rank).group : 0;
-        return kind ? &priced->other_prices[kind - 1] : priced->prices;
-}
-
 /* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
 static double tensor_of(struct priced *priced, const struct sim_group *group, const struct price_pass *pass,
                         int part)
@@ -39,8 +32,9 @@ static double tensor_of(struct priced *priced, const struct sim_group *group, co
         if (known->size != group->size || known->id != group->id ||
             !kernel_same(&known->collective, collective)) {
                 const struct plan_group shards = {group->first, group->stride, group->size, group->index};
-                *known = (struct priced_tensor){group->size, group->id, *collective,
-                                                tensor_part_seconds(priced->platform, shards, pass, part)};
+                *known = (struct priced_tensor){
+                        group->size, group->id, *collective,
+                        tensor_part_seconds(&priced->costs->platform, shards, pass, part)};
         }
         return known->seconds;
 }
@@ -56,7 +50,7 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
         for (int i = 0; i < group.size; i++)
                 if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
                         return false;
-        const struct price_pass *pass = price_pass_of(priced->prices, rank->stage, op);
+        const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
         const double ends = rank->world->now + tensor_of(priced, &group, pass, op->segment);
         for (int i = 0; i < group.size; i++) {
                 struct sim_lane *other =
@@ -74,7 +68,8 @@ static double unit_of(struct priced *priced, struct plan_group all, const struct
         for (int i = 0; i < priced->unit_count; i++)
                 if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
                         return priced->units[i].seconds;
-        const double seconds = tensor_unit_seconds(priced->platform, all, priced->load, op, priced->half);
+        const double seconds = tensor_unit_seconds(&priced->costs->platform, all,
+                                                   priced->costs->machine->load, op, priced->half);
         if (priced->unit_count < PRICED_UNITS)
                 priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
         return seconds;
@@ -86,15 +81,11 @@ static struct priced_shape *shape_of(struct priced *priced, const struct sim_gro
 {
         struct priced_shape *known = &priced->shapes[group->kind][group->id % PRICED_SHAPES];
         if (!known->shape.size || known->id != group->id) {
-                const int node = priced->platform->gpus_per_node;
-                const bool replicas = group->kind == GROUP_DATA;
-                const struct collective_group gpus = {group->first, group->stride, group->size,
-                                                      !replicas              ? 1
-                                                      : group->stride < node ? group->stride
-                                                                             : node};
+                const struct plan_group plain = {group->first, group->stride, group->size, group->index};
+                const struct collective_group gpus = costs_group(priced->costs, plain, group->kind);
                 known->id = group->id;
                 known->bytes = -1;
-                known->shape = collective_shape(priced->platform, &gpus);
+                known->shape = collective_shape(&priced->costs->platform, &gpus);
         }
         return known;
 }
@@ -105,17 +96,15 @@ static void collect(void *context, struct sim_lane *lane)
         struct priced *priced = context;
         const struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(lane->rank, op->group);
-        const bool gradients = op->lane == LANE_COLLECTIVE; /* or weights; scalars are double */
-        const enum half half = gradients ? priced->half : HALF_NONE;
-        const enum collective_kind kind = op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                                          : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
-                                                                        : COLLECTIVE_ALLREDUCE;
+        const enum half half = costs_format(priced->costs, op);
+        const enum collective_kind kind = costs_collective(op);
         struct priced_shape *known = shape_of(priced, &group);
         if (known->bytes != op->bytes || known->kind != kind || known->half != half) {
                 known->kind = kind;
                 known->half = half;
                 known->bytes = op->bytes;
-                known->costs = collective_choose(priced->platform, &known->shape, kind, op->bytes, half);
+                known->costs =
+                        collective_choose(&priced->costs->platform, &known->shape, kind, op->bytes, half);
         }
         const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
         const struct collective_costs costs = known->costs;
@@ -126,10 +115,11 @@ static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
 {
         const struct op *op = &lane->now.op;
         const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
-        const struct collective_group gpus = {all.first, all.stride, all.size, 1};
+        const struct collective_group gpus = costs_group(priced->costs, all, GROUP_WORLD);
         if (op_of_pass(op))
                 return unit_of(priced, all, op);
-        return collective_seconds(priced->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes, HALF_NONE);
+        return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
+                                  HALF_NONE);
 }
 
 /* What is between all ranks and takes its closed form from when the last of them has come: weights and
@@ -241,10 +231,12 @@ double priced_copy_seconds(const struct platform *platform, const struct op *op,
 
 static void copy_measured(const struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
-        const double alone = priced_copy_seconds(priced->platform, op, priced->fits_only, false);
-        if (priced->platform->copies->lines[LINE_COPY_BOTH].fit.present)
+        const double alone =
+                priced_copy_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only, false);
+        if (priced->costs->platform.copies->lines[LINE_COPY_BOTH].fit.present)
                 copy_both_ways(lane, alone,
-                               priced_copy_seconds(priced->platform, op, priced->fits_only, true));
+                               priced_copy_seconds(&priced->costs->platform, op,
+                                                   priced->costs->machine->fits_only, true));
         else
                 sim_lane_ends(lane, lane->rank->world->now + alone);
 }
@@ -253,7 +245,7 @@ static void copy_measured(const struct priced *priced, struct sim_lane *lane, co
 static void copy(const struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
         const struct network_place *place = &lane->rank->place;
-        if (priced->platform->copies)
+        if (priced->costs->platform.copies)
                 copy_measured(priced, lane, op);
         else if (place->memory && lane->lane == LANE_HOST_TO_DEVICE)
                 sim_lane_flow(lane, place->memory, place->device, op->bytes);
@@ -293,13 +285,7 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
-        op->more = pass && op->count == 0 && price_more(prices, stage, op);
-        if (op->kind == OP_BACKWARD && op->count > 0) {
-                const int64_t end = op->offset + op->count;
-                op->offset = price_span(prices, stage, op).offset;
-                op->count = end - op->offset;
-                op->more = op->offset > 0;
-        }
+        op->more = pass && op->count == 0 ? price_more(prices, stage, op) : price_widen(prices, stage, op);
 }
 
 static bool begin(void *context, struct sim_lane *lane)
@@ -327,8 +313,9 @@ static bool begin(void *context, struct sim_lane *lane)
         case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
-                if (op_of_pass(op) || (op->group == GROUP_WORLD &&
-                                       !priced->platform->xml[0])) /* whose links are not ours to read */
+                if (op_of_pass(op) ||
+                    (op->group == GROUP_WORLD &&
+                     !priced->costs->platform.xml[0])) /* whose links are not ours to read */
                         pass_gate(priced, lane);
                 else if (sim_group_of(lane->rank, op->group).size > 1)
                         sim_lane_collect(lane);
@@ -339,7 +326,7 @@ static bool begin(void *context, struct sim_lane *lane)
                 return begin_tensor(priced, lane);
         default:
                 assert(lane->lane == LANE_COMPUTE);
-                compute(prices_of(priced, lane->rank), lane);
+                compute(costs_prices(priced->costs, lane->rank->rank), lane);
                 return true;
         }
 }

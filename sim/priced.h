@@ -5,7 +5,7 @@
 
 #include "sim/collective.h"
 #include "sim/platform.h"
-#include "runtime/engine/price.h"
+#include "sim/costs.h"
 
 enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
 
@@ -35,12 +35,7 @@ struct priced_unit {
 };
 
 struct priced {
-        const struct price_list *prices;
-        const struct price_list
-                *other_prices;           /* of the other kinds of nodes; NULL: all ranks have `prices` */
-        const struct profile_load *load; /* of the first kind */
-        const struct platform *platform;
-        bool fits_only; /* copies by their line even where they were measured */
+        const struct costs *costs;
         enum half half; /* what gradients are stored as */
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];

@@ -220,12 +220,7 @@ static double both_ways(void *context, int rank, const struct op *op)
 static void fill(void *context, int rank, struct op *op)
 {
         const struct batch *b = context;
-        if (op->kind != OP_BACKWARD || op->count == 0)
-                return;
-        const int64_t end = op->offset + op->count;
-        op->offset = price_span(prices_of(b, rank), plan_stage(&b->plan, rank), op).offset;
-        op->count = end - op->offset;
-        op->more = op->offset > 0;
+        op->more = price_widen(prices_of(b, rank), plan_stage(&b->plan, rank), op);
 }
 
 /* ---- a batch ---- */

@@ -441,6 +441,16 @@ struct partition_span price_span(const struct price_list *list, int stage, const
         return partition_span(&list->gpt, &list->stages[stage].stage, op->offset + op->count, op->offset);
 }
 
+bool price_widen(const struct price_list *list, int stage, struct op *op)
+{
+        if (op->kind != OP_BACKWARD || op->count == 0)
+                return false;
+        const int64_t end = op->offset + op->count;
+        op->offset = price_span(list, stage, op).offset;
+        op->count = end - op->offset;
+        return op->offset > 0;
+}
+
 static double span_seconds(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[stage];

@@ -89,6 +89,10 @@ struct partition_span price_span(const struct price_list *list, int stage, const
  * of the part that op->segment says. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
+/* A backward that is to make a range of gradients final goes on to the end of a layer: widens its range, and
+ * says whether more of the backward follows. False, and nothing, of any other operation. */
+bool price_widen(const struct price_list *list, int stage, struct op *op);
+
 /* The forward or backward that a part of it, or what shards do together behind a part, belongs to; a backward
  * in spans (price_span) has no such parts. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);

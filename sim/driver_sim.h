@@ -11,6 +11,7 @@
 #define RANVIER_SIM_DRIVER_SIM_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/host_link.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/phases.h"
 #include "runtime/engine/agenda.h"
@@ -44,16 +45,6 @@ struct sim_lane {
         sg_actor_t actor;  /* of a collective lane, once it was needed */
 };
 
-/* The physics' own: a device's link to the host, whose two directions slow each other down. */
-struct sim_host_link {
-        struct sim_copy {
-                bool copying;
-                double left;        /* of the copy, 1 to 0, at `since` */
-                double alone, both; /* seconds of all of it, alone and beside the other direction */
-        } copies[2];                /* to the device, to the host */
-        double since;
-};
-
 enum { SIM_GROUPS = GROUP_WORLD + 1 };
 
 struct sim_rank {
@@ -65,10 +56,10 @@ struct sim_rank {
         struct engine engine;
         struct ledger ledger;
         struct sim_lane *lanes[LANES]; /* NULL where the stage has no use for one */
-        struct sim_host_link host_link;
-        int collectives[SIM_GROUPS]; /* issued so far */
-        int done;                    /* batches */
-        double start_seconds;        /* when its first batch starts */
+        struct host_link host_link;    /* the physics' own */
+        int collectives[SIM_GROUPS];   /* issued so far */
+        int done;                      /* batches */
+        double start_seconds;          /* when its first batch starts */
 };
 
 /* What operations take. */

@@ -155,65 +155,18 @@ static enum profile_line line_of(enum op_kind kind)
         }
 }
 
-/* Seconds that all of a copy takes now. */
-static double copy_rate(const struct sim_host_link *link, int way)
-{
-        const struct sim_copy *copy = &link->copies[way];
-        return link->copies[!way].copying ? copy->both : copy->alone;
-}
-
-/* Seconds until the first of the copies under way ends, if none begins. */
-static double first_end(const struct sim_host_link *link)
-{
-        double first = INFINITY;
-        for (int way = 0; way < 2; way++)
-                if (link->copies[way].copying)
-                        first = fmin(first, link->copies[way].left * copy_rate(link, way));
-        return first;
-}
-
-/* Both directions as far as they have come `elapsed` seconds later, in which none ends before the others do.
- */
-static void advance(struct sim_host_link *link, double elapsed)
-{
-        const double nothing = 1e-9; /* seconds: SimGrid's own precision */
-        const double rates[] = {copy_rate(link, 0), copy_rate(link, 1)};
-        for (int way = 0; way < 2; way++) {
-                struct sim_copy *copy = &link->copies[way];
-                if (copy->copying)
-                        copy->left -= elapsed / rates[way];
-                copy->copying = copy->copying && copy->left * rates[way] > nothing;
-        }
-        link->since += elapsed;
-}
-
-static void advance_to(struct sim_host_link *link, double now)
-{
-        for (double first = first_end(link); link->since + first < now; first = first_end(link))
-                advance(link, first);
-        advance(link, now - link->since);
-}
-
-/* When a copy that is under way ends, if none begins. */
-static double end_of(struct sim_host_link link, int way)
-{
-        while (link.copies[way].copying)
-                advance(&link, first_end(&link));
-        return link.since;
-}
-
-/* Copies, all of it in `alone` seconds while the other direction is idle and in `both` while it copies too;
- * what is done when that changes stays done. So when one begins the end of the other is said anew. */
 static void copy_both_ways(struct sim_lane *lane, double alone, double both)
 {
-        struct sim_host_link *link = &lane->rank->host_link;
-        const int way = lane->lane == LANE_DEVICE_TO_HOST;
-        struct sim_lane *other = lane->rank->lanes[way ? LANE_HOST_TO_DEVICE : LANE_DEVICE_TO_HOST];
-        advance_to(link, lane->rank->world->now);
-        link->copies[way] = (struct sim_copy){.copying = true, .left = 1, .alone = alone, .both = both};
-        sim_lane_ends(lane, end_of(*link, way));
-        if (link->copies[!way].copying)
-                sim_lane_ends(other, end_of(*link, !way));
+        struct host_link *link = &lane->rank->host_link;
+        const enum host_link_way way =
+                lane->lane == LANE_DEVICE_TO_HOST ? HOST_LINK_TO_HOST : HOST_LINK_TO_DEVICE;
+        const enum host_link_way back = way == HOST_LINK_TO_HOST ? HOST_LINK_TO_DEVICE : HOST_LINK_TO_HOST;
+        host_link_begin(link, way, lane->rank->world->now, alone, both);
+        sim_lane_ends(lane, host_link_end(link, way));
+        if (link->copies[back].copying)
+                sim_lane_ends(lane->rank->lanes[back == HOST_LINK_TO_HOST ? LANE_DEVICE_TO_HOST
+                                                                          : LANE_HOST_TO_DEVICE],
+                              host_link_end(link, back));
 }
 
 double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both)

@@ -1,6 +1,7 @@
 #include "runtime/engine/paper.h"
 
 #include "runtime/engine/agenda.h"
+#include "runtime/engine/host_link.h"
 
 #include <assert.h>
 #include <math.h>
@@ -20,16 +21,11 @@ struct list {
         int first, last;
 };
 
-/* A device's link to the host. The copy under way in each direction has `left` (1 to 0) to do at `since`; all
- * of it takes `alone` seconds, or `both` while the other direction copies too. */
-struct host_link {
-        struct {
-                int op; /* -1: none */
-                double left, alone, both;
-                unsigned serial; /* of the moment noted last for its end */
-                struct list waiting;
-        } way[2]; /* to the device, to the host */
-        double since;
+/* The copies of one direction between host and device. */
+struct copies {
+        int under_way;   /* -1: none */
+        unsigned serial; /* of the moment noted last for its end */
+        struct list waiting;
 };
 
 enum { GROUPS = GROUP_WORLD + 1 };
@@ -45,6 +41,7 @@ struct member {
         struct list
                 order; /* of LANE_COLLECTIVE: the groups of those that wait, in order (a copy of the op) */
         struct host_link link;
+        struct copies copies[2]; /* by enum host_link_way */
 };
 
 struct paper {
@@ -298,77 +295,53 @@ static void issue_collective(struct member *member, const struct op *op)
 
 /* ---- copies that slow each other down ---- */
 
-static double copy_rate(const struct host_link *link, int way)
+/* Says when the copy under way ends, if none begins before. */
+static void note_end(struct member *member, enum host_link_way way)
 {
-        return link->way[!way].op >= 0 ? link->way[way].both : link->way[way].alone;
+        agenda_note(&member->paper->agenda, host_link_end(&member->link, way),
+                    as_what(2 * (int)(member - member->paper->members) + (int)way, true),
+                    ++member->copies[way].serial);
 }
 
-/* What both directions do until `now`, in which neither ends. */
-static void advance(struct host_link *link, double now)
-{
-        for (int way = 0; way < 2; way++)
-                if (link->way[way].op >= 0)
-                        link->way[way].left -= (now - link->since) / copy_rate(link, way);
-        link->since = now;
-}
-
-/* Says when the copy under way ends, if none begins or ends before. */
-static void note_end(struct member *member, int way)
-{
-        struct host_link *link = &member->link;
-        agenda_note(&member->paper->agenda, link->since + fmax(link->way[way].left, 0) * copy_rate(link, way),
-                    as_what(2 * (int)(member - member->paper->members) + way, true), ++link->way[way].serial);
-}
-
-/* The other direction has begun or ended a copy. */
-static void note_change(struct member *member, int way)
-{
-        const struct host_link *link = &member->link;
-        if (link->way[way].op >= 0 && link->way[way].both != link->way[way].alone)
-                note_end(member, way);
-}
-
-static void begin_copy(struct member *member, int way)
+static void begin_copy(struct member *member, enum host_link_way way)
 {
         struct paper *paper = member->paper;
-        struct host_link *link = &member->link;
-        if (link->way[way].op >= 0 || link->way[way].waiting.first < 0)
+        struct copies *own = &member->copies[way];
+        const enum host_link_way back = way == HOST_LINK_TO_HOST ? HOST_LINK_TO_DEVICE : HOST_LINK_TO_HOST;
+        if (own->under_way >= 0 || own->waiting.first < 0)
                 return;
-        advance(link, paper->now);
-        const int kept = take_first(paper, &link->way[way].waiting);
+        own->under_way = take_first(paper, &own->waiting);
         const struct paper_physics *physics = &paper->setting.physics;
-        link->way[way].alone = seconds_of(paper, member->rank, &paper->ops[kept].op);
-        link->way[way].both = physics->both_ways(physics->context, member->rank, &paper->ops[kept].op);
-        link->way[way].left = 1;
-        link->way[way].op = kept;
+        const struct op *op = &paper->ops[own->under_way].op;
+        host_link_begin(&member->link, way, paper->now, seconds_of(paper, member->rank, op),
+                        physics->both_ways(physics->context, member->rank, op));
         note_end(member, way);
-        note_change(member, !way);
+        if (member->copies[back].under_way >= 0 && member->link.copies[back].copying)
+                note_end(member, back);
 }
 
-static bool copies(enum op_lane lane)
+static bool is_copy(enum op_lane lane)
 {
         return lane == LANE_HOST_TO_DEVICE || lane == LANE_DEVICE_TO_HOST;
 }
 
 static void issue_copy(struct member *member, const struct op *op)
 {
-        const int way = op->lane == LANE_DEVICE_TO_HOST;
-        append(member->paper, &member->link.way[way].waiting, keep(member->paper, member->rank, op));
+        const enum host_link_way way =
+                op->lane == LANE_DEVICE_TO_HOST ? HOST_LINK_TO_HOST : HOST_LINK_TO_DEVICE;
+        append(member->paper, &member->copies[way].waiting, keep(member->paper, member->rank, op));
         begin_copy(member, way);
 }
 
 static void complete(struct paper *paper, int kept);
 
 /* The copy is over, unless its end was said anew since this was noted. */
-static void end_copy(struct member *member, int way, unsigned serial)
+static void end_copy(struct member *member, enum host_link_way way, unsigned serial)
 {
-        struct host_link *link = &member->link;
-        const int kept = link->way[way].op;
-        if (kept < 0 || link->way[way].serial != serial)
+        const int kept = member->copies[way].under_way;
+        if (kept < 0 || member->copies[way].serial != serial)
                 return;
-        advance(link, member->paper->now);
-        link->way[way].op = -1;
-        note_change(member, !way);
+        member->copies[way].under_way = -1;
         begin_copy(member, way);
         complete(member->paper, kept);
 }
@@ -412,7 +385,7 @@ static void issue(void *world, const struct op *op)
                 issue_collective(member, op);
                 break;
         default:
-                if (copies(op->lane) && paper->setting.physics.both_ways)
+                if (is_copy(op->lane) && paper->setting.physics.both_ways)
                         issue_copy(member, op);
                 else
                         issue_plain(member, op);
@@ -442,8 +415,8 @@ static bool build_member(struct paper *paper, int replica, int stage)
         m->stage = stage;
         m->order = empty;
         for (int i = 0; i < 2; i++) {
-                m->sends[i] = m->receives[i] = m->link.way[i].waiting = empty;
-                m->link.way[i].op = -1;
+                m->sends[i] = m->receives[i] = empty;
+                m->copies[i] = (struct copies){-1, 0, empty};
         }
         for (int i = 0; i < GROUPS; i++)
                 m->collectives[i] = empty;
@@ -523,7 +496,7 @@ static void happen(struct paper *paper, const struct agenda_entry *entry)
         if (what % 2 == 0)
                 complete(paper, number);
         else
-                end_copy(&paper->members[number / 2], number % 2, entry->serial);
+                end_copy(&paper->members[number / 2], (enum host_link_way)(number % 2), entry->serial);
 }
 
 double paper_run(struct paper *paper)

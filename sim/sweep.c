@@ -67,9 +67,9 @@ static const struct argp_option sweep_options[] = {
          "micro-batches, and it wins",
          2},
         {"plans", KEY_PLANS, "WHICH", 0,
-         "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all "
-         "that "
-         "there is",
+         "What the options below vary where they are not given: default; megatron: what Megatron-LM has; "
+         "all: what could "
+         "be the best (neither blocking messages nor --recompute layer)",
          2},
         {"tp", KEY_AXIS + AXIS_SHARDS, "T,T,...", 0, "Shards of each stage (default 1)", 2},
         {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,

@@ -66,10 +66,6 @@ $(BUILD)/obj/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
-# A simulation is millions of short calls between the core, the engine and their world: these are inlined across files where a
-# program asks for it when it is linked (a quarter faster); elsewhere the objects are as any other.
-ACROSS := $(if $(SAN),,-flto=auto -ffat-lto-objects)
-$(BUILD)/obj/runtime/sched/%.o $(BUILD)/obj/runtime/engine/%.o $(BUILD)/obj/sim/%.o: EXTRA = $(ACROSS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o: EXTRA = -fPIC
 $(BUILD)/obj/runtime/device/host.o: EXTRA = -fPIC
@@ -79,7 +75,6 @@ $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
 DEVICE_LIBS = $(BLAS_LIBS) -ldl
 
 LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^)
-LINK_ACROSS = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) $(OPT) $(ACROSS) -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)
@@ -87,7 +82,7 @@ $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net d
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models)
-	$(LINK_ACROSS) $(SIMGRID_LIBS) -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm

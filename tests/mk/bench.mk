@@ -19,6 +19,6 @@ $(BUILD)/obj/tests/bench/sgemm.o: EXTRA = $(BLAS_CFLAGS)
 $(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(call lib,sim engine core profile models)
-	$(LINK_ACROSS) $(SIMGRID_LIBS) -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/tests/ranking: $(call obj,tests/bench/ranking.c) $(call lib,sim engine core profile models)
-	$(LINK_ACROSS) $(SIMGRID_LIBS) -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

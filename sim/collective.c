@@ -25,8 +25,8 @@ struct run {
 static sg_mailbox_t box(const struct run *run, const char *kind, int from, int to)
 {
         char name[80];
-        snprintf(name, sizeof name, "group %d.%d %s: %d to %d", (int)run->group->kind, run->group->id, kind,
-                 from, to);
+        snprintf(name, sizeof name, "group %d.%d %s: %d to %d", (int)run->group->kind,
+                 run->group->ranks.first, kind, from, to);
         return sg_mailbox_by_name(name);
 }
 
@@ -75,26 +75,26 @@ struct link_ends {
 
 static struct link_ends ends(const struct run *run, const char *kind, int to, int from, int64_t bytes)
 {
-        const int me = run->group->index;
+        const int me = run->group->ranks.index;
         return (struct link_ends){box(run, kind, me, to), box(run, kind, from, me), bytes};
 }
 
 static struct link_ends near_ring(const struct run *run)
 {
-        const int k = run->shape->per_node, me = run->group->index, first = me - me % k;
+        const int k = run->shape->per_node, me = run->group->ranks.index, first = me - me % k;
         return ends(run, "near", first + (me + 1 - first) % k, first + (me + k - 1 - first) % k,
                     run->phase->near_bytes / run->phase->segments);
 }
 
 static struct link_ends far_ring(const struct run *run)
 {
-        const int p = run->group->size, k = run->shape->per_node, me = run->group->index;
+        const int p = run->group->ranks.size, k = run->shape->per_node, me = run->group->ranks.index;
         return ends(run, "far", (me + k) % p, (me + p - k) % p, run->phase->far_bytes / run->phase->segments);
 }
 
 static struct link_ends whole_ring(const struct run *run)
 {
-        const int p = run->group->size, me = run->group->index;
+        const int p = run->group->ranks.size, me = run->group->ranks.index;
         return ends(run, "ring", (me + 1) % p, (me + p - 1) % p,
                     (run->phase->far ? run->phase->far_bytes : run->phase->near_bytes) /
                             run->phase->segments);
@@ -132,7 +132,7 @@ static void send_to(const struct run *run, int to, bool starts)
 {
         struct messages m = {.count = 0};
         sleep_seconds(starts ? run->phase->software_seconds : 0);
-        send(&m, box(run, "pair", run->group->index, to), phase_bytes(run));
+        send(&m, box(run, "pair", run->group->ranks.index, to), phase_bytes(run));
         wait_all(&m);
 }
 
@@ -140,15 +140,15 @@ static void receive_from(const struct run *run, int from, bool starts)
 {
         struct messages m = {.count = 0};
         sleep_seconds(starts ? run->phase->software_seconds : 0);
-        receive(&m, box(run, "pair", from, run->group->index));
+        receive(&m, box(run, "pair", from, run->group->ranks.index));
         wait_all(&m);
         sleep_seconds(run->phase->arithmetic_seconds);
 }
 
 static void pairs(const struct run *run)
 {
-        const int me = run->group->index;
-        if (me >= collective_power(run->group->size)) /* another stands for it */
+        const int me = run->group->ranks.index;
+        if (me >= collective_power(run->group->ranks.size)) /* another stands for it */
                 return;
         const int partner = me ^ run->phase->distance;
         const struct link_ends pair = ends(run, "pair", partner, partner, phase_bytes(run));
@@ -158,8 +158,8 @@ static void pairs(const struct run *run)
 /* Members beyond the largest power of two send to those that many before them, or get back from them. */
 static void join(const struct run *run, bool leave)
 {
-        const int me = run->group->index, distance = run->phase->distance;
-        const bool outside = me >= distance, helps = !outside && me + distance < run->group->size;
+        const int me = run->group->ranks.index, distance = run->phase->distance;
+        const bool outside = me >= distance, helps = !outside && me + distance < run->group->ranks.size;
         if (outside && !leave)
                 send_to(run, me - distance, false);
         if (helps && !leave)
@@ -173,8 +173,8 @@ static void join(const struct run *run, bool leave)
 /* A round of the binomial tree. */
 static void binomial(const struct run *run, bool down)
 {
-        const int me = run->group->index, distance = run->phase->distance, place = me % (2 * distance);
-        const bool child = place == distance, parent = place == 0 && me + distance < run->group->size;
+        const int me = run->group->ranks.index, distance = run->phase->distance, place = me % (2 * distance);
+        const bool child = place == distance, parent = place == 0 && me + distance < run->group->ranks.size;
         if (child && !down)
                 send_to(run, me - distance, false);
         if (parent && !down)
@@ -201,7 +201,7 @@ struct forest {
 static struct forest grow(const struct run *run)
 {
         const int k = run->shape->nodes > 1 && run->shape->per_node > 0 ? run->shape->per_node : 1;
-        const int me = run->group->index, index = me / k, count = run->group->size / k;
+        const int me = run->group->ranks.index, index = me / k, count = run->group->ranks.size / k;
         struct forest forest = {.depth = run->phase->steps - run->phase->distance + 1};
         for (int t = 0; t < 2; t++) {
                 struct tree *tree = &forest.trees[t];
@@ -371,7 +371,8 @@ void collective_run(const struct sim_group *group, const struct collective_shape
         if (count == 0)
                 return;
         sleep_seconds(costs->start_seconds +
-                      costs->copy_seconds_per_byte * (double)((bytes + group->size - 1) / group->size));
+                      costs->copy_seconds_per_byte *
+                              (double)((bytes + group->ranks.size - 1) / group->ranks.size));
         for (int i = 0; i < count; i++) {
                 const struct collective_phase folded = folded_phase(&phases[i]);
                 if (group->twins)

@@ -7,7 +7,7 @@
 #include "sim/collective_model.h"
 #include "sim/driver_sim.h"
 
-/* In an actor of the `group->index`-th member: takes part in a collective that goes as `costs` says
+/* In an actor of the `group->ranks.index`-th member: takes part in a collective that goes as `costs` says
  * (collective_choose), returns when it is done on this rank. Every member must call it with the same
  * arguments, in the same order for calls on one group. Of a folded group (group->twins) one member alone
  * does, whose messages go to its twins. */

@@ -93,25 +93,18 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
         return rc;
 }
 
-static int price(struct costs *c, const struct price_nudge *nudge, struct rv_error_info *err)
-{
-        const struct machine *m = c->machine;
-        const struct plan plan = options_plan(c->options, false);
-        c->platform = m->platform;
-        c->platform.staged = plan.stage_messages || plan.stage_allreduce;
-        if (c->platform.messages && !m->fits_only)
-                platform_meet_messages(&c->platform, plan.message_bytes);
-        int rc = price_kinds(c, nudge, err);
-        if (rc == 0)
-                rc = priced_check_lines(&c->platform, c->options, &m->profile, err);
-        return rc ? rc : check_prices(c, err);
-}
-
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
                const struct price_nudge *nudge, struct rv_error_info *err)
 {
-        *costs = (struct costs){.options = options, .machine = machine};
-        return price(costs, nudge, err);
+        const struct plan plan = options_plan(options, false);
+        *costs = (struct costs){.options = options, .machine = machine, .platform = machine->platform};
+        costs->platform.staged = plan.stage_messages || plan.stage_allreduce;
+        if (costs->platform.messages && !machine->fits_only)
+                platform_meet_messages(&costs->platform, plan.message_bytes);
+        int rc = price_kinds(costs, nudge, err);
+        if (rc == 0)
+                rc = priced_check_lines(&costs->platform, options, &machine->profile, err);
+        return rc ? rc : check_prices(costs, err);
 }
 
 void costs_close(struct costs *costs)

@@ -431,12 +431,7 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
 {
-        const struct plan_group group = plan_group(&rank->world->plan, rank->rank, kind);
         return (struct sim_group){.kind = kind,
-                                  .size = group.size,
-                                  .index = group.index,
-                                  .first = group.first,
-                                  .stride = group.stride,
-                                  .id = group.first,
+                                  .ranks = plan_group(&rank->world->plan, rank->rank, kind),
                                   .twins = kind == GROUP_DATA && rank->world->folded ? &rank->place : NULL};
 }

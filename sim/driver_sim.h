@@ -134,19 +134,17 @@ struct sim_rank *sim_find(const struct sim_world *world, int rank);
 /* The rank at the other end of a message lane. */
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane);
 
-/* Ranks of a collective's group: `size` of them, the i-th is sim_group_member(), this rank the `index`-th. */
+/* A collective's group. */
 struct sim_group {
         enum op_group kind;
-        int size, index;
-        int first, stride; /* member i is rank first + i stride */
-        int id;            /* tells groups of one kind apart */
+        struct plan_group ranks; /* the first tells groups of one kind apart */
         /* Not NULL: the others are copies of this rank, which alone is simulated, here (collective.h). */
         const struct network_place *twins;
 };
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind);
 static inline int sim_group_member(const struct sim_group *group, int i)
 {
-        return group->first + i * group->stride;
+        return group->ranks.first + i * group->ranks.stride;
 }
 
 #endif

@@ -145,14 +145,12 @@ double paper_batch_nudged(const struct machine *machine, const struct options *o
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
 {
-        struct rv_error_info ignored;
-        return priced_batch(machine, options, NULL, false, &ignored);
+        return paper_batch_nudged(machine, options, NULL);
 }
 
 double paper_batch_of(void *machine, const struct options *options)
 {
-        struct rv_error_info ignored;
-        return priced_batch(machine, options, NULL, false, &ignored);
+        return paper_batch_seconds(machine, options);
 }
 
 double paper_batch_whole(const struct machine *machine, const struct options *options)

@@ -23,17 +23,17 @@ static bool begin_message(struct sim_lane *lane)
 }
 
 /* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
-static double tensor_of(struct priced *priced, const struct sim_group *group, const struct price_pass *pass,
+static double tensor_of(struct priced *priced, struct plan_group shards, const struct price_pass *pass,
                         int part)
 {
         const struct kernel *collective = &pass->collectives[part];
         const int kind = (int)collective->kind - KERNEL_KINDS;
-        struct priced_tensor *known = &priced->tensors[(group->id / group->size * 4 + kind) % PRICED_TENSORS];
-        if (known->size != group->size || known->id != group->id ||
+        struct priced_tensor *known =
+                &priced->tensors[(shards.first / shards.size * 4 + kind) % PRICED_TENSORS];
+        if (known->size != shards.size || known->id != shards.first ||
             !kernel_same(&known->collective, collective)) {
-                const struct plan_group shards = {group->first, group->stride, group->size, group->index};
                 *known = (struct priced_tensor){
-                        group->size, group->id, *collective,
+                        shards.size, shards.first, *collective,
                         tensor_part_seconds(&priced->costs->platform, shards, pass, part)};
         }
         return known->seconds;
@@ -47,12 +47,12 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
         struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
         op->more = true; /* a part follows, an empty one behind the last */
-        for (int i = 0; i < group.size; i++)
+        for (int i = 0; i < group.ranks.size; i++)
                 if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
                         return false;
         const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
-        const double ends = rank->world->now + tensor_of(priced, &group, pass, op->segment);
-        for (int i = 0; i < group.size; i++) {
+        const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
+        for (int i = 0; i < group.ranks.size; i++) {
                 struct sim_lane *other =
                         sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR];
                 other->ready = false;
@@ -79,11 +79,10 @@ static double unit_of(struct priced *priced, struct plan_group all, const struct
  * gradients at about the same time. */
 static struct priced_shape *shape_of(struct priced *priced, const struct sim_group *group)
 {
-        struct priced_shape *known = &priced->shapes[group->kind][group->id % PRICED_SHAPES];
-        if (!known->shape.size || known->id != group->id) {
-                const struct plan_group plain = {group->first, group->stride, group->size, group->index};
-                const struct collective_group gpus = costs_group(priced->costs, plain, group->kind);
-                known->id = group->id;
+        struct priced_shape *known = &priced->shapes[group->kind][group->ranks.first % PRICED_SHAPES];
+        if (!known->shape.size || known->id != group->ranks.first) {
+                const struct collective_group gpus = costs_group(priced->costs, group->ranks, group->kind);
+                known->id = group->ranks.first;
                 known->bytes = -1;
                 known->shape = collective_shape(&priced->costs->platform, &gpus);
         }
@@ -158,9 +157,7 @@ static enum profile_line line_of(enum op_kind kind)
 static void copy_both_ways(struct sim_lane *lane, double alone, double both)
 {
         struct host_link *link = &lane->rank->host_link;
-        const enum host_link_way way =
-                lane->lane == LANE_DEVICE_TO_HOST ? HOST_LINK_TO_HOST : HOST_LINK_TO_DEVICE;
-        const enum host_link_way back = way == HOST_LINK_TO_HOST ? HOST_LINK_TO_DEVICE : HOST_LINK_TO_HOST;
+        const enum host_link_way way = host_link_way_of(lane->lane), back = host_link_back(way);
         host_link_begin(link, way, lane->rank->world->now, alone, both);
         sim_lane_ends(lane, host_link_end(link, way));
         if (link->copies[back].copying)
@@ -270,7 +267,7 @@ static bool begin(void *context, struct sim_lane *lane)
                     (op->group == GROUP_WORLD &&
                      !priced->costs->platform.xml[0])) /* whose links are not ours to read */
                         pass_gate(priced, lane);
-                else if (sim_group_of(lane->rank, op->group).size > 1)
+                else if (sim_group_of(lane->rank, op->group).ranks.size > 1)
                         sim_lane_collect(lane);
                 else
                         sim_lane_ends(lane, now);

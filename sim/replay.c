@@ -247,7 +247,7 @@ static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
                 return;
         append(&replay->rank[rank->rank].issues[op->op.group], op->issued, -1);
         struct sim_group group = sim_group_of(rank, op->op.group);
-        for (int i = 0; i < group.size; i++)
+        for (int i = 0; i < group.ranks.size; i++)
                 sim_lane_mark(rank->world->rank[sim_group_member(&group, i)].lanes[op->op.lane]);
 }
 
@@ -268,7 +268,7 @@ static bool collect(struct replay *replay, struct sim_lane *lane)
         struct sim_op *op = &lane->now;
         struct sim_group group = sim_group_of(lane->rank, op->op.group);
         double last = 0, recorded_last = 0;
-        for (int i = 0; i < group.size; i++) {
+        for (int i = 0; i < group.ranks.size; i++) {
                 int member = sim_group_member(&group, i);
                 const struct replay_list *issues = &replay->rank[member].issues[op->op.group];
                 if (issues->count <= op->collective)

@@ -1,5 +1,7 @@
 #include "sim/tensor.h"
 
+#include "sim/costs.h"
+
 #include <math.h>
 
 /* On the local platform only all-reduces were measured: to scatter or to gather is half of one. */
@@ -54,8 +56,5 @@ double tensor_unit_seconds(const struct platform *platform, struct plan_group re
         const double known = profile_line_seconds(load, LINE_LAYER_GATHER, op->bytes, false);
         if (!isnan(known))
                 return known;
-        return collective_seconds(platform, &gpus,
-                                  op->kind == OP_ALL_GATHER ? COLLECTIVE_ALL_GATHER
-                                                            : COLLECTIVE_REDUCE_SCATTER,
-                                  op->bytes, half);
+        return collective_seconds(platform, &gpus, costs_collective(op), op->bytes, half);
 }

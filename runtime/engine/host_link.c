@@ -3,9 +3,9 @@
 #include <math.h>
 
 /* Seconds that all of a copy takes now. */
-static double rate(const struct host_link *link, int way)
+static double rate(const struct host_link *link, enum host_link_way way)
 {
-        return link->copies[!way].copying ? link->copies[way].both : link->copies[way].alone;
+        return link->copies[host_link_back(way)].copying ? link->copies[way].both : link->copies[way].alone;
 }
 
 /* Seconds until the first of the copies under way ends, if none begins. */

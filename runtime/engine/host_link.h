@@ -3,9 +3,23 @@
 #ifndef RANVIER_RUNTIME_ENGINE_HOST_LINK_H
 #define RANVIER_RUNTIME_ENGINE_HOST_LINK_H
 
+#include "runtime/sched/op.h"
+
 #include <stdbool.h>
 
 enum host_link_way { HOST_LINK_TO_DEVICE, HOST_LINK_TO_HOST };
+
+/* Of a lane between host and device. */
+static inline enum host_link_way host_link_way_of(enum op_lane lane)
+{
+        return lane == LANE_DEVICE_TO_HOST ? HOST_LINK_TO_HOST : HOST_LINK_TO_DEVICE;
+}
+
+/* The other direction. */
+static inline enum host_link_way host_link_back(enum host_link_way way)
+{
+        return way == HOST_LINK_TO_HOST ? HOST_LINK_TO_DEVICE : HOST_LINK_TO_HOST;
+}
 
 /* All zero: nothing is copied. */
 struct host_link {

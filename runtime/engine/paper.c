@@ -307,7 +307,7 @@ static void begin_copy(struct member *member, enum host_link_way way)
 {
         struct paper *paper = member->paper;
         struct copies *own = &member->copies[way];
-        const enum host_link_way back = way == HOST_LINK_TO_HOST ? HOST_LINK_TO_DEVICE : HOST_LINK_TO_HOST;
+        const enum host_link_way back = host_link_back(way);
         if (own->under_way >= 0 || own->waiting.first < 0)
                 return;
         own->under_way = take_first(paper, &own->waiting);
@@ -327,8 +327,7 @@ static bool is_copy(enum op_lane lane)
 
 static void issue_copy(struct member *member, const struct op *op)
 {
-        const enum host_link_way way =
-                op->lane == LANE_DEVICE_TO_HOST ? HOST_LINK_TO_HOST : HOST_LINK_TO_DEVICE;
+        const enum host_link_way way = host_link_way_of(op->lane);
         append(member->paper, &member->copies[way].waiting, keep(member->paper, member->rank, op));
         begin_copy(member, way);
 }

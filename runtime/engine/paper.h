@@ -39,7 +39,7 @@ struct paper_setting {
         bool folded; /* the first replica stands for all: its collectives over replicas wait for
                         nobody else */
         bool eager;  /* a send completes without waiting for its receive, and the all-reduces of a rank run at
-                        the  same time (as MPI's may) instead of one after another */
+                        the same time (as MPI's may) instead of one after another */
         struct paper_physics physics;
         paper_watch_fn *issued, *completed; /* may be NULL; called with the physics' context */
 };

@@ -33,6 +33,7 @@ struct batch {
         double *tensors;            /* all of the stages' */
         struct priced_collective known[PRICED_COLLECTIVES];
         int known_count;
+        struct passing *passing; /* of the run under way */
 };
 
 static const struct price_list *prices_of(const struct batch *b, int rank)
@@ -237,31 +238,16 @@ struct batch_run {
 /* When the micro-batches of the first chunk were done backward on the first stage, those of the last forward
  * on the last. */
 struct passing {
-        struct batch *batch;
         struct paper *paper;
         double *backward, *forward; /* [micro_batches] */
         int backwards, forwards;
 };
 
-static double passing_seconds(void *context, int rank, const struct op *op)
-{
-        return seconds(((struct passing *)context)->batch, rank, op);
-}
-
-static double passing_both_ways(void *context, int rank, const struct op *op)
-{
-        return both_ways(((struct passing *)context)->batch, rank, op);
-}
-
-static void passing_fill(void *context, int rank, struct op *op)
-{
-        fill(((struct passing *)context)->batch, rank, op);
-}
-
 static void note_passing(void *context, int rank, const struct op *op)
 {
-        struct passing *p = context;
-        const struct plan *plan = &p->batch->plan;
+        const struct batch *b = context;
+        struct passing *p = b->passing;
+        const struct plan *plan = &b->plan;
         if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->segment > 0)
                 return; /* a later part of one */
         const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
@@ -282,9 +268,10 @@ static double spacing(const double *times, int count, int end, int period)
 
 /* What is done beside the last micro-batch keeps only that one; with AxoNN's order, in which whatever comes
  * first is worked on, all of those that are under way when the last one begins go faster. */
-static struct batch_run describe(const struct passing *p, double seconds, int period)
+static struct batch_run describe(const struct batch *b, double seconds, int period)
 {
-        const struct plan *plan = &p->batch->plan;
+        const struct plan *plan = &b->plan;
+        const struct passing *p = b->passing;
         const int end = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
         struct batch_run run = {seconds, paper_phases(p->paper).pipeline_seconds,
                                 spacing(p->backward, p->backwards, end, period),
@@ -302,24 +289,25 @@ static struct batch_run run(struct batch *b, const struct core_stage *stages, in
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
         struct batch_run found = {NAN, NAN, NAN, NAN};
-        struct passing passing = {.batch = b, .backward = malloc(2 * (size_t)micro_batches * sizeof(double))};
-        passing.forward = passing.backward + micro_batches;
+        double *times = malloc(2 * (size_t)micro_batches * sizeof *times);
+        if (!times)
+                return found;
         plan.micro_batches = micro_batches;
-        if (passing.backward)
-                passing.paper = paper_new(&(struct paper_setting){.plan = &plan,
-                                                                  .stages = stages,
-                                                                  .folded = b->links->folded,
-                                                                  .physics = {.seconds = passing_seconds,
-                                                                              .fill = passing_fill,
-                                                                              .both_ways = passing_both_ways,
-                                                                              .context = &passing},
-                                                                  .completed = note_passing});
-        struct paper *paper = passing.paper;
+        const struct paper_setting setting = {
+                .plan = &plan,
+                .stages = stages,
+                .folded = b->links->folded,
+                .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b},
+                .completed = note_passing};
+        struct paper *paper = paper_new(&setting);
+        struct passing passing = {.paper = paper, .backward = times, .forward = times + micro_batches};
+        b->passing = &passing;
         const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
         if (ended >= 0)
-                found = describe(&passing, ended, period);
+                found = describe(b, ended, period);
+        b->passing = NULL;
         paper_delete(paper);
-        free(passing.backward);
+        free(times);
         return found;
 }
 
@@ -476,14 +464,13 @@ static int larger(int a, int b)
  * happens may go in rounds of the stages, or of AxoNN's limit, as it does where a stage keeps work back.
  * Copies that could fall behind later do so within some rounds. Where it does not settle soon, or there are
  * few micro-batches, all are run. */
-static double steady(struct batch *b, const struct core_stage *stages, bool whole)
+static double steady(struct batch *b, const struct core_stage *stages, double least, bool whole)
 {
         const struct plan *plan = &b->plan;
         const bool axonn = plan->policy == POLICY_AXONN, interleaved = plan->policy == POLICY_INTERLEAVED;
         const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
         const int round = axonn ? core_pipeline_limit(plan) : plan->pp;
         const int filled = larger(plan->pp, round) + (interleaved ? 0 : few);
-        const double least = least_seconds(b, stages);
         if (!whole && !plan->offload_activations && !axonn) {
                 const struct settling s = settle(filled, keeps_work_back(plan) ? round : few, all);
                 const double found =
@@ -515,7 +502,7 @@ static int64_t largest_update(const struct stage_price *price)
 /* A large model has thousands of updates, each with a fetch and a write back. Those of a chunk are run as
  * fewer, which changes what begins before and ends after them by a few updates, where that is nothing beside
  * the pipeline. */
-static void join_updates(struct batch *b, const struct core_stage *stages)
+static void join_updates(struct batch *b, double least)
 {
         const double nothing = 1e-3; /* of the batch */
         double longest = 0;
@@ -529,7 +516,7 @@ static void join_updates(struct batch *b, const struct core_stage *stages)
                 longest = fmax(longest, seconds(b, rank, &update));
                 longest = fmax(longest, b->plan.offload ? both_ways(b, rank, &fetch) : 0);
         }
-        const double pipeline = b->plan.micro_batches * least_seconds(b, stages);
+        const double pipeline = b->plan.micro_batches * least;
         while (b->plan.allreduce_buckets % 2 == 0 &&
                (2 * 2 * b->together - 1) * longest < nothing * pipeline) {
                 b->together *= 2;
@@ -558,9 +545,10 @@ double paper_plan_seconds(const struct options *o, const struct paper_links *lin
                 for (int i = 0; i < members; i++)
                         b.stages[i].update = largest_update(
                                 &prices_of(&b, plan_rank(&b.plan, 0, i % pp, 0))->stages[i % pp]);
+                const double least = least_seconds(&b, stages);
                 if (!whole)
-                        join_updates(&b, stages);
-                found = steady(&b, stages, whole);
+                        join_updates(&b, least);
+                found = steady(&b, stages, least, whole);
         }
         free(stages);
         free(b.stages);

@@ -30,10 +30,9 @@ static void take_part(int argc, char **argv)
 {
         (void)argc, (void)argv;
         const struct member *m = sg_actor_self_get_data();
-        const struct sim_group group = {.kind = GROUP_DATA,
-                                        .size = m->job->group.count,
-                                        .index = m->index,
-                                        .stride = m->job->group.stride};
+        const struct sim_group group = {
+                .kind = GROUP_DATA,
+                .ranks = {.stride = m->job->group.stride, .size = m->job->group.count, .index = m->index}};
         collective_run(&group, &m->job->shape, &m->job->costs, COLLECTIVE_ALLREDUCE, m->job->bytes);
 }
 

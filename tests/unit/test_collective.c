@@ -61,11 +61,7 @@ static void take_part(int argc, char **argv)
         const struct member *m = sg_actor_self_get_data();
         const struct job *job = m->job;
         const struct sim_group group = {.kind = GROUP_DATA,
-                                        .size = job->count,
-                                        .index = m->index,
-                                        .first = m->group,
-                                        .stride = job->stride,
-                                        .id = m->group,
+                                        .ranks = {m->group, job->stride, job->count, m->index},
                                         .twins = job->folded ? &m->place : NULL};
         const struct collective_shape shape = shape_of(job, m->group);
         const struct collective_costs costs =

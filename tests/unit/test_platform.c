@@ -111,7 +111,7 @@ static void member(int argc, char **argv)
         (void)argc, (void)argv;
         struct part *part = sg_actor_self_get_data();
         const struct job *job = part->job;
-        const struct sim_group group = {GROUP_DATA, job->ranks, part->index, 0, 1, 0, NULL};
+        const struct sim_group group = {GROUP_DATA, {0, 1, job->ranks, part->index}, NULL};
         const struct collective_group gpus = {0, 1, job->ranks, 1};
         const struct collective_shape shape = collective_shape(&job->platform, &gpus);
         const struct collective_costs costs =

@@ -341,7 +341,7 @@ static struct profile make_profile(struct session *s)
         snprintf(profile.source, sizeof profile.source,
                  "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
                  s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,
-                 s->request.threads == 1 ? "" : "s");
+                 rv_plural(s->request.threads));
         profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
         if (!profile.loads)
                 abort();
@@ -360,7 +360,7 @@ static struct profile make_profile(struct session *s)
 static void print_load(const struct session *s, const struct profile_load *load)
 {
         char peak[PROFILE_NAME + 16];
-        printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, load->ranks == 1 ? "" : "s",
+        printf("\n%d rank%s at work: %.1f Gflop/s each in %s\n", load->ranks, rv_plural(load->ranks),
                peak_of(s, load) / 1e9, name_peak(s, peak));
         fits_print(load, stdout);
 }
@@ -440,7 +440,7 @@ static int write_profile(struct session *s, struct rv_error_info *err)
                 print_profile(s, &profile);
                 if (missing)
                         printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",
-                               missing, missing == 1 ? "" : "s");
+                               missing, rv_plural(missing));
                 printf("\nprofile written to %s (%.0f s)\n", s->request.out, device_seconds() - s->began);
                 rc = file_check_printed(err);
         }

@@ -928,7 +928,7 @@ bool profile_warn(struct profile *profile, const struct profile_load *load, doub
                 profile->warnings,
                 json_sprintf("with %d rank%s at work %s: something else was running on this machine; "
                              "measure again when it is idle",
-                             load->ranks, load->ranks == 1 ? "" : "s", what));
+                             load->ranks, rv_plural(load->ranks), what));
         return true;
 }
 
@@ -1016,7 +1016,7 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
         return rv_fail(
                 err, RV_EINPUT,
                 "profile %.160s has no line \"%s\" under a load of %d rank%s, which this plan needs; %s",
-                profile->path, line_names[line], load->ranks, load->ranks == 1 ? "" : "s", cure);
+                profile->path, line_names[line], load->ranks, rv_plural(load->ranks), cure);
 }
 
 bool profile_has_fused(const struct profile_load *load, enum half half)
@@ -1139,7 +1139,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                        "load of %d rank%s; %s",
                        profile->path, fits_only ? "model" : "measurement or model", name,
                        (long long)kernel->batch, (long long)kernel->m, (long long)kernel->n,
-                       (long long)kernel->k, load->ranks, load->ranks == 1 ? "" : "s", cure);
+                       (long long)kernel->k, load->ranks, rv_plural(load->ranks), cure);
 }
 
 /* The point of exactly this shape; NULL if there is none, or it is not to be used. */

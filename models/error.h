@@ -21,6 +21,12 @@ struct rv_error_info {
 int rv_fail(struct rv_error_info *err, enum rv_error code, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
+/* The ending of a noun in a sentence, of which there are `count`. */
+static inline const char *rv_plural(long long count)
+{
+        return count == 1 ? "" : "s";
+}
+
 /* The exit status that a command ends with: 2 for wrong usage or input, 1 for work that failed. */
 int rv_exit_status(const struct rv_error_info *err);
 

@@ -122,7 +122,7 @@ static int draw(const struct trace *trace, const struct view *view, const char *
         char title[160];
         snprintf(title, sizeof title, "Batch %d of a %s run, %d rank%s%s", view->batch,
                  strcmp(trace->world, "real") == 0 ? "real" : "simulated", view->ranks,
-                 view->ranks == 1 ? "" : "s",
+                 rv_plural(view->ranks),
                  view->ranks > ALL_REPLICAS_UP_TO && view->layout->pp < view->ranks ? ": the first pipeline"
                                                                                     : "");
         figure_text(&figure, "heading", title);

@@ -246,7 +246,7 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
                 return 0;
         char text[OPTIONS_GRID];
         return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
-                       options_grid(o, text), (long long)grid, grid == 1 ? "" : "s", ranks,
+                       options_grid(o, text), (long long)grid, rv_plural(grid), ranks,
                        ranks == 1 ? "was" : "were", (long long)grid);
 }
 

@@ -221,6 +221,11 @@ int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)
         return rc;
 }
 
+bool outcome_measured_less(const struct outcome *a, const struct outcome *b)
+{
+        return (int64_t)a->shapes_measured * b->shapes < (int64_t)b->shapes_measured * a->shapes;
+}
+
 int jobs_cores(void)
 {
         cpu_set_t allowed;

@@ -45,6 +45,9 @@ int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int c
 int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
              void *context, struct rv_error_info *err);
 
+/* Whether a smaller share of the kernels of `a` than of `b` was measured. */
+bool outcome_measured_less(const struct outcome *a, const struct outcome *b);
+
 /* Processor cores that this process may use. */
 int jobs_cores(void);
 

@@ -18,10 +18,7 @@ extern char **environ;
 
 static int by_seconds(const void *left, const void *right)
 {
-        const struct job *a = *(const struct job *const *)left, *b = *(const struct job *const *)right;
-        if (a->outcome.batch_seconds != b->outcome.batch_seconds)
-                return a->outcome.batch_seconds < b->outcome.batch_seconds ? -1 : 1;
-        return (a->candidate > b->candidate) - (a->candidate < b->candidate);
+        return search_order(*(const struct job *const *)left, *(const struct job *const *)right);
 }
 
 /* Most characters of a plan's other choices. */
@@ -135,11 +132,10 @@ static void print_gain(const struct results *r, const struct space_group *withou
                 fprintf(out,
                         "on %d GPU%s offloading %s %.1f %% throughput, and takes %.2f times the device "
                         "memory\n",
-                        with->gpus, with->gpus == 1 ? "" : "s", gain < 0 ? "costs" : "gains", fabs(gain),
-                        memory);
+                        with->gpus, rv_plural(with->gpus), gain < 0 ? "costs" : "gains", fabs(gain), memory);
         } else if (b && without->considered > 0 && without->count == 0) {
                 fprintf(out, "on %d GPU%s no plan fits without offloading\n", with->gpus,
-                        with->gpus == 1 ? "" : "s");
+                        rv_plural(with->gpus));
         }
 }
 
@@ -148,7 +144,7 @@ static void print_reason(const struct space_group *group, FILE *out)
 {
         int length = (int)strcspn(group->nearest.sentence, ":");
         fprintf(out, "on %d GPU%s %s offloading none of %d plans fits; the nearest: %.*s\n", group->gpus,
-                group->gpus == 1 ? "" : "s", group->offload ? "with" : "without", group->considered, length,
+                rv_plural(group->gpus), group->offload ? "with" : "without", group->considered, length,
                 group->nearest.sentence);
 }
 
@@ -202,7 +198,7 @@ static void print_commands(const struct results *r, FILE *out)
                 }
                 if (!best)
                         continue;
-                fprintf(out, "the best on %d GPUs again:\n", gpus);
+                fprintf(out, "the best on %d GPU%s again:\n", gpus, rv_plural(gpus));
                 print_command(r, best, out);
         }
 }
@@ -220,7 +216,7 @@ static void print_left(const struct results *r, FILE *out)
                         "on %d GPU%s %s offloading %d of %d plans were simulated, and took %.3f to %.3f of "
                         "their time on "
                         "paper; on paper the best of the others takes %.1f %% %s than the winner\n",
-                        group->gpus, group->gpus == 1 ? "" : "s", group->offload ? "with" : "without",
+                        group->gpus, rv_plural(group->gpus), group->offload ? "with" : "without",
                         group->chosen, group->count, state.least, state.most, fabs(slower),
                         slower < 0 ? "less" : "longer");
         }
@@ -314,8 +310,7 @@ static void find_caveat(const struct results *r, char text[MACHINE_CAVEAT])
         text[0] = 0;
         for (int i = 0; i < r->groups->count; i++) {
                 const struct job *job = best_of(r, &r->groups->groups[i]);
-                if (job && (!least || (int64_t)job->outcome.shapes_measured * least->outcome.shapes <
-                                              (int64_t)least->outcome.shapes_measured * job->outcome.shapes))
+                if (job && (!least || outcome_measured_less(&job->outcome, &least->outcome)))
                         least = job;
         }
         if (least)

@@ -13,11 +13,11 @@ bool search_has(const struct space_group *group, const struct job *job)
         return job->candidate >= group->candidates && job->candidate < group->candidates + group->count;
 }
 
-/* Of equally fast ones the one that was first on paper. */
-static bool is_better(const struct job *job, const struct job *best)
+int search_order(const struct job *a, const struct job *b)
 {
-        const double difference = best ? job->outcome.batch_seconds - best->outcome.batch_seconds : -1;
-        return difference < 0 || (difference == 0 && job->candidate < best->candidate);
+        if (a->outcome.batch_seconds != b->outcome.batch_seconds)
+                return a->outcome.batch_seconds < b->outcome.batch_seconds ? -1 : 1;
+        return (a->candidate > b->candidate) - (a->candidate < b->candidate);
 }
 
 struct search_state search_look(const struct space_group *group, const struct jobs *jobs)
@@ -30,7 +30,7 @@ struct search_state search_look(const struct space_group *group, const struct jo
                 const double ratio = job->outcome.batch_seconds / job->candidate->paper_seconds;
                 state.least = fmin(state.least, ratio);
                 state.most = fmax(state.most, ratio);
-                if (is_better(job, state.best))
+                if (!state.best || search_order(job, state.best) < 0)
                         state.best = job;
         }
         if (group->chosen < group->count)

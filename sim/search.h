@@ -8,6 +8,10 @@
 /* Whether a job is of a plan of the group. */
 bool search_has(const struct space_group *group, const struct job *job);
 
+/* The order of simulated plans, as qsort has it: the fastest first, of equally fast ones the one that was
+ * first on paper. */
+int search_order(const struct job *a, const struct job *b);
+
 /* What is known of a group after some of its plans were simulated. */
 struct search_state {
         const struct job *best; /* NULL: none succeeded */

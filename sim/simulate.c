@@ -221,7 +221,7 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         if (grid != s->gpus && o->model && o->batch_size &&
             o->micro_batch_size) /* what is missing comes first */
                 return rv_fail(err, RV_EPLAN, "%s needs %lld device%s, but --gpus is %d",
-                               options_grid(o, text), (long long)grid, grid == 1 ? "" : "s", s->gpus);
+                               options_grid(o, text), (long long)grid, rv_plural(grid), s->gpus);
         return check_files(s, err);
 }
 
@@ -318,11 +318,6 @@ static int run(struct simulation *s, struct rv_error_info *err)
 
 /* ---- the results ---- */
 
-static const char *plural(int count)
-{
-        return count == 1 ? "" : "s";
-}
-
 static void print_kernels(const struct simulation *s)
 {
         const struct price_list *prices = &s->prediction.costs.prices;
@@ -332,7 +327,7 @@ static void print_kernels(const struct simulation *s)
                 printf("kernels    all %d shapes fitted, as --fits-only asks", prices->count);
         else
                 printf("kernels    %d of %d shapes measured while %d rank%s of a node worked%s",
-                       prices->from_points, prices->count, m->load->ranks, plural(m->load->ranks),
+                       prices->from_points, prices->count, m->load->ranks, rv_plural(m->load->ranks),
                        fitted ? "; the others" : "");
         if (fitted && !m->fits_only)
                 printf(m->profile.measured ? " fitted" : " from datasheet constants");
@@ -566,7 +561,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 rc = replay_compare(&s->replay, trace, &s->decisions, &s->identical, err);
                 if (rc == 0 || err->code == RV_ESYSTEM)
                         printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)s->identical,
-                               (long long)s->decisions, s->settings->gpus, plural(s->settings->gpus));
+                               (long long)s->decisions, s->settings->gpus, rv_plural(s->settings->gpus));
                 if (rc)
                         return rc;
         }

@@ -427,8 +427,8 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
         if (none->unpriced)
                 return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
         return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
-                       none->gpus == 1 ? "" : "s", none->considered,
-                       (int)strcspn(none->nearest.sentence, ":"), none->nearest.sentence);
+                       rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
+                       none->nearest.sentence);
 }
 
 /* A bar on a terminal, else a line every so often. */

@@ -211,7 +211,7 @@ static void print_fitted_on(const struct measured *m, int index, FILE *out)
                 return;
         }
         fprintf(out, "           fitted on %zu run%s:\n", json_object_size(profile->fitted_on),
-                json_object_size(profile->fitted_on) == 1 ? "" : "s");
+                rv_plural((long long)json_object_size(profile->fitted_on)));
         json_object_foreach(profile->fitted_on, name, where)
         {
                 const char *text = json_string_value(where);
@@ -245,9 +245,7 @@ static void print_caveat(const struct measured *m, FILE *out)
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
                 if (predicted(run) &&
-                    (!least ||
-                     (int64_t)run->job->outcome.shapes_measured * least->job->outcome.shapes <
-                             (int64_t)least->job->outcome.shapes_measured * run->job->outcome.shapes))
+                    (!least || outcome_measured_less(&run->job->outcome, &least->job->outcome)))
                         least = run;
         }
         if (least)

@@ -762,7 +762,7 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
         if (grid != ranks)
                 return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d", options_grid(o, text),
-                               (long long)grid, grid == 1 ? "" : "s", ranks == 1 ? "is" : "are", ranks);
+                               (long long)grid, rv_plural(grid), ranks == 1 ? "is" : "are", ranks);
         if (o->gpt.n_head % o->tp)
                 return rv_fail(err, RV_EPLAN, "--tp %d does not divide the %d heads (n_head) of %s", o->tp,
                                o->gpt.n_head, o->gpt.name);

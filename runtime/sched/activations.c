@@ -67,8 +67,9 @@ static bool next_store(struct core *core, struct op *op)
                 return false;
         *op = core_new_piece(core, OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
         op->slot = t.slot_of[core->store];
-        op->host_slot = buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots},
-                                       t.host_slot_of, core->store, 1);
+        op->host_slot =
+                buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots, true},
+                               t.host_slot_of, core->store, 1);
         op->bytes = core_chunk_bytes(core, op->chunk);
         t.slot_of[core->store] = 0; /* the send has been issued, and knows the slot */
         core->store = -1;
@@ -133,8 +134,8 @@ static bool next_fetch(struct core *core, struct op *op)
         set_returned(core, to, piece, demanded);
         core->fetching = true;
         *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, piece);
-        op->slot = buffer_acquire(t.slot_users, (struct core_pool){FORWARD_SLOTS + to, 1}, t.slot_of, piece,
-                                  1 /* the backward */);
+        op->slot = buffer_acquire(t.slot_users, (struct core_pool){FORWARD_SLOTS + to, 1, false}, t.slot_of,
+                                  piece, 1 /* the backward */);
         op->host_slot = t.host_slot_of[piece];
         op->bytes = core_chunk_bytes(core, op->chunk);
         return true;

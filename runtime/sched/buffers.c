@@ -79,11 +79,11 @@ void core_clear_tables(struct core *core)
 struct core_pool core_forward_slots(const struct core *core, int chunk)
 {
         if (activations_offloaded(core))
-                return (struct core_pool){0, FORWARD_SLOTS};
+                return (struct core_pool){0, FORWARD_SLOTS, false};
         if (core->shared_slots)
-                return (struct core_pool){0, core->limits.slots};
+                return (struct core_pool){0, core->limits.slots, true};
         const int *first_slot = core_tables((struct core *)core).first_slot;
-        return (struct core_pool){first_slot[chunk], first_slot[chunk + 1] - first_slot[chunk]};
+        return (struct core_pool){first_slot[chunk], first_slot[chunk + 1] - first_slot[chunk], false};
 }
 
 int64_t core_chunk_bytes(const struct core *core, int chunk)
@@ -109,7 +109,9 @@ int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int 
 int buffer_free(const int *users_of, struct core_pool buffers)
 {
         int free = 0;
-        for (int i = buffers.first; i < buffers.first + buffers.count && free < 2; i++)
+        if (buffers.all)
+                return buffers.count - users_of[-1];
+        for (int i = buffers.first; i < buffers.first + buffers.count; i++)
                 free += users_of[i] == 0;
         return free;
 }

@@ -16,7 +16,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
 {
         const int stage = part->stage;
         assert(plan->pp >= 1 && plan->dp >= 1 && plan->tp >= 1 && plan->virtual_stages >= 1);
-        assert(plan->micro_batches >= 1 && stage >= 0 && stage < plan->pp);
+        assert(plan->micro_batches >= 0 && stage >= 0 && stage < plan->pp);
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
@@ -50,7 +50,7 @@ void core_start(struct core *core)
 {
         assert(core->in_flight == 0);
         core->load_issued = false;
-        core->loaded = !(core->first || core->last);
+        core->loaded = core->plan.micro_batches == 0 || !(core->first || core->last);
         core->activations_posted = core->gradients_posted = 0;
         core->forwards_started = core->forwards_done = 0;
         core->backwards_started = core->backwards_done = 0;
@@ -66,12 +66,18 @@ void core_start(struct core *core)
 
 struct op core_new_op(enum op_kind kind, enum op_lane lane)
 {
+        static const struct op none = {.micro_batch = -1,
+                                       .input = -1,
+                                       .slot = -1,
+                                       .host_slot = -1,
+                                       .gradient = -1,
+                                       .deferred = -1,
+                                       .bucket = -1,
+                                       .buffer = -1};
         struct op op;
-        memset(&op, 0, sizeof op); /* padding too: operations are hashed */
+        memcpy(&op, &none, sizeof op); /* padding too, which is 0: operations are hashed */
         op.kind = op.of = kind;
         op.lane = lane;
-        op.micro_batch = -1;
-        op.input = op.slot = op.host_slot = op.gradient = op.bucket = op.buffer = op.deferred = -1;
         return op;
 }
 
@@ -123,12 +129,12 @@ static bool next_send(struct core *core, struct op *op)
 
 static struct core_pool inputs_of(const struct core *core)
 {
-        return (struct core_pool){0, core->limits.inputs};
+        return (struct core_pool){0, core->limits.inputs, true};
 }
 
 static struct core_pool gradients_of(const struct core *core)
 {
-        return (struct core_pool){0, core->limits.gradients};
+        return (struct core_pool){0, core->limits.gradients, true};
 }
 
 /* Place in the queue of the oldest arrival that can be worked on so, or -1. `piece`: of this one, if not -1.

@@ -42,17 +42,6 @@ int core_pipeline_limit(const struct plan *plan);
  * worked through in equal parts. */
 int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
 
-/* Which of a stage's updates comes first; the others follow in order, and after the last come those before
- * it. 0 but on a first stage that shares the embedding, which comes first in memory and whose gradients are
- * known last: so that it does not hold up the others, the order begins behind it. Fetches and chunks do
- * alike. */
-int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters);
-
-/* With plan.overlap_allreduce: the order is another one, from behind to the front, because a backward makes
- * gradients final so; a shared embedding is the last again, at whichever end of memory it lies. Which of a
- * stage's updates is the nth. */
-int core_nth_update(const struct plan *plan, int stage, int64_t parameters, int nth);
-
 /* What is all-reduced at once; the last chunk of a stage may have less. */
 int64_t core_chunk_parameters(const struct plan *plan);
 
@@ -82,9 +71,9 @@ struct core_stage {
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
 
 /* `memory`: core_bytes() bytes aligned as malloc aligns; `plan` and `stage` are copied. The plan must be
- * sound: pp, dp, tp, virtual_stages, micro_batches, bucket_parameters, allreduce_buckets >= 1, offload only
- * if mixed, virtual_stages > 1 only if interleaved, and then micro_batches a multiple of pp.
- */
+ * sound: pp, dp, tp, virtual_stages, bucket_parameters, allreduce_buckets >= 1, micro_batches >= 0 (0: a
+ * batch is what follows the pipeline, alone), offload only if mixed, virtual_stages > 1 only if interleaved,
+ * and then micro_batches a multiple of pp. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number: the piece (see plan_pieces) that it is for its receiver. `sent` was issued by

@@ -54,12 +54,6 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
         return parts(share, parts(share, most));
 }
 
-static struct shares shares(const struct core *core)
-{
-        const struct core_stage part = core_part(core);
-        return shares_of(&core->plan, &part);
-}
-
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
 {
         if (plan->zero != 1)
@@ -73,44 +67,31 @@ static bool shares_embedding(const struct core *core)
         return core->plan.tied && core->plan.pp > 1 && (core->first || core->last);
 }
 
-int core_first_update(const struct plan *plan, bool first_stage, int64_t parameters)
-{
-        if (!first_stage || !plan->tied || plan->pp == 1)
-                return 0;
-        int64_t size = core_update_parameters(plan, parameters);
-        return parts(plan->embedding_parameters, size) % parts(parameters, size);
-}
-
 static int wrapped(int index, int count)
 {
         return (index % count + count) % count;
 }
 
-/* From behind: the first of them is the last that has nothing of a shared embedding at the end of memory. */
-static int nth_from_behind(const struct plan *plan, int stage, int64_t parameters, int nth)
-{
-        const int64_t size = core_update_parameters(plan, parameters);
-        const bool copy = plan->tied && plan->pp > 1 && stage == plan->pp - 1;
-        const int updates = parts(parameters, size);
-        const int first = copy ? (int)((parameters - plan->embedding_parameters) / size) : updates;
-        return wrapped(first - 1 - nth, updates);
-}
-
-int core_nth_update(const struct plan *plan, int stage, int64_t parameters, int nth)
-{
-        if (overlap_planned(plan))
-                return nth_from_behind(plan, stage, parameters, nth);
-        const int updates = parts(parameters, core_update_parameters(plan, parameters));
-        return wrapped(core_first_update(plan, stage == 0, parameters) + nth, updates);
-}
-
+/* A shared embedding's gradients are known last: so that it does not hold up the others, the order begins
+ * behind it where it comes first in memory, and after the last update come those before. Fetches and chunks
+ * do alike. Beside a last backward, which makes gradients final so, the order is from behind to the front;
+ * the embedding is the last again, at whichever end of memory it lies. */
 static void set_order(struct core *core)
 {
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
-        int64_t size = core_update_parameters(plan, core->parameters);
-        o->first_chunk = (int)(core_first_update(plan, core->first, core->parameters) * size /
-                               core_chunk_parameters(plan));
+        const int64_t embedding = shares_embedding(core) ? plan->embedding_parameters : 0;
+        if (overlap_planned(plan)) {
+                const int64_t end = core->parameters - (core->last ? embedding : 0);
+                o->first_update = (embedding && core->last ? (int)(end / o->update) : o->updates) - 1;
+                o->next_update = -1;
+        } else {
+                o->first_update = core->first ? parts(embedding, o->update) % o->updates : 0;
+                o->next_update = 1;
+        }
+        o->first_chunk = core->first && !overlap_planned(plan)
+                                 ? (int)(o->first_update * o->update / core_chunk_parameters(plan))
+                                 : 0;
 }
 
 static void start_whole(struct core *core)
@@ -118,7 +99,8 @@ static void start_whole(struct core *core)
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
         const struct core_stage part = core_part(core);
-        o->updates = parts(core->parameters, core_update_parameters(plan, core->parameters));
+        o->update = core_update_parameters(plan, core->parameters);
+        o->updates = parts(core->parameters, o->update);
         o->chunks = plan->dp > 1 && plan->zero != 3 ? optimizer_chunks(plan, &part) : 0;
         o->exchanges = shares_embedding(core);
         set_order(core);
@@ -127,10 +109,11 @@ static void start_whole(struct core *core)
 static void start_shares(struct core *core)
 {
         struct optimizer_state *o = &core->optimizer;
-        const struct shares s = shares(core);
-        o->updates = shares_updates(&s);
-        o->chunks = o->gathers = shares_chunks(&s);
-        o->exchanges = shares_exchanges(&s);
+        const struct core_stage part = core_part(core);
+        o->shares = shares_of(&core->plan, &part);
+        o->updates = shares_updates(&o->shares);
+        o->chunks = o->gathers = shares_chunks(&o->shares);
+        o->exchanges = shares_exchanges(&o->shares);
 }
 
 void optimizer_start(struct core *core)
@@ -164,8 +147,8 @@ static struct op embedding_exchange(const struct core *core, int nth)
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
         if (core->plan.zero == 1) {
-                const struct shares s = shares(core);
-                const struct share own = shares_own(&s, shares_chunks(&s) - shares_exchanges(&s) + nth);
+                const struct shares *s = &core->optimizer.shares;
+                const struct share own = shares_own(s, shares_chunks(s) - shares_exchanges(s) + nth);
                 op.offset = own.offset;
                 op.count = own.count;
         }
@@ -185,8 +168,7 @@ static struct op replicated_sum(const struct core *core)
 /* The nth chunk in order. */
 static struct op chunk_of_shares(const struct core *core, enum op_kind kind, int nth)
 {
-        const struct shares s = shares(core);
-        const struct share chunk = shares_chunk(&s, nth);
+        const struct share chunk = shares_chunk(&core->optimizer.shares, nth);
         struct op op = collective(kind, LANE_COLLECTIVE, GROUP_DATA);
         op.bucket = nth;
         op.offset = chunk.offset;
@@ -221,20 +203,19 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
 /* The nth update in order, or the copy before or after it. */
 static struct op nth_update(const struct core *core, int nth, enum op_kind kind, enum op_lane lane)
 {
-        int64_t size = core_update_parameters(&core->plan, core->parameters);
+        const struct optimizer_state *o = &core->optimizer;
         struct op op = core_new_op(kind, lane);
         if (core->plan.zero == 1) {
-                const struct shares s = shares(core);
                 int chunk;
-                const struct share share = shares_update(&s, nth, &chunk);
+                const struct share share = shares_update(&o->shares, nth, &chunk);
                 op.bucket = nth;
                 op.offset = share.offset;
                 op.count = share.count;
                 op.place = share.place;
         } else {
-                op.bucket = core_nth_update(&core->plan, core->stage, core->parameters, nth);
-                op.offset = op.place = op.bucket * size;
-                op.count = least(size, core->parameters - op.offset);
+                op.bucket = wrapped(o->first_update + nth * o->next_update, o->updates);
+                op.offset = op.place = op.bucket * o->update;
+                op.count = least(o->update, core->parameters - op.offset);
         }
         if (core->plan.offload)
                 op.buffer = nth % PLAN_UPDATE_BUFFERS;
@@ -250,9 +231,8 @@ static bool next_gather(struct core *core, struct op *op)
         if (o->gathers_issued == o->gathers || o->exchanges_issued < o->exchanges || !o->overflow_known ||
             o->overflow)
                 return false;
-        const struct shares s = shares(core);
         if (!core_tables(core).chunk_done[o->gathers_issued] ||
-            o->updates_done < shares_updates_before(&s, o->gathers_issued + 1))
+            o->updates_done < shares_updates_before(&o->shares, o->gathers_issued + 1))
                 return false;
         *op = chunk_of_shares(core, OP_ALL_GATHER, o->gathers_issued++);
         return true;
@@ -311,22 +291,16 @@ static bool overlap(const struct op *a, const struct op *b)
 static bool share_is_summed(struct core *core, int nth)
 {
         const struct optimizer_state *o = &core->optimizer;
-        const struct shares s = shares(core);
         int chunk;
-        shares_update(&s, nth, &chunk);
-        const bool shared = chunk >= shares_chunks(&s) - shares_exchanges(&s);
+        shares_update(&o->shares, nth, &chunk);
+        const bool shared = chunk >= shares_chunks(&o->shares) - shares_exchanges(&o->shares);
         return core_tables(core).chunk_done[chunk] && (!shared || o->exchanges_done == o->exchanges);
 }
 
-/* No rank overflowed, the gradients of `update` are final, and so is the factor that they are clipped with.
- */
-static bool may_update(struct core *core, const struct op *update)
+/* The gradients of `update` are final. */
+static bool is_summed(struct core *core, const struct op *update)
 {
         const struct optimizer_state *o = &core->optimizer;
-        if (!o->overflow_known || o->overflow || !o->replicated_done)
-                return false;
-        if (core->plan.clip)
-                return o->scalars_done;
         if (core->plan.zero == 1)
                 return share_is_summed(core, update->bucket);
         struct op exchange = embedding_exchange(core, 0);
@@ -339,13 +313,17 @@ static bool may_update(struct core *core, const struct op *update)
         return true;
 }
 
+/* No rank overflowed, the gradients are final (clipped: all of them), and so is the factor that they are
+ * clipped with. */
 static bool next_update(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
         if (o->updates_issued == (core->plan.offload ? o->fetches_done : o->updates))
                 return false;
+        if (!o->overflow_known || o->overflow || !o->replicated_done || (core->plan.clip && !o->scalars_done))
+                return false;
         *op = nth_update(core, o->updates_issued, OP_UPDATE, LANE_COMPUTE);
-        if (!may_update(core, op))
+        if (!core->plan.clip && !is_summed(core, op))
                 return false;
         o->updates_issued++;
         return true;

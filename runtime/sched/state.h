@@ -4,13 +4,18 @@
 
 #include "runtime/sched/core.h"
 #include "runtime/sched/policy.h"
+#include "runtime/sched/shares.h"
 
 /* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
  */
 struct optimizer_state {
-        int updates, chunks; /* a chunk is up to allreduce_buckets buckets, one all-reduce */
-        int first_chunk;     /* where the order begins, around the end */
-        int64_t final;       /* overlapped: gradients from here on may be summed beside the last backward */
+        int64_t update; /* parameters of an update, but with zero 1 */
+        int first_update,
+                next_update;  /* the order of updates: the first, and from one to the next: 1 or -1 */
+        struct shares shares; /* zero 1 */
+        int updates, chunks;  /* a chunk is up to allreduce_buckets buckets, one all-reduce */
+        int first_chunk;      /* where the order begins, around the end */
+        int64_t final;        /* overlapped: gradients from here on may be summed beside the last backward */
         bool check_issued, check_done;
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;
@@ -183,10 +188,12 @@ static inline bool core_is_last(const struct core *core, int chunk)
         return core->last && chunk == core->plan.virtual_stages - 1;
 }
 
-/* Slots [first, first + count) for forwards of a chunk. */
+/* Buffers [first, first + count) of a table. */
 struct core_pool {
         int first, count;
+        bool all; /* the table has no others */
 };
+/* For forwards of a chunk. */
 struct core_pool core_forward_slots(const struct core *core, int chunk);
 /* What a slot of `chunk` holds. */
 int64_t core_chunk_bytes(const struct core *core, int chunk);
@@ -195,7 +202,7 @@ int64_t core_chunk_bytes(const struct core *core, int chunk);
  * is free again. */
 int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int piece, int users);
 void buffer_release(int *users_of, int buffer);
-int buffer_free(const int *users_of, struct core_pool buffers); /* how many are free, counted to 2 */
+int buffer_free(const int *users_of, struct core_pool buffers); /* how many are free */
 
 /* Offloaded activations: see activations.c. */
 bool activations_offloaded(const struct core *core);

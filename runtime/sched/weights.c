@@ -14,7 +14,7 @@ bool weights_parted(const struct core *core)
 
 static struct core_pool buffers_of(const struct core *core)
 {
-        return (struct core_pool){0, core->limits.deferred};
+        return (struct core_pool){0, core->limits.deferred, true};
 }
 
 bool weights_room(const struct core *core)

@@ -17,7 +17,7 @@ const char *probe_basis(const char *device, const struct device_request *request
         int length = snprintf(text, PROBE_BASIS, "rough, from a short probe of this machine: one rank alone");
         if (strcmp(device, "cpu") == 0)
                 snprintf(text + length, PROBE_BASIS - (size_t)length, ", %d thread%s", request->threads,
-                         request->threads == 1 ? "" : "s");
+                         rv_plural(request->threads));
         return text;
 }
 
@@ -199,7 +199,7 @@ double probe_batch_seconds(void *probe, const struct options *options)
         double found = NAN;
         if (!isnan(probed.probe->copied_per_second) &&
             price_stages(&probed.prices, options, &basis, &ignored) == 0)
-                found = paper_plan_seconds(options, &links, false);
+                found = paper_plan_seconds(options, &links, false, NULL);
         price_free(&probed.prices);
         return found;
 }

@@ -11,6 +11,7 @@
 struct machine_links {
         const struct costs *costs;
         const struct price_nudge *nudge;
+        struct memo *collectives; /* may be NULL */
         struct plan plan;
 };
 
@@ -65,7 +66,18 @@ static double collective_of(const struct machine_links *l, int rank, const struc
                 return tensor_unit_seconds(p, group, l->costs->machine->load, op,
                                            options_format(l->costs->options));
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
-        return collective_seconds(p, &gpus, costs_collective(op), op->bytes, costs_format(l->costs, op));
+        const enum collective_kind kind = costs_collective(op);
+        const enum half format = costs_format(l->costs, op);
+        const double key[] = {kind,        format,     (double)op->bytes, gpus.first,
+                              gpus.stride, gpus.count, gpus.beside,       p->staged};
+        enum { KEYS = sizeof key / sizeof *key };
+        const double *known = l->collectives ? memo_find(l->collectives, key, KEYS) : NULL;
+        if (known)
+                return *known;
+        const double seconds = collective_seconds(p, &gpus, kind, op->bytes, format);
+        if (l->collectives)
+                memo_keep(l->collectives, key, KEYS, &seconds, 1);
+        return seconds;
 }
 
 static double collective(void *context, int rank, const struct op *op)
@@ -110,11 +122,15 @@ static const struct price_list *prices(void *context, int rank)
 }
 
 static double priced_batch(const struct machine *machine, const struct options *options,
-                           const struct price_nudge *nudge, bool whole, struct rv_error_info *err)
+                           const struct price_nudge *nudge, bool whole, struct paper_memo *memo,
+                           struct rv_error_info *err)
 {
         struct costs costs;
         const int rc = costs_open(&costs, options, machine, nudge, err);
-        struct machine_links context = {&costs, nudge, options_plan(options, false)};
+        struct machine_links context = {.costs = &costs,
+                                        .nudge = nudge,
+                                        .collectives = memo ? &memo->collectives : NULL,
+                                        .plan = options_plan(options, false)};
         const struct paper_links links = {.message = message,
                                           .collective = collective,
                                           .tensor = tensor,
@@ -123,24 +139,31 @@ static double priced_batch(const struct machine *machine, const struct options *
                                           .context = &context,
                                           .folded = !costs.platform.groups,
                                           .places = costs.platform.gpus_per_node};
-        const double found = rc ? NAN : paper_plan_seconds(options, &links, whole);
+        const double found =
+                rc ? NAN : paper_plan_seconds(options, &links, whole, memo ? &memo->pipelines : NULL);
         if (rc == 0 && isnan(found))
                 rv_fail(err, RV_ESYSTEM, "no memory to run %d ranks on paper", (int)options_ranks(options));
         costs_close(&costs);
         return found;
 }
 
-double paper_batch_priced(const struct machine *machine, const struct options *options,
-                          struct rv_error_info *err)
+void paper_memo_free(struct paper_memo *memo)
 {
-        return priced_batch(machine, options, NULL, false, err);
+        memo_free(&memo->pipelines);
+        memo_free(&memo->collectives);
+}
+
+double paper_batch_priced(const struct machine *machine, const struct options *options,
+                          struct paper_memo *memo, struct rv_error_info *err)
+{
+        return priced_batch(machine, options, NULL, false, memo, err);
 }
 
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
                           const struct price_nudge *nudge)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, nudge, false, &ignored);
+        return priced_batch(machine, options, nudge, false, NULL, &ignored);
 }
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
@@ -156,5 +179,5 @@ double paper_batch_of(void *machine, const struct options *options)
 double paper_batch_whole(const struct machine *machine, const struct options *options)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, NULL, true, &ignored);
+        return priced_batch(machine, options, NULL, true, NULL, &ignored);
 }

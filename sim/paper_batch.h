@@ -4,6 +4,7 @@
 #ifndef RANVIER_SIM_PAPER_BATCH_H
 #define RANVIER_SIM_PAPER_BATCH_H
 
+#include "runtime/engine/memo.h"
 #include "sim/costs.h"
 
 /* Seconds of a batch; NAN where a price is not known or there is no memory.
@@ -16,9 +17,16 @@
  * are not known here, so that messages over them take no time. */
 double paper_batch_seconds(const struct machine *machine, const struct options *options);
 
-/* The same; NAN with a sentence that says why. */
+/* What plans of one machine have in common: pipelines, see paper_plan.h, and seconds of collectives. Zeros:
+ * nothing is known yet. */
+struct paper_memo {
+        struct memo pipelines, collectives;
+};
+void paper_memo_free(struct paper_memo *memo);
+
+/* The same; NAN with a sentence that says why. `memo` may be NULL. */
 double paper_batch_priced(const struct machine *machine, const struct options *options,
-                          struct rv_error_info *err);
+                          struct paper_memo *memo, struct rv_error_info *err);
 
 /* The same with prices multiplied by what `nudge` says. */
 double paper_batch_nudged(const struct machine *machine, const struct options *options,

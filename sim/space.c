@@ -11,6 +11,7 @@ struct collection {
         const struct space *space;
         const struct machine *machine;
         struct space_group *group;
+        struct paper_memo *memo;
         struct candidate *list;
         int count, capacity;
         double nearest; /* least factor by which a plan that does not fit is too large */
@@ -27,7 +28,7 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->capacity = capacity;
         }
         struct rv_error_info why;
-        const double seconds = paper_batch_priced(c->machine, options, &why);
+        const double seconds = paper_batch_priced(c->machine, options, c->memo, &why);
         if (isnan(seconds)) {
                 space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
                 if (c->group->unpriced++ == 0)
@@ -255,14 +256,15 @@ static int no_grid(const struct space *space, const struct space_group *group, s
 }
 
 static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
-                         struct rv_error_info *err)
+                         struct paper_memo *memo, struct rv_error_info *err)
 {
         struct options settled = space->base;
         int rc = machine_settle(machine, &settled, err);
         if (rc)
                 return rc;
         group->fused = settled.fused;
-        struct collection c = {.space = space, .machine = machine, .group = group, .nearest = INFINITY};
+        struct collection c = {
+                .space = space, .machine = machine, .group = group, .memo = memo, .nearest = INFINITY};
         for (int pp = 1; rc >= 0 && pp <= group->gpus && pp <= space->base.gpt.n_layer; pp++)
                 if (group->gpus % pp == 0 && stages_asked_for(space, pp))
                         rc = consider_grid(&c, pp, err);
@@ -280,17 +282,19 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
                            const struct machine *machine, struct rv_error_info *err)
 {
         const int first = groups->count;
-        int considered = 0;
-        for (int offload = 0; offload <= 1; offload++) {
+        struct paper_memo memo = {0};
+        int considered = 0, rc = 0;
+        for (int offload = 0; rc == 0 && offload <= 1; offload++) {
                 if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
                         continue;
                 struct space_group *group = &groups->groups[groups->count++];
                 *group = (struct space_group){.gpus = machine->gpus, .offload = offload};
-                int rc = explore_group(space, machine, group, err);
-                if (rc)
-                        return rc;
+                rc = explore_group(space, machine, group, &memo, err);
                 considered += group->considered;
         }
+        paper_memo_free(&memo);
+        if (rc)
+                return rc;
         return considered ? 0 : no_grid(space, &groups->groups[first], err);
 }
 

@@ -12,9 +12,10 @@
  * or in the agenda; the room of one that is over is used again. */
 struct paper_op {
         struct op op;
-        int rank;
+        struct member *member;
         double seconds; /* messages: of transit, or, eager, when it arrives */
-        int next;       /* in the list that it waits in, or of unused ones; -1: the last */
+        int next; /* in the list that it waits in, or of unused ones; of a send in the agenda its receive;
+                     -1: none */
 };
 
 struct list {
@@ -33,9 +34,11 @@ enum { GROUPS = GROUP_WORLD + 1 };
 struct member {
         struct paper *paper;
         int rank, stage;
+        struct member *next, *previous; /* stages */
         struct engine engine;
         double lane_free[LANES];
         bool overflow;
+        bool is_through;                   /* of a run that ends with the pipeline */
         struct list sends[2], receives[2]; /* towards this rank: activations (0), gradients (1) */
         struct list collectives[GROUPS];
         struct list
@@ -52,14 +55,16 @@ struct paper {
         struct paper_op *ops;
         int capacity, unused; /* unused: the first, or -1 */
         int *group;           /* [ranks]: room for the members of a group */
+        double *through;      /* [ranks]: the caller's; not NULL: the run ends with the pipeline */
         struct agenda agenda;
         double now;
 };
 
 /* ---- operations and lists of them ---- */
 
-static int keep(struct paper *paper, int rank, const struct op *op)
+static int keep(struct member *member, const struct op *op)
 {
+        struct paper *paper = member->paper;
         if (paper->unused < 0) {
                 const int old = paper->capacity, new = old ? 2 * old : 64;
                 paper->ops = realloc(paper->ops, (size_t) new * sizeof *paper->ops);
@@ -73,7 +78,7 @@ static int keep(struct paper *paper, int rank, const struct op *op)
         const int kept = paper->unused;
         paper->unused = paper->ops[kept].next;
         paper->ops[kept].op = *op;
-        paper->ops[kept].rank = rank;
+        paper->ops[kept].member = member;
         paper->ops[kept].next = -1;
         return kept;
 }
@@ -101,17 +106,24 @@ static int take_first(struct paper *paper, struct list *list)
         return kept;
 }
 
-/* What an entry of the agenda is about: an operation completes, or the copy in one direction of a member's
- * link may be over. Both are small numbers in the place of a pointer: even ones are operations, odd ones
- * directions. */
-static void *as_what(int number, bool direction)
+static double later(double a, double b)
 {
-        return (void *)(intptr_t)(2 * (intptr_t)number + direction);
+        return a > b ? a : b;
+}
+
+/* What an entry of the agenda is about: an operation completes, the copy in one direction of a member's link
+ * may be over, or a member begins. It and the number of the operation, direction or member are one small
+ * number in the place of a pointer. */
+enum about { COMPLETES, COPIED, BEGINS, ABOUTS };
+
+static void *as_what(enum about about, int number)
+{
+        return (void *)((intptr_t)number * ABOUTS + (intptr_t)about);
 }
 
 static void complete_at(struct paper *paper, int kept, double seconds)
 {
-        agenda_note(&paper->agenda, seconds, as_what(kept, false), 0);
+        agenda_note(&paper->agenda, seconds, as_what(COMPLETES, kept), 0);
 }
 
 static double seconds_of(const struct paper *paper, int rank, const struct op *op)
@@ -163,17 +175,16 @@ static void match(struct paper *paper, struct member *receiver, int direction)
                 const int sent = take_first(paper, &receiver->sends[direction]);
                 const int kept = take_first(paper, &receiver->receives[direction]);
                 const struct paper_op *send = &paper->ops[sent];
-                double end = fmax(send->seconds, paper->now);
+                double end = later(send->seconds, paper->now);
                 if (!paper->setting.eager)
                         end = paper->now + send->seconds;
-                core_set_piece(
-                        &paper->plan, &paper->ops[kept].op,
-                        core_message_piece(&paper->plan, plan_stage(&paper->plan, send->rank), &send->op));
+                core_set_piece(&paper->plan, &paper->ops[kept].op,
+                               core_message_piece(&paper->plan, send->member->stage, &send->op));
                 if (paper->setting.eager)
                         forget(paper, sent);
                 else
-                        complete_at(paper, sent, end);
-                complete_at(paper, kept, end);
+                        paper->ops[sent].next = kept;
+                complete_at(paper, paper->setting.eager ? kept : sent, end);
         }
 }
 
@@ -181,15 +192,14 @@ static void issue_send(struct member *member, const struct op *op)
 {
         struct paper *paper = member->paper;
         const int direction = op->kind == OP_SEND_GRADIENT;
-        struct member *receiver = member_of(paper, direction ? plan_previous_rank(&paper->plan, member->rank)
-                                                             : plan_next_rank(&paper->plan, member->rank));
+        struct member *receiver = direction ? member->previous : member->next;
         double seconds = seconds_of(paper, member->rank, op);
         if (paper->setting.eager) {
                 double *lane_free = &member->lane_free[op->lane];
-                seconds = *lane_free = fmax(*lane_free, paper->now) + seconds;
-                complete_at(paper, keep(paper, member->rank, op), seconds);
+                seconds = *lane_free = later(*lane_free, paper->now) + seconds;
+                complete_at(paper, keep(member, op), seconds);
         }
-        const int kept = keep(paper, member->rank, op);
+        const int kept = keep(member, op);
         paper->ops[kept].seconds = seconds;
         append(paper, &receiver->sends[direction], kept);
         match(paper, receiver, direction);
@@ -202,7 +212,7 @@ static double collective_start(const struct paper *paper, const int *members, in
 {
         double start = paper->now;
         for (int i = 0; !paper->setting.eager && i < count; i++)
-                start = fmax(start, paper->members[members[i]].lane_free[lane]);
+                start = later(start, paper->members[members[i]].lane_free[lane]);
         return start;
 }
 
@@ -287,9 +297,9 @@ static void meet(struct member *member, const struct op *op)
 static void issue_collective(struct member *member, const struct op *op)
 {
         struct paper *paper = member->paper;
-        append(paper, &member->collectives[op->group], keep(paper, member->rank, op));
+        append(paper, &member->collectives[op->group], keep(member, op));
         if (op->lane == LANE_COLLECTIVE)
-                append(paper, &member->order, keep(paper, member->rank, op));
+                append(paper, &member->order, keep(member, op));
         meet(member, op);
 }
 
@@ -299,7 +309,7 @@ static void issue_collective(struct member *member, const struct op *op)
 static void note_end(struct member *member, enum host_link_way way)
 {
         agenda_note(&member->paper->agenda, host_link_end(&member->link, way),
-                    as_what(2 * (int)(member - member->paper->members) + (int)way, true),
+                    as_what(COPIED, 2 * (int)(member - member->paper->members) + (int)way),
                     ++member->copies[way].serial);
 }
 
@@ -328,7 +338,7 @@ static bool is_copy(enum op_lane lane)
 static void issue_copy(struct member *member, const struct op *op)
 {
         const enum host_link_way way = host_link_way_of(op->lane);
-        append(member->paper, &member->copies[way].waiting, keep(member->paper, member->rank, op));
+        append(member->paper, &member->copies[way].waiting, keep(member, op));
         begin_copy(member, way);
 }
 
@@ -351,12 +361,27 @@ static void issue_plain(struct member *member, const struct op *op)
 {
         struct paper *paper = member->paper;
         const struct paper_physics *physics = &paper->setting.physics;
-        const int kept = keep(paper, member->rank, op);
+        const int kept = keep(member, op);
         if (physics->fill)
                 physics->fill(physics->context, member->rank, &paper->ops[kept].op);
         double *lane_free = &member->lane_free[op->lane];
-        *lane_free = fmax(*lane_free, paper->now) + seconds_of(paper, member->rank, &paper->ops[kept].op);
+        *lane_free = later(*lane_free, paper->now) + seconds_of(paper, member->rank, &paper->ops[kept].op);
         complete_at(paper, kept, *lane_free);
+}
+
+/* What the rank does when it has worked on all micro-batches, beside sending the last gradient. */
+static bool follows_pipeline(const struct member *member, const struct op *op)
+{
+        return op->of != OP_SEND_ACTIVATION && op->of != OP_SEND_GRADIENT &&
+               core_pipeline_done(member->engine.core);
+}
+
+/* What would follow waits for ever, as nobody says that it is over. */
+static void leave_pipeline(struct member *member)
+{
+        if (!member->is_through)
+                member->paper->through[member - member->paper->members] = member->paper->now;
+        member->is_through = true;
 }
 
 static void issue(void *world, const struct op *op)
@@ -364,6 +389,10 @@ static void issue(void *world, const struct op *op)
         struct member *member = world;
         struct paper *paper = member->paper;
         const int direction = op->kind == OP_RECEIVE_GRADIENT;
+        if (paper->through && follows_pipeline(member, op)) {
+                leave_pipeline(member);
+                return;
+        }
         if (paper->setting.issued)
                 paper->setting.issued(paper->setting.physics.context, member->rank, op);
         switch (op->kind) {
@@ -373,7 +402,7 @@ static void issue(void *world, const struct op *op)
                 break;
         case OP_RECEIVE_ACTIVATION:
         case OP_RECEIVE_GRADIENT:
-                append(paper, &member->receives[direction], keep(paper, member->rank, op));
+                append(paper, &member->receives[direction], keep(member, op));
                 match(paper, member, direction);
                 break;
         case OP_ALLREDUCE:
@@ -412,6 +441,8 @@ static bool build_member(struct paper *paper, int replica, int stage)
         m->paper = paper;
         m->rank = plan_rank(&paper->plan, replica, stage, 0);
         m->stage = stage;
+        m->next = member_of(paper, plan_next_rank(&paper->plan, m->rank));
+        m->previous = member_of(paper, plan_previous_rank(&paper->plan, m->rank));
         m->order = empty;
         for (int i = 0; i < 2; i++) {
                 m->sends[i] = m->receives[i] = empty;
@@ -478,61 +509,94 @@ void paper_overflow(struct paper *paper, int rank)
         member_of(paper, rank)->overflow = true;
 }
 
-static void complete(struct paper *paper, int kept)
+static void complete_one(struct paper *paper, int kept)
 {
         const struct op done = paper->ops[kept].op;
-        struct member *member = member_of(paper, paper->ops[kept].rank);
+        struct member *member = paper->ops[kept].member;
         forget(paper, kept);
         if (paper->setting.completed)
                 paper->setting.completed(paper->setting.physics.context, member->rank, &done);
         engine_complete(&member->engine, &done);
 }
 
+/* A message completes at both of its ends, one after the other. */
+static void complete(struct paper *paper, int kept)
+{
+        const int next = paper->ops[kept].next;
+        complete_one(paper, kept);
+        if (next >= 0)
+                complete_one(paper, next);
+}
+
 static void happen(struct paper *paper, const struct agenda_entry *entry)
 {
-        const int what = (int)(intptr_t)entry->what, number = what / 2;
+        const int what = (int)(intptr_t)entry->what, number = what / ABOUTS;
         paper->now = entry->seconds;
-        if (what % 2 == 0)
+        switch ((enum about)(what % ABOUTS)) {
+        case COMPLETES:
                 complete(paper, number);
-        else
+                break;
+        case COPIED:
                 end_copy(&paper->members[number / 2], (enum host_link_way)(number % 2), entry->serial);
+                break;
+        default:
+                engine_start(&paper->members[number].engine);
+        }
+}
+
+/* Until nothing is left to happen. */
+static void run(struct paper *paper, const double *begins)
+{
+        struct agenda_entry entry;
+        for (int i = 0; i < paper->ranks; i++)
+                if (begins)
+                        agenda_note(&paper->agenda, begins[i], as_what(BEGINS, i), 0);
+                else
+                        engine_start(&paper->members[i].engine);
+        while (agenda_take(&paper->agenda, INFINITY, &entry))
+                happen(paper, &entry);
+}
+
+static bool all(const struct paper *paper, bool (*is)(const struct member *member))
+{
+        for (int i = 0; i < paper->ranks; i++)
+                if (!is(&paper->members[i]))
+                        return false;
+        return true;
+}
+
+static bool is_done(const struct member *member)
+{
+        return engine_done(&member->engine);
+}
+
+static bool is_through(const struct member *member)
+{
+        return member->is_through;
 }
 
 double paper_run(struct paper *paper)
 {
         const double start = paper->now;
-        struct agenda_entry entry;
-        bool ended = true;
+        run(paper, NULL);
         for (int i = 0; i < paper->ranks; i++)
-                engine_start(&paper->members[i].engine);
-        while (agenda_take(&paper->agenda, INFINITY, &entry))
-                happen(paper, &entry);
-        for (int i = 0; i < paper->ranks; i++) {
                 paper->members[i].overflow = false;
-                ended = ended && engine_done(&paper->members[i].engine);
-        }
-        return ended ? paper->now - start : -1;
+        return all(paper, is_done) ? paper->now - start : -1;
 }
 
-static bool pipelines_done(const struct paper *paper)
+bool paper_run_pipeline(struct paper *paper, double *through)
 {
-        for (int i = 0; i < paper->ranks; i++)
-                if (!core_pipeline_done(paper->members[i].engine.core))
-                        return false;
-        return true;
+        paper->through = through;
+        run(paper, NULL);
+        paper->through = NULL;
+        return all(paper, is_through);
 }
 
-/* The first stage is the last to be done, but in a schedule that keeps gradients of weights back. */
-double paper_run_pipeline(struct paper *paper)
+double paper_run_after(struct paper *paper, const double *through)
 {
-        const struct core *first = paper->members[0].engine.core;
-        struct agenda_entry entry;
-        for (int i = 0; i < paper->ranks; i++)
-                engine_start(&paper->members[i].engine);
-        while (!(core_pipeline_done(first) && pipelines_done(paper)) &&
-               agenda_take(&paper->agenda, INFINITY, &entry))
-                happen(paper, &entry);
-        return pipelines_done(paper) ? paper_phases(paper).pipeline_seconds : -1;
+        assert(paper->plan.micro_batches == 0);
+        run(paper, through);
+        return all(paper, is_done) ? paper->now : -1;
 }
 
 struct phases paper_phases(const struct paper *paper)

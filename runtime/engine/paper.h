@@ -58,9 +58,15 @@ void paper_overflow(struct paper *paper, int rank);
  * done. */
 double paper_run(struct paper *paper);
 
-/* Runs one batch to the end of its pipeline phase only, after which the world can do nothing but be deleted.
- * Returns the seconds of that phase, or a negative number as above. */
-double paper_run_pipeline(struct paper *paper);
+/* A batch in two, if nothing of what follows the pipeline on a rank begins before, and nothing of the
+ * pipeline but its last message lasts longer: not with overlapping all-reduces, staged messages or zero 3.
+ *
+ * The first runs no further than to where each rank has worked on all of its micro-batches, after which the
+ * world can do nothing but be deleted: writes when that is, [ranks that are run, replica x pp + stage].
+ * False: it came to rest before. The second is of another world, of the same plan with no micro-batches: runs
+ * what follows, from these times on. Returns when that is over, or a negative number as above. */
+bool paper_run_pipeline(struct paper *paper, double *through);
+double paper_run_after(struct paper *paper, const double *through);
 
 /* Seconds of the virtual clock. */
 double paper_now(const struct paper *paper);

@@ -4,37 +4,45 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A collective that was priced. */
-struct priced_collective {
-        enum op_kind kind;
-        enum op_group group;
-        int rank;
-        int64_t bytes;
-        double seconds;
-};
-enum { PRICED_COLLECTIVES = 64 };
+enum { PRICED_COLLECTIVES = 8 };
 
 /* A stage's messages and the collectives of its passes, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
         double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
-        double forward, backward; /* what a micro-batch keeps its compute lane, in all chunks */
-        int64_t update;           /* parameters of the largest update of the plan */
+        double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
+        int64_t update;            /* parameters of the largest update of the plan */
+        struct priced_collective { /* those that were priced */
+                enum op_kind kind;
+                enum op_group group;
+                int64_t bytes;
+                double seconds;
+        } known[PRICED_COLLECTIVES];
+        int known_count;
 };
 
 struct batch {
         const struct options *options;
         const struct paper_links *links;
         struct plan plan;
-        int together;               /* updates that are run as one, see join_updates */
-        int replica;                /* folded: which one stands for all */
-        struct stage_costs *stages; /* [pp] of one replica, or [dp x pp] */
-        double *tensors;            /* all of the stages' */
-        struct priced_collective known[PRICED_COLLECTIVES];
-        int known_count;
-        struct passing *passing; /* of the run under way */
+        int together;                   /* updates that are run as one, see join_updates */
+        int replica;                    /* folded: which one stands for all */
+        struct stage_costs *stages;     /* [pp] of one replica, or [dp x pp] */
+        double *tensors;                /* all of the stages' */
+        const struct core_stage *parts; /* [pp], for the core */
+        int members;                    /* that are run, replica x pp + stage: of one replica or all */
+        bool in_two;                    /* what follows the pipeline is run apart */
+        double *through;                /* in two: [members]: when each has worked on all micro-batches */
+        struct passing *passing;        /* of the run under way */
 };
+
+static struct stage_costs *stage_of(const struct batch *b, int rank)
+{
+        const int replica = b->links->folded ? 0 : plan_replica(&b->plan, rank);
+        return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
+}
 
 static const struct price_list *prices_of(const struct batch *b, int rank)
 {
@@ -116,19 +124,20 @@ static double slowest_exchange(const struct batch *b, const struct op *op)
         return slowest;
 }
 
-static double collective(struct batch *b, int rank, const struct op *op)
+static double collective(const struct batch *b, int rank, const struct op *op)
 {
-        for (int i = 0; i < b->known_count; i++) {
-                const struct priced_collective *k = &b->known[i];
-                if (k->kind == op->kind && k->group == op->group && k->rank == rank && k->bytes == op->bytes)
+        struct stage_costs *stage = stage_of(b, rank);
+        for (int i = 0; i < stage->known_count; i++) {
+                const struct priced_collective *k = &stage->known[i];
+                if (k->kind == op->kind && k->group == op->group && k->bytes == op->bytes)
                         return k->seconds;
         }
         const bool exchange = b->links->folded && op->group == GROUP_EMBEDDING;
         const double seconds =
                 exchange ? slowest_exchange(b, op) : b->links->collective(b->links->context, rank, op);
-        if (b->known_count < PRICED_COLLECTIVES)
-                b->known[b->known_count++] =
-                        (struct priced_collective){op->kind, op->group, rank, op->bytes, seconds};
+        if (stage->known_count < PRICED_COLLECTIVES)
+                stage->known[stage->known_count++] =
+                        (struct priced_collective){op->kind, op->group, op->bytes, seconds};
         return seconds;
 }
 
@@ -138,12 +147,6 @@ static double copy(const struct batch *b, const struct op *op, int ways)
 }
 
 /* ---- the physics ---- */
-
-static const struct stage_costs *stage_of(const struct batch *b, int rank)
-{
-        const int replica = b->links->folded ? 0 : plan_replica(&b->plan, rank);
-        return &b->stages[replica * b->plan.pp + plan_stage(&b->plan, rank)];
-}
 
 /* All parts of a pass, and what shards do together between them. */
 static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
@@ -228,8 +231,8 @@ static void fill(void *context, int rank, struct op *op)
 
 /* What a run of some micro-batches found. */
 struct batch_run {
-        double batch_seconds,
-                pipeline_seconds; /* NAN: not known; of a run to the pipeline's end both are its seconds */
+        double end; /* of the batch; in two: of the pipeline on the last rank that is through. NAN: not known
+                     */
         /* Between two micro-batches that are so many apart, at the end of the run and as many before: done
          * backward on the first stage (GPipe: and forward on the last, added). NAN: there are fewer. */
         double spacing, spacing_before;
@@ -268,47 +271,75 @@ static double spacing(const double *times, int count, int end, int period)
 
 /* What is done beside the last micro-batch keeps only that one; with AxoNN's order, in which whatever comes
  * first is worked on, all of those that are under way when the last one begins go faster. */
-static struct batch_run describe(const struct batch *b, double seconds, int period)
+static struct batch_run describe(const struct batch *b, double end, int period)
 {
         const struct plan *plan = &b->plan;
         const struct passing *p = b->passing;
-        const int end = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
-        struct batch_run run = {seconds, paper_phases(p->paper).pipeline_seconds,
-                                spacing(p->backward, p->backwards, end, period),
-                                spacing(p->backward, p->backwards, end + period, period)};
+        const int last = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
+        struct batch_run run = {end, spacing(p->backward, p->backwards, last, period),
+                                spacing(p->backward, p->backwards, last + period, period)};
         if (plan->policy == POLICY_GPIPE) {
-                run.spacing += spacing(p->forward, p->forwards, end, period);
-                run.spacing_before += spacing(p->forward, p->forwards, end + period, period);
+                run.spacing += spacing(p->forward, p->forwards, last, period);
+                run.spacing_before += spacing(p->forward, p->forwards, last + period, period);
         }
         return run;
 }
 
-/* `pipeline`: no further than to the end of that phase. `period`: of the spacing. */
-static struct batch_run run(struct batch *b, const struct core_stage *stages, int micro_batches,
-                            bool pipeline, int period)
+static struct paper *new_paper(struct batch *b, const struct plan *plan)
+{
+        const struct paper_setting setting = {
+                .plan = plan,
+                .stages = b->parts,
+                .folded = b->links->folded,
+                .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b},
+                .completed = b->passing ? note_passing : NULL};
+        return paper_new(&setting);
+}
+
+/* NAN: it came to rest before its end. */
+static double run_to_end(struct batch *b, struct paper *paper)
+{
+        if (!b->in_two) {
+                const double found = paper_run(paper);
+                return found >= 0 ? found : NAN;
+        }
+        double end = 0;
+        if (!paper_run_pipeline(paper, b->through))
+                return NAN;
+        for (int i = 0; i < b->members; i++)
+                end = fmax(end, b->through[i]);
+        return end;
+}
+
+/* `period`: of the spacing. */
+static struct batch_run run(struct batch *b, int micro_batches, int period)
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
-        struct batch_run found = {NAN, NAN, NAN, NAN};
+        struct batch_run found = {NAN, NAN, NAN};
         double *times = malloc(2 * (size_t)micro_batches * sizeof *times);
         if (!times)
                 return found;
         plan.micro_batches = micro_batches;
-        const struct paper_setting setting = {
-                .plan = &plan,
-                .stages = stages,
-                .folded = b->links->folded,
-                .physics = {.seconds = seconds, .fill = fill, .both_ways = both_ways, .context = b},
-                .completed = note_passing};
-        struct paper *paper = paper_new(&setting);
-        struct passing passing = {.paper = paper, .backward = times, .forward = times + micro_batches};
+        struct passing passing = {.backward = times, .forward = times + micro_batches};
         b->passing = &passing;
-        const double ended = !paper ? -1 : pipeline ? paper_run_pipeline(paper) : paper_run(paper);
-        if (ended >= 0)
-                found = describe(b, ended, period);
+        passing.paper = new_paper(b, &plan);
+        if (passing.paper)
+                found = describe(b, run_to_end(b, passing.paper), period);
+        paper_delete(passing.paper);
         b->passing = NULL;
-        paper_delete(paper);
         free(times);
         return found;
+}
+
+/* What follows the pipeline, which was run before: returns when the batch ends. */
+static double run_after(struct batch *b)
+{
+        struct plan plan = b->plan;
+        plan.micro_batches = 0;
+        struct paper *paper = new_paper(b, &plan);
+        const double end = paper ? paper_run_after(paper, b->through) : -1;
+        paper_delete(paper);
+        return end >= 0 ? end : NAN;
 }
 
 /* ---- many micro-batches ---- */
@@ -373,7 +404,7 @@ static double least_of_slots(const struct batch *b)
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
  * all forwards, then all backwards, so that each has a slowest stage of its own); offloaded activations are
  * stored and fetched, at the same time if need be; and what is said above. */
-static double least_seconds(struct batch *b, const struct core_stage *stages)
+static double least_seconds(struct batch *b)
 {
         const struct plan *plan = &b->plan;
         double least = 0, forwards = 0, backwards = 0;
@@ -385,7 +416,8 @@ static double least_seconds(struct batch *b, const struct core_stage *stages)
                 backwards = fmax(backwards, s->backward);
                 least = fmax(least, s->forward + s->backward + held_seconds(b, i));
                 if (core_limits(plan, i).host_slots > 0) {
-                        const struct op store = {.kind = OP_STORE_ACTIVATIONS, .bytes = stages[i].slot_bytes};
+                        const struct op store = {.kind = OP_STORE_ACTIVATIONS,
+                                                 .bytes = b->parts[i].slot_bytes};
                         least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
                 }
         }
@@ -406,46 +438,54 @@ static bool same(double a, double b)
         return fabs(a - b) <= 1e-6 * b; /* false if one is not known */
 }
 
-static double go_on(const struct batch *b, const struct batch_run *run, int micro_batches, double step,
-                    int period)
+/* The end of a run as it goes on to all micro-batches, `step` seconds a period. */
+static double go_on(struct batch *b, double end, int micro_batches, double step, int period)
 {
-        return run->batch_seconds + (double)(b->plan.micro_batches - micro_batches) / period * step;
-}
-
-/* Whether a stage ends otherwise than it goes on, with what it kept back. */
-static bool keeps_work_back(const struct plan *plan)
-{
-        return plan->policy == POLICY_INTERLEAVED || plan->policy == POLICY_ZERO_BUBBLE;
+        const double later = (double)(b->plan.micro_batches - micro_batches) / period * step;
+        for (int i = 0; b->in_two && i < b->members; i++)
+                b->through[i] += later;
+        return end + later;
 }
 
 /* The batch as it goes on from few micro-batches, if the last of them follow each other as fast as they can;
- * NAN if not. Where a stage ends otherwise than it goes on, with what it kept back, two runs are compared
- * instead. */
-static double at_full_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+ * NAN if not. */
+static double at_full_speed(struct batch *b, struct settling s, double least)
 {
         const int micro_batches = s.first + s.period;
-        const struct batch_run longer = run(b, stages, micro_batches, false, s.period);
-        double step = longer.spacing;
-        if (keeps_work_back(&b->plan))
-                step = longer.pipeline_seconds - run(b, stages, s.first, true, s.period).pipeline_seconds;
-        return same(step, least) ? go_on(b, &longer, micro_batches, step, s.period) : NAN;
+        if (micro_batches >= b->plan.micro_batches)
+                return NAN;
+        const struct batch_run found = run(b, micro_batches, s.period);
+        return same(found.spacing, least) ? go_on(b, found.end, micro_batches, least, s.period) : NAN;
 }
 
-/* The same if they follow each other evenly, over twice as many as there are in a round: in one run, or,
- * where its end does not show it, in three. */
-static double at_even_speed(struct batch *b, const struct core_stage *stages, struct settling s, double least)
+/* The same if they follow each other so, or evenly, over twice as many as there are in a round. */
+static double at_even_speed(struct batch *b, struct settling s, double least)
 {
-        const int middle = s.first + s.period, longest = middle + s.period;
-        const struct batch_run last = run(b, stages, longest, false, s.period);
-        double step = last.spacing, before = last.spacing_before;
-        if (keeps_work_back(&b->plan) || b->plan.offload_activations) {
-                const double two = run(b, stages, middle, true, s.period).pipeline_seconds;
-                step = last.pipeline_seconds - two;
-                before = two - run(b, stages, s.first, true, s.period).pipeline_seconds;
-        }
-        if (!same(step, before) || step < least * (1 - 1e-6))
+        const int micro_batches = s.first + 2 * s.period;
+        if (micro_batches >= b->plan.micro_batches)
                 return NAN;
-        return go_on(b, &last, longest, step, s.period);
+        const struct batch_run found = run(b, micro_batches, s.period);
+        const bool even = same(found.spacing, found.spacing_before) && found.spacing > least;
+        return even || same(found.spacing, least)
+                       ? go_on(b, found.end, micro_batches, found.spacing, s.period)
+                       : NAN;
+}
+
+/* Where the end of a run does not show how they follow each other, runs of different lengths do: two if that
+ * is as fast as they can, and `full` may be, three if it is even, and `even` may be. */
+static double of_lengths(struct batch *b, struct settling s, double least, bool full, bool even)
+{
+        const int middle = s.first + s.period, longest = middle + s.period, all = b->plan.micro_batches;
+        if ((full ? middle : longest) >= all)
+                return NAN;
+        const double one = run(b, s.first, s.period).end, two = run(b, middle, s.period).end;
+        if (full && same(two - one, least))
+                return go_on(b, two, middle, two - one, s.period);
+        if (!even || longest >= all)
+                return NAN;
+        const double three = run(b, longest, s.period).end, step = three - two;
+        return same(step, two - one) && step >= least * (1 - 1e-6) ? go_on(b, three, longest, step, s.period)
+                                                                   : NAN;
 }
 
 /* Runs with `filled` micro-batches and more, so that whole periods are left of `all`. */
@@ -459,35 +499,43 @@ static int larger(int a, int b)
         return a > b ? a : b;
 }
 
-/* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
- * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long; else what
- * happens may go in rounds of the stages, or of AxoNN's limit, as it does where a stage keeps work back.
- * Copies that could fall behind later do so within some rounds. Where it does not settle soon, or there are
- * few micro-batches, all are run. */
-static double steady(struct batch *b, const struct core_stage *stages, double least, bool whole)
+/* Whether a schedule has settled as soon as the pipeline is full, because work is all that limits. AxoNN's
+ * takes a round more, and may go in rounds. */
+static double steady_soon(struct batch *b, int filled, int round, double least)
 {
         const struct plan *plan = &b->plan;
-        const bool axonn = plan->policy == POLICY_AXONN, interleaved = plan->policy == POLICY_INTERLEAVED;
-        const int all = plan->micro_batches, few = plan->offload_activations ? 8 : 2;
-        const int round = axonn ? core_pipeline_limit(plan) : plan->pp;
+        const int few = 2, all = plan->micro_batches;
+        const struct settling s = settle(filled, few, all);
+        if (plan->policy == POLICY_AXONN)
+                return at_full_speed(b, (struct settling){filled + round, round}, least * round);
+        if (plan->policy == POLICY_ZERO_BUBBLE)
+                return of_lengths(b, s, least * few, true, false);
+        return at_full_speed(b, s, least * few);
+}
+
+/* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
+ * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long; else what
+ * happens may go in rounds of the stages, or of AxoNN's limit, as it does with interleaved chunks. Copies
+ * that could fall behind later do so within some rounds. Where it does not settle soon, or there are few
+ * micro-batches, all are run. A stage that keeps work back ends otherwise than it goes on. */
+static double steady(struct batch *b, double least)
+{
+        const struct plan *plan = &b->plan;
+        const bool offload = plan->offload_activations, interleaved = plan->policy == POLICY_INTERLEAVED;
+        const bool lengths = offload || interleaved || plan->policy == POLICY_ZERO_BUBBLE;
+        const int all = plan->micro_batches, few = offload ? 8 : 2;
+        const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
         const int filled = larger(plan->pp, round) + (interleaved ? 0 : few);
-        if (!whole && !plan->offload_activations && !axonn) {
-                const struct settling s = settle(filled, keeps_work_back(plan) ? round : few, all);
-                const double found =
-                        s.first + s.period < all ? at_full_speed(b, stages, s, least * s.period) : NAN;
-                if (!isnan(found))
-                        return found;
-        }
-        for (int times = 1; !whole; times *= 2) {
+        double found = offload || interleaved ? NAN : steady_soon(b, filled, round, least);
+        for (int times = 1; isnan(found); times *= 2) {
                 const int period = times * round * ((few + round - 1) / round);
                 const struct settling s = settle(times * filled, period, all);
-                if (s.first + 2 * s.period >= all)
+                if (s.first + period >= all)
                         break;
-                const double found = at_even_speed(b, stages, s, least * period);
-                if (!isnan(found))
-                        return found;
+                found = lengths ? of_lengths(b, s, least * period, !offload, true)
+                                : at_even_speed(b, s, least * period);
         }
-        return run(b, stages, all, false, 1).batch_seconds;
+        return isnan(found) ? run(b, all, 1).end : found;
 }
 
 static int64_t largest_update(const struct stage_price *price)
@@ -525,33 +573,115 @@ static void join_updates(struct batch *b, double least)
         }
 }
 
-double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole)
+/* With overlapping all-reduces, zero 3 and staged messages what follows the pipeline is not apart. */
+static bool parts_in_two(const struct plan *plan)
+{
+        return !plan->overlap_allreduce && plan->zero != 3 && !plan->stage_messages;
+}
+
+/* All that the pipeline's run follows from, if activations stay where they are. */
+enum { KEY_PLAN = 9 };
+
+static size_t key_count(const struct batch *b)
+{
+        return KEY_PLAN + (size_t)b->members * (2 + 3 * (size_t)b->plan.virtual_stages);
+}
+
+static void describe_pipeline(const struct batch *b, double *key)
+{
+        const struct plan *plan = &b->plan;
+        const struct op load = {.kind = OP_LOAD, .of = OP_LOAD, .bytes = plan->load_bytes};
+        const bool parted = options_parts_backward(b->options);
+        const double of_plan[KEY_PLAN] = {plan->policy,
+                                          plan->pp,
+                                          plan->virtual_stages,
+                                          plan->micro_batches,
+                                          core_pipeline_limit(plan),
+                                          plan->blocking,
+                                          parted,
+                                          b->members,
+                                          copy(b, &load, 1)};
+        memcpy(key, of_plan, sizeof of_plan);
+        key += KEY_PLAN;
+        for (int i = 0; i < b->members; i++) {
+                const int rank = plan_rank(plan, i / plan->pp, i % plan->pp, 0);
+                *key++ = b->stages[i].next_message;
+                *key++ = b->stages[i].previous_message;
+                for (int chunk = 0; chunk < plan->virtual_stages; chunk++) {
+                        *key++ = pass(b, rank, OP_FORWARD, chunk, OP_INPUT_GRADIENT);
+                        *key++ = pass(b, rank, OP_BACKWARD, chunk, OP_INPUT_GRADIENT);
+                        *key++ = parted ? pass(b, rank, OP_BACKWARD, chunk, OP_WEIGHT_GRADIENT) : 0;
+                }
+        }
+}
+
+/* The pipeline alone: `through` is then known. Its value in the memo is that. */
+static double run_pipeline(struct batch *b, double least, struct memo *memo)
+{
+        const size_t keys = key_count(b), values = (size_t)b->members;
+        double *key = memo && !b->plan.offload_activations ? malloc(keys * sizeof *key) : NULL;
+        const double *known = NULL;
+        if (key) {
+                describe_pipeline(b, key);
+                known = memo_find(memo, key, keys);
+        }
+        if (known)
+                memcpy(b->through, known, values * sizeof *known);
+        const double end = known ? 0 : steady(b, least);
+        if (key && !known && !isnan(end))
+                memo_keep(memo, key, keys, b->through, values);
+        free(key);
+        return end;
+}
+
+static double run_batch(struct batch *b, bool whole, struct memo *memo)
+{
+        const double least = least_seconds(b);
+        if (!whole)
+                join_updates(b, least);
+        b->in_two = !whole && parts_in_two(&b->plan);
+        if (whole)
+                return run(b, b->plan.micro_batches, 1).end;
+        if (!b->in_two)
+                return steady(b, least);
+        return isnan(run_pipeline(b, least, memo)) ? NAN : run_after(b);
+}
+
+static void price_members(struct batch *b)
+{
+        const int pp = b->plan.pp;
+        for (int i = 0; i < b->members; i++)
+                b->stages[i].tensor = &b->tensors[2 * b->plan.virtual_stages * i];
+        if (b->links->folded)
+                choose_replica(b);
+        for (int i = 0; !b->links->folded && i < b->plan.dp; i++)
+                price_replica(b, i, &b->stages[i * pp]);
+        for (int i = 0; i < b->members; i++)
+                b->stages[i].update =
+                        largest_update(&prices_of(b, plan_rank(&b->plan, 0, i % pp, 0))->stages[i % pp]);
+}
+
+double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole,
+                          struct memo *memo)
 {
         struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .together = 1};
-        const int pp = b.plan.pp, members = links->folded ? pp : pp * b.plan.dp;
-        struct core_stage *stages = calloc((size_t)pp, sizeof *stages);
+        const int pp = b.plan.pp;
+        struct core_stage *parts = calloc((size_t)pp, sizeof *parts);
         double found = NAN;
-        b.stages = calloc((size_t)members, sizeof *b.stages);
-        b.tensors = calloc(2 * (size_t)(members * b.plan.virtual_stages), sizeof *b.tensors);
-        if (stages && b.stages && b.tensors) {
+        b.members = links->folded ? pp : pp * b.plan.dp;
+        b.stages = calloc((size_t)b.members, sizeof *b.stages);
+        b.tensors = calloc(2 * (size_t)(b.members * b.plan.virtual_stages), sizeof *b.tensors);
+        b.through = calloc((size_t)b.members, sizeof *b.through);
+        b.parts = parts;
+        if (parts && b.stages && b.tensors && b.through) {
                 for (int i = 0; i < pp; i++)
-                        stages[i] = options_core_stage(o, i, 0);
-                for (int i = 0; i < members; i++)
-                        b.stages[i].tensor = &b.tensors[2 * b.plan.virtual_stages * i];
-                if (links->folded)
-                        choose_replica(&b);
-                for (int i = 0; !links->folded && i < b.plan.dp; i++)
-                        price_replica(&b, i, &b.stages[i * pp]);
-                for (int i = 0; i < members; i++)
-                        b.stages[i].update = largest_update(
-                                &prices_of(&b, plan_rank(&b.plan, 0, i % pp, 0))->stages[i % pp]);
-                const double least = least_seconds(&b, stages);
-                if (!whole)
-                        join_updates(&b, least);
-                found = steady(&b, stages, least, whole);
+                        parts[i] = options_core_stage(o, i, 0);
+                price_members(&b);
+                found = run_batch(&b, whole, memo);
         }
-        free(stages);
+        free(parts);
         free(b.stages);
         free(b.tensors);
+        free(b.through);
         return found;
 }

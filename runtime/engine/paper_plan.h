@@ -4,6 +4,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_PAPER_PLAN_H
 #define RANVIER_RUNTIME_ENGINE_PAPER_PLAN_H
 
+#include "runtime/engine/memo.h"
 #include "runtime/engine/price.h"
 
 /* What links take, in seconds, and who has which prices. Ranks are the plan's. */
@@ -28,7 +29,10 @@ struct paper_links {
  * Shards are one: a pass is an operation with all that they do together in it. Of many micro-batches a few
  * give the steady state, as long as they show that the schedule has settled; else, or if `whole`, all are
  * run. A large model's updates go several at a time where that changes the batch by less than a thousandth.
- */
-double paper_plan_seconds(const struct options *options, const struct paper_links *links, bool whole);
+ *
+ * `memo` (may be NULL) keeps pipelines: of plans that differ only in what follows it, as with zero 1 or
+ * offload, and are asked for with the same memo, it is run once. */
+double paper_plan_seconds(const struct options *options, const struct paper_links *links, bool whole,
+                          struct memo *memo);
 
 #endif

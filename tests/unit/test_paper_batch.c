@@ -114,11 +114,46 @@ static void a_steady_state_stands_for_all_micro_batches(void **state)
         assert_true(errors[MORE * 95 / 100] <= 0.003);
 }
 
+/* Plans that differ in what follows the pipeline take it from one memo, and as long as without. */
+static void pipelines_are_shared(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        int sound = 0;
+        for (int i = 0; i < PLANS; i++) {
+                const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                struct machine machine;
+                struct paper_memo memo = {0};
+                struct rv_error_info err;
+                struct options o = plans_random(&seed, m);
+                const int ranks = (int)options_ranks(&o);
+                if (machine_open(&machine, m->profile, m->platform, ranks, false, &err))
+                        fail_msg("%s", err.sentence);
+                for (int variant = 0; variant < 8; variant++) {
+                        o.zero = variant & 1;
+                        o.offload = o.mixed && variant & 2;
+                        o.micro_batch_size += variant == 4; /* another pipeline */
+                        if (options_resolve_gpt(&o, ranks, &err))
+                                continue;
+                        const double known = paper_batch_priced(&machine, &o, &memo, &err),
+                                     alone = paper_batch_seconds(&machine, &o);
+                        sound++;
+                        if (known != alone)
+                                fail_msg("plan %d (seed %d), variant %d: %.17g s, %.17g s with a memo", i,
+                                         SEED, variant, alone, known);
+                }
+                paper_memo_free(&memo);
+                machine_close(&machine);
+        }
+        assert_true(sound > 3 * PLANS);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(paper_agrees_with_simgrid),
                 cmocka_unit_test(a_steady_state_stands_for_all_micro_batches),
+                cmocka_unit_test(pipelines_are_shared),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

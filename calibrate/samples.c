@@ -223,9 +223,25 @@ static double drift_of(const struct samples *samples, const struct kernel_point 
         return sum / weight;
 }
 
-/* Splits what rounds differ by in what all kernels share, the load's error, and what each has beside that.
- * Rounds are few, so what is one number for all is widened by Student's t; of the kernels' own there are
- * dozens in a batch, whose too small and too large ones make up for each other. */
+/* The error that the drift of so many rounds, of each rank one behind the other, shows. Ranks of one machine
+ * share its moods, so that a round is one observation, however many ranks there are: their mean, as a batch
+ * needs all of them. Rounds are few, so it is widened by Student's t. */
+static double drift_error(const double *drift, int rounds, int ranks)
+{
+        const int each = rounds / ranks;
+        double *shared = resized(NULL, (size_t)each + 1, sizeof *shared);
+        for (int r = 0; r < each; r++) {
+                shared[r] = 0;
+                for (int rank = 0; rank < ranks; rank++)
+                        shared[r] += drift[rank * each + r] / ranks;
+        }
+        const double error = each > 1 ? fit_widened(samples_error(shared, each, 1), each - 1) : 0;
+        free(shared);
+        return error;
+}
+
+/* Splits what rounds differ by in what all kernels share, the load's error, and what each has beside that. Of
+ * the kernels' own there are dozens in a batch, whose too small and too large ones make up for each other. */
 static void find_errors(const struct samples *samples, struct profile_load *load)
 {
         const int rounds = samples->kernel_count ? samples->kernels[0].rounds.count : 0;
@@ -233,7 +249,7 @@ static void find_errors(const struct samples *samples, struct profile_load *load
         double *own = resized(NULL, (size_t)rounds + 1, sizeof *own);
         for (int r = 0; r < rounds; r++)
                 drift[r] = 1 + drift_of(samples, load->points, r);
-        load->error = rounds > 1 ? fit_widened(samples_error(drift, rounds, 1), rounds - 1) : 0;
+        load->error = drift_error(drift, rounds, samples->ranks);
         for (int i = 0; i < samples->kernel_count; i++) {
                 const struct series *series = &samples->kernels[i].rounds;
                 for (int r = 0; r < rounds && series->count == rounds; r++)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { KERNELS = 12, VISITS = 8 };
+enum { KERNELS = 12, VISITS = 8, MOST_ROUNDS = 400 };
 
 /* Each of another kind: models of single points take no time to fit. */
 static struct kernel kernel_of(int i)
@@ -19,10 +19,9 @@ static struct kernel kernel_of(int i)
                 .kind = (enum kernel_kind)(KERNEL_MATMUL + i), .batch = 1, .m = 99, .n = 64, .k = 8};
 }
 
-/* In a round the machine is slower by what `drift` says, and each kernel by something of its own besides. */
-static void measure_round(struct samples *samples, double drift, double own, uint64_t *seed)
+/* In a round the machine is slower by a factor, and each kernel by something of its own besides. */
+static void measure_round(struct samples *samples, double slower, double drift, double own, uint64_t *seed)
 {
-        const double slower = 1 + drift * normal(seed);
         for (int i = 0; i < KERNELS; i++) {
                 const struct kernel kernel = kernel_of(i);
                 const double seconds = 1e-3 * (1 + i) * slower * (1 + own * normal(seed));
@@ -40,12 +39,17 @@ static void free_load(struct profile_load *load)
                 free(load->lines[line].points);
 }
 
-static struct profile_load measure(int rounds, double drift, double own, uint64_t *seed)
+/* Rounds of each rank one behind the other, as samples_gather leaves them. All ranks are slow in the same. */
+static struct profile_load measure(int ranks, int rounds, double drift, double own, uint64_t *seed)
 {
         struct samples samples;
-        samples_init(&samples, 1, 0);
+        double slower[MOST_ROUNDS];
+        samples_init(&samples, ranks, 0);
         for (int round = 0; round < rounds; round++)
-                measure_round(&samples, drift, own, seed);
+                slower[round] = 1 + drift * normal(seed);
+        for (int rank = 0; rank < ranks; rank++)
+                for (int round = 0; round < rounds; round++)
+                        measure_round(&samples, slower[round], drift, own, seed);
         struct profile_load load = samples_load(&samples, 0);
         samples_free(&samples);
         return load;
@@ -56,7 +60,7 @@ static void drift_is_of_the_load_and_the_rest_of_the_points(void **state)
 {
         (void)state;
         uint64_t seed = 20261121;
-        struct profile_load load = measure(400, 0.05, 0.02, &seed);
+        struct profile_load load = measure(1, MOST_ROUNDS, 0.05, 0.02, &seed);
         double squares = 0;
         assert_int_equal(load.point_count, KERNELS);
         if (fabs(load.error / 0.05 - 1) > 0.15)
@@ -74,21 +78,20 @@ static void one_round_tells_nothing_of_others(void **state)
 {
         (void)state;
         uint64_t seed = 1;
-        struct profile_load load = measure(1, 0.05, 0.02, &seed);
+        struct profile_load load = measure(1, 1, 0.05, 0.02, &seed);
         assert_true(load.error == 0 && load.points[0].error == 0 &&
                     load.lines[LINE_COPY].points[0].error == 0);
         free_load(&load);
 }
 
 /* What all kernels take together in another run, against its prediction from three rounds. */
-static void nine_runs_in_ten_lie_within_the_errors_of_three_rounds(void **state)
+static void expect_nine_in_ten(int ranks)
 {
-        (void)state;
         enum { TRIALS = 1500 };
         uint64_t seed = 7;
         int inside = 0;
         for (int trial = 0; trial < TRIALS; trial++) {
-                struct profile_load load = measure(3, 0.05, 0.02, &seed);
+                struct profile_load load = measure(ranks, 3, 0.05, 0.02, &seed);
                 double predicted = 0, found = 0, squares = 0;
                 const double slower = 1 + 0.05 * normal(&seed);
                 for (int i = 0; i < KERNELS; i++) {
@@ -103,7 +106,21 @@ static void nine_runs_in_ten_lie_within_the_errors_of_three_rounds(void **state)
         }
         const double part = (double)inside / TRIALS;
         if (part < 0.87 || part > 0.95)
-                fail_msg("%d of %d runs lie within the errors (seed 7)", inside, TRIALS);
+                fail_msg("%d ranks: %d of %d runs lie within the errors (seed 7)", ranks, inside, TRIALS);
+}
+
+static void nine_runs_in_ten_lie_within_the_errors_of_three_rounds(void **state)
+{
+        (void)state;
+        expect_nine_in_ten(1);
+}
+
+/* They share the machine's moods: more of them do not know more of it. */
+static void as_many_do_within_those_of_three_rounds_of_several_ranks(void **state)
+{
+        (void)state;
+        expect_nine_in_ten(2);
+        expect_nine_in_ten(4);
 }
 
 int main(void)
@@ -112,6 +129,7 @@ int main(void)
                 cmocka_unit_test(drift_is_of_the_load_and_the_rest_of_the_points),
                 cmocka_unit_test(one_round_tells_nothing_of_others),
                 cmocka_unit_test(nine_runs_in_ten_lie_within_the_errors_of_three_rounds),
+                cmocka_unit_test(as_many_do_within_those_of_three_rounds_of_several_ranks),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ struct rv_error_info {
 int rv_fail(struct rv_error_info *err, enum rv_error code, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* The ending of a noun in a sentence, of which there are `count`. */
+/* For sentences about `count` things: the ending of their noun. */
 static inline const char *rv_plural(long long count)
 {
         return count == 1 ? "" : "s";

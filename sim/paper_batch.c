@@ -68,8 +68,16 @@ static double collective_of(const struct machine_links *l, int rank, const struc
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
         const enum collective_kind kind = costs_collective(op);
         const enum half format = costs_format(l->costs, op);
-        const double key[] = {kind,        format,     (double)op->bytes, gpus.first,
-                              gpus.stride, gpus.count, gpus.beside,       p->staged};
+        const double key[] = {kind,
+                              format,
+                              (double)op->bytes,
+                              gpus.first,
+                              gpus.stride,
+                              gpus.count,
+                              gpus.beside,
+                              p->gpu_link_seconds,
+                              p->gpu_link_bytes_per_second};
+        /* The rates of links that were measured are of the plan's messages, see costs_open. */
         enum { KEYS = sizeof key / sizeof *key };
         const double *known = l->collectives ? memo_find(l->collectives, key, KEYS) : NULL;
         if (known)

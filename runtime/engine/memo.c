@@ -39,12 +39,14 @@ void memo_keep(struct memo *memo, const double *key, size_t key_count, const dou
         entry->key = entry->values + value_count;
         struct memo_entry *const *kept = tsearch(entry, &memo->tree, compare);
         assert(!kept || *kept == entry);
-        if (!kept)
+        if (kept)
+                memo->count++;
+        else
                 free(entry);
 }
 
 void memo_free(struct memo *memo)
 {
         tdestroy(memo->tree, free);
-        memo->tree = NULL;
+        *memo = (struct memo){0};
 }

@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 struct memo {
-        void *tree; /* NULL: empty; of struct memo_entry */
+        void *tree; /* of struct memo_entry; NULL: empty */
+        int count;  /* of entries */
 };
 
 /* The value of exactly this key, bit for bit; NULL: none is known. It stays the memo's. */

@@ -544,7 +544,7 @@ static void happen(struct paper *paper, const struct agenda_entry *entry)
         }
 }
 
-/* Until nothing is left to happen. */
+/* Begins a batch, each rank at its time (NULL: now), and goes on until nothing is left to happen. */
 static void run(struct paper *paper, const double *begins)
 {
         struct agenda_entry entry;
@@ -597,16 +597,4 @@ double paper_run_after(struct paper *paper, const double *through)
         assert(paper->plan.micro_batches == 0);
         run(paper, through);
         return all(paper, is_done) ? paper->now : -1;
-}
-
-struct phases paper_phases(const struct paper *paper)
-{
-        struct batch_times *times = calloc((size_t)paper->ranks, sizeof *times);
-        if (!times)
-                abort();
-        for (int i = 0; i < paper->ranks; i++)
-                times[i] = engine_times(&paper->members[i].engine);
-        const struct phases phases = phases_of(times, paper->ranks);
-        free(times);
-        return phases;
 }

@@ -12,7 +12,6 @@
 #define RANVIER_RUNTIME_ENGINE_PAPER_H
 
 #include "runtime/engine/engine.h"
-#include "runtime/engine/phases.h"
 
 /* What operations take, and what a world decides about them. `rank` is the plan's rank; of a message the
  * sender. */
@@ -58,21 +57,18 @@ void paper_overflow(struct paper *paper, int rank);
  * done. */
 double paper_run(struct paper *paper);
 
-/* A batch in two, if nothing of what follows the pipeline on a rank begins before, and nothing of the
+/* A batch in two worlds, if nothing of what follows the pipeline on a rank begins before, and nothing of the
  * pipeline but its last message lasts longer: not with overlapping all-reduces, staged messages or zero 3.
  *
- * The first runs no further than to where each rank has worked on all of its micro-batches, after which the
- * world can do nothing but be deleted: writes when that is, [ranks that are run, replica x pp + stage].
- * False: it came to rest before. The second is of another world, of the same plan with no micro-batches: runs
- * what follows, from these times on. Returns when that is over, or a negative number as above. */
+ * The first world runs no further than to where each rank has worked on all of its micro-batches, after which
+ * it can do nothing but be deleted: writes when that is, [ranks that are run, replica x pp + stage]. False:
+ * it came to rest before. The second is new, and of the same plan with no micro-batches: each rank begins at
+ * its time with what follows. Returns the time at which that is over, or a negative number as above. */
 bool paper_run_pipeline(struct paper *paper, double *through);
 double paper_run_after(struct paper *paper, const double *through);
 
 /* Seconds of the virtual clock. */
 double paper_now(const struct paper *paper);
-
-/* Of the last batch: its phases over the ranks that were run (runtime/engine/phases.h). */
-struct phases paper_phases(const struct paper *paper);
 
 /* NULL: the rank was not run, because another stands for it. */
 struct engine *paper_engine(struct paper *paper, int rank);

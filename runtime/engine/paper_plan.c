@@ -8,13 +8,14 @@
 
 enum { PRICED_COLLECTIVES = 8 };
 
-/* A stage's messages and the collectives of its passes, for one replica. */
+/* What a stage's messages and collectives cost, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
         double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
         double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
         int64_t update;            /* parameters of the largest update of the plan */
-        struct priced_collective { /* those that were priced */
+        struct priced_collective { /* the first of those that were asked for: a rank has no more kinds and
+                                      sizes */
                 enum op_kind kind;
                 enum op_group group;
                 int64_t bytes;
@@ -33,8 +34,8 @@ struct batch {
         double *tensors;                /* all of the stages' */
         const struct core_stage *parts; /* [pp], for the core */
         int members;                    /* that are run, replica x pp + stage: of one replica or all */
-        bool in_two;                    /* what follows the pipeline is run apart */
-        double *through;                /* in two: [members]: when each has worked on all micro-batches */
+        bool apart;                     /* what follows the pipeline is run apart */
+        double *through;                /* then: [members]: when each has worked on all micro-batches */
         struct passing *passing;        /* of the run under way */
 };
 
@@ -229,13 +230,12 @@ static void fill(void *context, int rank, struct op *op)
 
 /* ---- a batch ---- */
 
-/* What a run of some micro-batches found. */
+/* What a run of some micro-batches found. Between two that are so many apart: done backward on the first
+ * stage (GPipe: and forward on the last, added); NAN: there are fewer. */
 struct batch_run {
-        double end; /* of the batch; in two: of the pipeline on the last rank that is through. NAN: not known
+        double end; /* of the batch; apart: of the pipeline on the last rank that is through. NAN: not known
                      */
-        /* Between two micro-batches that are so many apart, at the end of the run and as many before: done
-         * backward on the first stage (GPipe: and forward on the last, added). NAN: there are fewer. */
-        double spacing, spacing_before;
+        double spacing, spacing_before; /* of a period at the end of the run, and of one before */
 };
 
 /* When the micro-batches of the first chunk were done backward on the first stage, those of the last forward
@@ -299,7 +299,7 @@ static struct paper *new_paper(struct batch *b, const struct plan *plan)
 /* NAN: it came to rest before its end. */
 static double run_to_end(struct batch *b, struct paper *paper)
 {
-        if (!b->in_two) {
+        if (!b->apart) {
                 const double found = paper_run(paper);
                 return found >= 0 ? found : NAN;
         }
@@ -311,7 +311,7 @@ static double run_to_end(struct batch *b, struct paper *paper)
         return end;
 }
 
-/* `period`: of the spacing. */
+/* `period`: micro-batches. */
 static struct batch_run run(struct batch *b, int micro_batches, int period)
 {
         struct plan plan = b->plan; /* what is loaded is of the whole batch */
@@ -438,54 +438,55 @@ static bool same(double a, double b)
         return fabs(a - b) <= 1e-6 * b; /* false if one is not known */
 }
 
-/* The end of a run as it goes on to all micro-batches, `step` seconds a period. */
-static double go_on(struct batch *b, double end, int micro_batches, double step, int period)
+/* The end of a run as it goes on to all micro-batches, `each` seconds apart. */
+static double go_on(struct batch *b, double end, int micro_batches, double each)
 {
-        const double later = (double)(b->plan.micro_batches - micro_batches) / period * step;
-        for (int i = 0; b->in_two && i < b->members; i++)
+        const double later = (b->plan.micro_batches - micro_batches) * each;
+        for (int i = 0; b->apart && i < b->members; i++)
                 b->through[i] += later;
         return end + later;
 }
 
-/* The batch as it goes on from few micro-batches, if the last of them follow each other as fast as they can;
- * NAN if not. */
+/* The functions below return the end of the batch as it goes on from a run of few micro-batches, or NAN if
+ * they do not show how it does. `least`: no micro-batch follows another one faster.
+ *
+ * The last of them follow each other as fast as they can. */
 static double at_full_speed(struct batch *b, struct settling s, double least)
 {
         const int micro_batches = s.first + s.period;
         if (micro_batches >= b->plan.micro_batches)
                 return NAN;
         const struct batch_run found = run(b, micro_batches, s.period);
-        return same(found.spacing, least) ? go_on(b, found.end, micro_batches, least, s.period) : NAN;
+        return same(found.spacing, s.period * least) ? go_on(b, found.end, micro_batches, least) : NAN;
 }
 
-/* The same if they follow each other so, or evenly, over twice as many as there are in a round. */
+/* They do, or they follow each other evenly over twice as many as there are in a round. */
 static double at_even_speed(struct batch *b, struct settling s, double least)
 {
         const int micro_batches = s.first + 2 * s.period;
         if (micro_batches >= b->plan.micro_batches)
                 return NAN;
         const struct batch_run found = run(b, micro_batches, s.period);
-        const bool even = same(found.spacing, found.spacing_before) && found.spacing > least;
-        return even || same(found.spacing, least)
-                       ? go_on(b, found.end, micro_batches, found.spacing, s.period)
-                       : NAN;
+        const bool full = same(found.spacing, s.period * least);
+        const bool even = same(found.spacing, found.spacing_before) && found.spacing > s.period * least;
+        return full || even ? go_on(b, found.end, micro_batches, found.spacing / s.period) : NAN;
 }
 
-/* Where the end of a run does not show how they follow each other, runs of different lengths do: two if that
- * is as fast as they can, and `full` may be, three if it is even, and `even` may be. */
+/* Runs of different lengths are compared: two must differ by as little as they can, which is enough if `full`
+ * says so; three must differ evenly, which is enough if `even` does. */
 static double of_lengths(struct batch *b, struct settling s, double least, bool full, bool even)
 {
         const int middle = s.first + s.period, longest = middle + s.period, all = b->plan.micro_batches;
         if ((full ? middle : longest) >= all)
                 return NAN;
         const double one = run(b, s.first, s.period).end, two = run(b, middle, s.period).end;
-        if (full && same(two - one, least))
-                return go_on(b, two, middle, two - one, s.period);
-        if (!even || longest >= all)
+        const double step = two - one;
+        if (full && same(step, s.period * least))
+                return go_on(b, two, middle, step / s.period);
+        if (!even || longest >= all || step < s.period * least * (1 - 1e-6))
                 return NAN;
-        const double three = run(b, longest, s.period).end, step = three - two;
-        return same(step, two - one) && step >= least * (1 - 1e-6) ? go_on(b, three, longest, step, s.period)
-                                                                   : NAN;
+        const double three = run(b, longest, s.period).end;
+        return same(three - two, step) ? go_on(b, three, longest, step / s.period) : NAN;
 }
 
 /* Runs with `filled` micro-batches and more, so that whole periods are left of `all`. */
@@ -499,41 +500,43 @@ static int larger(int a, int b)
         return a > b ? a : b;
 }
 
-/* Whether a schedule has settled as soon as the pipeline is full, because work is all that limits. AxoNN's
- * takes a round more, and may go in rounds. */
-static double steady_soon(struct batch *b, int filled, int round, double least)
+/* Most schedules have settled as soon as the pipeline is full, if work is all that limits; AxoNN's takes a
+ * round more. */
+static double steady_soon(struct batch *b, int filled, int round, bool lengths, double least)
 {
-        const struct plan *plan = &b->plan;
-        const int few = 2, all = plan->micro_batches;
-        const struct settling s = settle(filled, few, all);
-        if (plan->policy == POLICY_AXONN)
-                return at_full_speed(b, (struct settling){filled + round, round}, least * round);
-        if (plan->policy == POLICY_ZERO_BUBBLE)
-                return of_lengths(b, s, least * few, true, false);
-        return at_full_speed(b, s, least * few);
+        const int all = b->plan.micro_batches, few = 2;
+        if (lengths)
+                return of_lengths(b, settle(filled, few, all), least, true, false);
+        if (b->plan.policy == POLICY_AXONN)
+                return at_full_speed(b, settle(2 * round, round, all), least);
+        return at_full_speed(b, settle(filled, few, all), least);
 }
 
 /* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
  * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long; else what
  * happens may go in rounds of the stages, or of AxoNN's limit, as it does with interleaved chunks. Copies
  * that could fall behind later do so within some rounds. Where it does not settle soon, or there are few
- * micro-batches, all are run. A stage that keeps work back ends otherwise than it goes on. */
+ * micro-batches, all are run.
+ *
+ * The first stage's last micro-batches do not show how a batch goes on where stages end with work that they
+ * kept back (interleaved, zero-bubble), where copies of activations are still behind, or where replicas
+ * differ. */
 static double steady(struct batch *b, double least)
 {
         const struct plan *plan = &b->plan;
         const bool offload = plan->offload_activations, interleaved = plan->policy == POLICY_INTERLEAVED;
-        const bool lengths = offload || interleaved || plan->policy == POLICY_ZERO_BUBBLE;
+        const bool lengths =
+                offload || interleaved || plan->policy == POLICY_ZERO_BUBBLE || !b->links->folded;
         const int all = plan->micro_batches, few = offload ? 8 : 2;
         const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
         const int filled = larger(plan->pp, round) + (interleaved ? 0 : few);
-        double found = offload || interleaved ? NAN : steady_soon(b, filled, round, least);
+        double found = offload || interleaved ? NAN : steady_soon(b, filled, round, lengths, least);
         for (int times = 1; isnan(found); times *= 2) {
                 const int period = times * round * ((few + round - 1) / round);
                 const struct settling s = settle(times * filled, period, all);
                 if (s.first + period >= all)
                         break;
-                found = lengths ? of_lengths(b, s, least * period, !offload, true)
-                                : at_even_speed(b, s, least * period);
+                found = lengths ? of_lengths(b, s, least, !offload, true) : at_even_speed(b, s, least);
         }
         return isnan(found) ? run(b, all, 1).end : found;
 }
@@ -574,7 +577,7 @@ static void join_updates(struct batch *b, double least)
 }
 
 /* With overlapping all-reduces, zero 3 and staged messages what follows the pipeline is not apart. */
-static bool parts_in_two(const struct plan *plan)
+static bool is_apart(const struct plan *plan)
 {
         return !plan->overlap_allreduce && plan->zero != 3 && !plan->stage_messages;
 }
@@ -590,7 +593,6 @@ static size_t key_count(const struct batch *b)
 static void describe_pipeline(const struct batch *b, double *key)
 {
         const struct plan *plan = &b->plan;
-        const struct op load = {.kind = OP_LOAD, .of = OP_LOAD, .bytes = plan->load_bytes};
         const bool parted = options_parts_backward(b->options);
         const double of_plan[KEY_PLAN] = {plan->policy,
                                           plan->pp,
@@ -600,7 +602,7 @@ static void describe_pipeline(const struct batch *b, double *key)
                                           plan->blocking,
                                           parted,
                                           b->members,
-                                          copy(b, &load, 1)};
+                                          (double)plan->load_bytes};
         memcpy(key, of_plan, sizeof of_plan);
         key += KEY_PLAN;
         for (int i = 0; i < b->members; i++) {
@@ -615,36 +617,37 @@ static void describe_pipeline(const struct batch *b, double *key)
         }
 }
 
-/* The pipeline alone: `through` is then known. Its value in the memo is that. */
-static double run_pipeline(struct batch *b, double least, struct memo *memo)
+/* Fills in `through`, which is also the pipeline's value in the memo. Only of one replica: that of many is
+ * large. */
+static bool run_pipeline(struct batch *b, double least, struct memo *memo)
 {
         const size_t keys = key_count(b), values = (size_t)b->members;
-        double *key = memo && !b->plan.offload_activations ? malloc(keys * sizeof *key) : NULL;
+        const bool kept = memo && b->links->folded && !b->plan.offload_activations;
+        double *key = kept ? malloc(keys * sizeof *key) : NULL;
         const double *known = NULL;
         if (key) {
                 describe_pipeline(b, key);
                 known = memo_find(memo, key, keys);
         }
+        const bool ended = known || !isnan(steady(b, least));
         if (known)
                 memcpy(b->through, known, values * sizeof *known);
-        const double end = known ? 0 : steady(b, least);
-        if (key && !known && !isnan(end))
+        else if (key && ended)
                 memo_keep(memo, key, keys, b->through, values);
         free(key);
-        return end;
+        return ended;
 }
 
 static double run_batch(struct batch *b, bool whole, struct memo *memo)
 {
-        const double least = least_seconds(b);
-        if (!whole)
-                join_updates(b, least);
-        b->in_two = !whole && parts_in_two(&b->plan);
         if (whole)
                 return run(b, b->plan.micro_batches, 1).end;
-        if (!b->in_two)
+        const double least = least_seconds(b);
+        join_updates(b, least);
+        b->apart = is_apart(&b->plan);
+        if (!b->apart)
                 return steady(b, least);
-        return isnan(run_pipeline(b, least, memo)) ? NAN : run_after(b);
+        return run_pipeline(b, least, memo) ? run_after(b) : NAN;
 }
 
 static void price_members(struct batch *b)

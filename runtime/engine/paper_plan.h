@@ -30,8 +30,8 @@ struct paper_links {
  * give the steady state, as long as they show that the schedule has settled; else, or if `whole`, all are
  * run. A large model's updates go several at a time where that changes the batch by less than a thousandth.
  *
- * `memo` (may be NULL) keeps pipelines: of plans that differ only in what follows it, as with zero 1 or
- * offload, and are asked for with the same memo, it is run once. */
+ * `memo` (may be NULL) keeps pipelines, for the same links: of plans that differ only in what follows the
+ * pipeline, as with zero 1 or offload, it is run once. */
 double paper_plan_seconds(const struct options *options, const struct paper_links *links, bool whole,
                           struct memo *memo);
 

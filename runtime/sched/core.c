@@ -75,7 +75,7 @@ struct op core_new_op(enum op_kind kind, enum op_lane lane)
                                        .bucket = -1,
                                        .buffer = -1};
         struct op op;
-        memcpy(&op, &none, sizeof op); /* padding too, which is 0: operations are hashed */
+        memcpy(&op, &none, sizeof op); /* padding too: operations are hashed */
         op.kind = op.of = kind;
         op.lane = lane;
         return op;

@@ -21,7 +21,6 @@
  * the shares that a replica has of it. A chunk's weights are all-gathered when its share has been updated,
  * but after all exchanges: so each rank's collectives have one order, whatever comes first. What was summed
  * elsewhere is left over in the gradients, so they are cleared when all updates are done. */
-#include "runtime/sched/shares.h"
 #include "runtime/sched/state.h"
 
 #include <assert.h>
@@ -81,17 +80,15 @@ static void set_order(struct core *core)
         struct optimizer_state *o = &core->optimizer;
         const struct plan *plan = &core->plan;
         const int64_t embedding = shares_embedding(core) ? plan->embedding_parameters : 0;
+        const int64_t at_end = core->last ? embedding : 0;
         if (overlap_planned(plan)) {
-                const int64_t end = core->parameters - (core->last ? embedding : 0);
-                o->first_update = (embedding && core->last ? (int)(end / o->update) : o->updates) - 1;
-                o->next_update = -1;
-        } else {
-                o->first_update = core->first ? parts(embedding, o->update) % o->updates : 0;
-                o->next_update = 1;
+                o->first_update = (at_end ? (int)((core->parameters - at_end) / o->update) : o->updates) - 1;
+                o->step = -1;
+                return;
         }
-        o->first_chunk = core->first && !overlap_planned(plan)
-                                 ? (int)(o->first_update * o->update / core_chunk_parameters(plan))
-                                 : 0;
+        o->first_update = core->first ? parts(embedding, o->update) % o->updates : 0;
+        o->step = 1;
+        o->first_chunk = (int)(o->first_update * o->update / core_chunk_parameters(plan));
 }
 
 static void start_whole(struct core *core)
@@ -213,7 +210,7 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind,
                 op.count = share.count;
                 op.place = share.place;
         } else {
-                op.bucket = wrapped(o->first_update + nth * o->next_update, o->updates);
+                op.bucket = wrapped(o->first_update + nth * o->step, o->updates);
                 op.offset = op.place = op.bucket * o->update;
                 op.count = least(o->update, core->parameters - op.offset);
         }

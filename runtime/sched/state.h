@@ -9,13 +9,14 @@
 /* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
  */
 struct optimizer_state {
-        int64_t update; /* parameters of an update, but with zero 1 */
-        int first_update,
-                next_update;  /* the order of updates: the first, and from one to the next: 1 or -1 */
-        struct shares shares; /* zero 1 */
+        struct shares shares; /* zero 1: of this replica; else zeros */
         int updates, chunks;  /* a chunk is up to allreduce_buckets buckets, one all-reduce */
-        int first_chunk;      /* where the order begins, around the end */
-        int64_t final;        /* overlapped: gradients from here on may be summed beside the last backward */
+        /* The order, but with zero 1, where it is that of the shares: parameters of an update, which one is
+         * the first, and the step to the next, 1 or -1; the first chunk. Both go around the end. */
+        int64_t update;
+        int first_update, step;
+        int first_chunk;
+        int64_t final; /* overlapped: gradients from here on may be summed beside the last backward */
         bool check_issued, check_done;
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;

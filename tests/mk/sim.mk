@@ -1,5 +1,6 @@
 TESTS += test_platform test_collective test_agenda test_memo test_interval test_price
 $(BUILD)/tests/test_agenda: $(call obj,tests/unit/test_agenda.c) $(call lib,engine)
+	$(TEST_LINK)
 $(BUILD)/tests/test_memo: $(call obj,tests/unit/test_memo.c) $(call lib,engine)
 	$(TEST_LINK)
 $(BUILD)/tests/test_platform: $(call obj,tests/unit/test_platform.c) $(call lib,sim engine core profile models)

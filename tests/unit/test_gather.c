@@ -1,6 +1,7 @@
 /* ZeRO-3's passes: weights gathered a unit ahead, gradients reduced behind. The core's stream of operations,
  * run on paper, takes what a closed form says. */
 #include "runtime/engine/paper.h"
+#include "runtime/engine/phases.h"
 #include "tests/unit/noise.h"
 #include "tests/unit/numbers.h"
 
@@ -67,7 +68,9 @@ static double stream_seconds(struct job *job, struct phases *phases)
         assert_non_null(paper);
         job->work = 0;
         const double seconds = paper_run(paper);
-        *phases = paper_phases(paper);
+        const struct batch_times times[] = {engine_times(paper_engine(paper, 0)),
+                                            engine_times(paper_engine(paper, 1))};
+        *phases = phases_of(times, 2);
         paper_delete(paper);
         return seconds;
 }

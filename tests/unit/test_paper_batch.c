@@ -114,38 +114,113 @@ static void a_steady_state_stands_for_all_micro_batches(void **state)
         assert_true(errors[MORE * 95 / 100] <= 0.003);
 }
 
-/* Plans that differ in what follows the pipeline take it from one memo, and as long as without. */
+/* Where the first nodes are the faster ones, the batch goes on as slowly as the others. */
+static void the_slowest_replica_decides(void **state)
+{
+        (void)state;
+        struct machine machine;
+        struct rv_error_info err;
+        struct options o;
+        options_init(&o);
+        o.model = "gpt2-1.5b";
+        o.pp = 4;
+        o.dp = 2;
+        o.micro_batch_size = 1;
+        o.batch_size = 2 * 96;
+        o.mixed = true;
+        o.fusion = FUSION_OFF;
+        if (machine_open(&machine, "a100-published,v100-published", "tests/fixtures/platform_two_kinds.json",
+                         8, false, &err))
+                fail_msg("%s", err.sentence);
+        for (int policy = 0; policy < POLICIES; policy++) {
+                o.policy = (enum policy_id)policy;
+                o.virtual_stages = policy == POLICY_INTERLEAVED ? 2 : 1;
+                if (options_resolve(&o, 8, &err))
+                        fail_msg("%s", err.sentence);
+                const double found = paper_batch_seconds(&machine, &o),
+                             whole = paper_batch_whole(&machine, &o);
+                if (!(fabs(found / whole - 1) < 1e-3))
+                        fail_msg("policy %d: %.6g s, all micro-batches %.6g s", policy, found, whole);
+        }
+        machine_close(&machine);
+}
+
+/* Too few micro-batches for a steady state are all run; what follows the pipeline is run apart, where that is
+ * the same. */
+static void the_pipeline_and_what_follows_add_up(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        for (int i = 0; i < 2 * PLANS; i++) {
+                const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                struct machine machine;
+                struct rv_error_info err;
+                struct options o;
+                do {
+                        o = plans_random(&seed, m);
+                } while (o.batch_size / o.dp / o.micro_batch_size > o.pp);
+                o.allreduce_buckets =
+                        1; /* updates of several buckets are run as one, which is not quite the same */
+                if (machine_open(&machine, m->profile, m->platform, (int)options_ranks(&o), false, &err))
+                        fail_msg("%s", err.sentence);
+                const double found = paper_batch_seconds(&machine, &o),
+                             whole = paper_batch_whole(&machine, &o);
+                char text[512];
+                plans_describe(&o, text, sizeof text);
+                if (!(fabs(found / whole - 1) < 1e-12))
+                        fail_msg("plan %d (seed %d) on %s: %s: %.17g s in two runs, %.17g s in one", i, SEED,
+                                 m->platform, text, found, whole);
+                machine_close(&machine);
+        }
+}
+
+/* Plans that differ in what follows the pipeline take as long with a memo as without. */
+static void expect_shared(const struct machine *machine, struct options o, const char *what, int *priced,
+                          int *kept)
+{
+        const int ranks = (int)options_ranks(&o);
+        struct paper_memo memo = {0};
+        struct rv_error_info err;
+        for (int variant = 0; variant < 8; variant++) {
+                o.zero = variant & 1;
+                o.offload = o.mixed && variant & 2;
+                o.micro_batch_size += variant == 4; /* another pipeline */
+                if (options_resolve_gpt(&o, ranks, &err))
+                        continue;
+                const double known = paper_batch_priced(machine, &o, &memo, &err),
+                             alone = paper_batch_seconds(machine, &o);
+                ++*priced;
+                if (!(known == alone))
+                        fail_msg("%s, variant %d: %.17g s, %.17g s with a memo", what, variant, alone, known);
+        }
+        *kept += memo.pipelines.count;
+        paper_memo_free(&memo);
+}
+
 static void pipelines_are_shared(void **state)
 {
         (void)state;
         uint64_t seed = SEED;
-        int sound = 0;
+        int priced = 0, kept = 0;
+        struct line_point points[] = {{1 << 10, 1e-5, 0}, {1 << 20, 1e-4, 0}, {1 << 30, 1, 0}};
+        const struct profile_load measured = {
+                .lines[LINE_MESSAGE] = {.fit = {.present = true}, .points = points, .count = 3}};
         for (int i = 0; i < PLANS; i++) {
                 const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                const struct options o = plans_random(&seed, m);
                 struct machine machine;
-                struct paper_memo memo = {0};
                 struct rv_error_info err;
-                struct options o = plans_random(&seed, m);
-                const int ranks = (int)options_ranks(&o);
-                if (machine_open(&machine, m->profile, m->platform, ranks, false, &err))
+                char text[512];
+                plans_describe(&o, text, sizeof text);
+                if (machine_open(&machine, m->profile, m->platform, (int)options_ranks(&o), false, &err))
                         fail_msg("%s", err.sentence);
-                for (int variant = 0; variant < 8; variant++) {
-                        o.zero = variant & 1;
-                        o.offload = o.mixed && variant & 2;
-                        o.micro_batch_size += variant == 4; /* another pipeline */
-                        if (options_resolve_gpt(&o, ranks, &err))
-                                continue;
-                        const double known = paper_batch_priced(&machine, &o, &memo, &err),
-                                     alone = paper_batch_seconds(&machine, &o);
-                        sound++;
-                        if (known != alone)
-                                fail_msg("plan %d (seed %d), variant %d: %.17g s, %.17g s with a memo", i,
-                                         SEED, variant, alone, known);
-                }
-                paper_memo_free(&memo);
+                if (i % 2) /* so that rates of links depend on the plan's messages */
+                        machine.platform.messages = &measured;
+                expect_shared(&machine, o, text, &priced, &kept);
                 machine_close(&machine);
         }
-        assert_true(sound > 3 * PLANS);
+        assert_true(priced > 3 * PLANS);
+        assert_in_range(kept, priced / 8, priced / 2);
 }
 
 int main(void)
@@ -153,6 +228,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(paper_agrees_with_simgrid),
                 cmocka_unit_test(a_steady_state_stands_for_all_micro_batches),
+                cmocka_unit_test(the_slowest_replica_decides),
+                cmocka_unit_test(the_pipeline_and_what_follows_add_up),
                 cmocka_unit_test(pipelines_are_shared),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,27 +21,29 @@ struct member {
         real *scratch;
 };
 
-/* What is seen by whom. A kernel's `run`, `context`, `parts`, `next` and `working` are written before
- * `kernels` is incremented, and read by helpers that have seen it incremented (release, acquire). They are
- * written again only after `working` was seen to be 0: every helper decrements it when it has read them for
- * the last time, and releases what its parts wrote. Parts are given away by `next` alone, which orders
- * nothing. Of a helper that goes to sleep and the caller, one sees the other: it increments `sleeping` and
- * then looks at `kernels`, the caller increments `kernels` and then looks at `sleeping`, all in one order
- * (sequentially consistent). If it is the caller, the mutex makes it wait until the helper does. */
+/* What is seen by whom. `parts` says of the kernel that runs how many parts there are and how many were
+ * taken, in one word, so that who takes one knows that it is of that kernel, however late it comes. A
+ * kernel's `run` and `context` are written before its word is, and read by who has taken a part of it
+ * (release, acquire). They are written again only after `unfinished` was seen to be 0: then every part has
+ * been taken, and who took it has read them for the last time and released what it wrote. So nobody waits for
+ * a helper that has taken nothing, as one that another process keeps from its processor. Of a helper that
+ * goes to sleep and the caller, one sees the other: it increments `sleeping` and then looks at `kernels`, the
+ * caller increments `kernels` and then looks at `sleeping`, all in one order (sequentially consistent). If it
+ * is the caller, the mutex makes it wait until the helper does. */
 struct cpu_team {
         int threads, started;   /* started: helpers, members[1 .. started] */
         struct member *members; /* [0]: who calls cpu_team_run */
         cpu_part_fn *run;       /* of the kernel that runs */
         void *context;
-        int parts;
-        atomic_int next;     /* part that nobody has begun */
-        atomic_int working;  /* helpers that have not seen that there is none */
-        atomic_uint kernels; /* split so far: a helper works when it changes */
-        atomic_int sleeping; /* helpers that wait for `work` */
+        atomic_ullong parts;   /* of it: how many << TAKEN_BITS, and how many were taken, or a few more */
+        atomic_int unfinished; /* of its parts */
+        atomic_uint kernels;   /* split so far: a helper looks for work when it changes */
+        atomic_int sleeping;   /* helpers that wait for `work` */
         atomic_bool closing;
         pthread_mutex_t mutex; /* of `work` */
         pthread_cond_t work;
 };
+enum { TAKEN_BITS = 32 };
 
 void cpu_flush_subnormals(void)
 {
@@ -62,11 +64,31 @@ static void pause_before(int look)
 #endif
 }
 
+static unsigned taken_of(unsigned long long parts)
+{
+        return (unsigned)parts; /* TAKEN_BITS of it */
+}
+
+static bool are_left(unsigned long long parts)
+{
+        return taken_of(parts) < parts >> TAKEN_BITS;
+}
+
+/* Takes a part of the kernel that runs; -1: there is none left. */
+static int take_part(struct cpu_team *team)
+{
+        if (!are_left(atomic_load_explicit(&team->parts, memory_order_relaxed)))
+                return -1;
+        const unsigned long long parts = atomic_fetch_add_explicit(&team->parts, 1, memory_order_acquire);
+        return are_left(parts) ? (int)taken_of(parts) : -1;
+}
+
 static void work_on_parts(struct cpu_team *team, real *scratch)
 {
-        const int parts = team->parts;
-        for (int part; (part = atomic_fetch_add_explicit(&team->next, 1, memory_order_relaxed)) < parts;)
+        for (int part; (part = take_part(team)) >= 0;) {
                 team->run(team->context, part, scratch);
+                atomic_fetch_sub_explicit(&team->unfinished, 1, memory_order_release);
+        }
 }
 
 /* Sleeps until there is a kernel after the `seen`-th. */
@@ -95,16 +117,15 @@ static void *helper_main(void *argument)
         const struct member *member = argument;
         struct cpu_team *team = member->team;
         cpu_flush_subnormals();
-        for (unsigned seen = 0;; seen++) {
+        for (unsigned seen = 0;;) {
                 wait_for_work(team, seen);
                 if (atomic_load(&team->closing))
                         return NULL;
+                seen = atomic_load(&team->kernels);
                 work_on_parts(team, member->scratch);
-                atomic_fetch_sub_explicit(&team->working, 1, memory_order_release);
         }
 }
 
-/* Every helper sees every kernel, and `working` holds the next one back until all have. */
 static void wake(struct cpu_team *team)
 {
         atomic_fetch_add(&team->kernels, 1);
@@ -125,12 +146,11 @@ void cpu_team_run(struct cpu_team *team, int parts, cpu_part_fn *run, void *cont
         }
         team->run = run;
         team->context = context;
-        team->parts = parts;
-        atomic_store_explicit(&team->next, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->working, team->started, memory_order_relaxed);
+        atomic_store_explicit(&team->unfinished, parts, memory_order_relaxed);
+        atomic_store_explicit(&team->parts, (unsigned long long)parts << TAKEN_BITS, memory_order_release);
         wake(team);
         work_on_parts(team, scratch);
-        for (int look = 0; atomic_load_explicit(&team->working, memory_order_acquire) > 0;
+        for (int look = 0; atomic_load_explicit(&team->unfinished, memory_order_acquire) > 0;
              look += look <= LOOKS_AWAKE)
                 pause_before(look);
 }

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 run() {
         local test=$1 output=$folder/$2.out start status ok bad plan
         start=$(date +%s)
-        timeout "${TEST_TIMEOUT:-900}" "$test" >"$output" 2>&1 </dev/null
+        timeout "${TEST_TIMEOUT:-3600}" "$test" >"$output" 2>&1 </dev/null
         status=$?
         ok=$(grep -c '^ok ' "$output")
         bad=$(grep -c '^not ok ' "$output")

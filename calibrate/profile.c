@@ -46,11 +46,6 @@ enum profile_line profile_allreduce_line(enum half half)
 
 /* ---- names of kernels in the file ---- */
 
-static bool only_half(enum kernel_kind kind)
-{
-        return kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE;
-}
-
 void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half)
 {
         snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[half]);
@@ -351,7 +346,7 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
         if (kind < 0)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
                                where.text);
-        if (!half && only_half((enum kernel_kind)kind))
+        if (!half && kernel_descriptor((enum kernel_kind)kind)->only_half)
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: this kernel works on half precision only, its name is \"%s%s\" or "
                                "\"%s%s\"",
@@ -1119,7 +1114,7 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
         const enum half half = (enum half)kernel->half;
         if (!has_precision(load, half) && has_any_precision(load))
                 return no_such_precision(profile, load, half, err);
-        if (kernel_fused(kernel->kind) && !profile_has_fused(load, half))
+        if (kernel_descriptor(kernel->kind)->fused && !profile_has_fused(load, half))
                 return no_fused_kernels(profile, half, err);
         profile_kernel_name(name, kernel->kind, half);
         if (!profile->measured)

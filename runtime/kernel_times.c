@@ -35,7 +35,7 @@ static bool is_output(const struct kernel_times *times, const struct kernel *ker
 
 static enum kernel_role role_of(const struct kernel_times *times, const struct kernel *kernel)
 {
-        if (kernel->k == 0 || kernel->kind == KERNEL_ATTENTION || kernel->kind == KERNEL_ATTENTION_BACKWARD)
+        if (kernel_descriptor(kernel->kind)->products != 1)
                 return ROLE_NONE;
         if (kernel->batch > 1)
                 return ROLE_SCORES;

@@ -1,7 +1,7 @@
 #include "runtime/device/cpu_split.h"
 #include "runtime/device/cpu_half.h"
-#include "runtime/device/cpu_rows.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -19,11 +19,11 @@ struct job {
         const struct cpu_split *split;
         const struct kernel *kernel;
         const struct kernel_args *args;
-        const enum cpu_operand *operands; /* of rows */
-        int64_t count, unit;              /* what is split: rows, heads, ... in multiples of `unit` */
+        const struct kernel_descriptor *kind;
+        int64_t count, unit; /* what is split: rows, heads, ... in multiples of `unit` */
         int parts;
         int columns;               /* a product's: of its parts, how many lie side by side */
-        double sums[SUMMED_PARTS]; /* loss, norm: of each part */
+        double sums[SUMMED_PARTS]; /* numbers: of each part */
 };
 
 struct range {
@@ -46,6 +46,11 @@ static struct range own_range(const struct job *w, int part)
 static void *advance(const void *p, int64_t bytes)
 {
         return p ? (char *)p + bytes : NULL;
+}
+
+static int64_t operand_bytes(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        return element_bytes(operand->type == OPERAND_STORED ? (enum half)kernel->half : HALF_NONE);
 }
 
 static void run(const struct job *w, cpu_part_fn *part)
@@ -72,17 +77,17 @@ static void rows_part(void *context, int part, real *scratch)
         kernel.m = rows.end - rows.begin;
         args.ld[1] += rows.begin;
         int sums = 0;
-        for (int i = 0; i < CPU_OPERANDS; i++) {
-                const enum cpu_operand operand = w->operands[i];
+        for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
+                const struct kernel_operand *operand = &w->kind->operands[i];
                 if (operand_has_rows(operand))
                         args.p[i] = advance(args.p[i], rows.begin * row_bytes);
-                else if (operand == OPERAND_TARGETS)
+                else if (operand->type == OPERAND_TOKENS)
                         args.p[i] = advance(args.p[i], rows.begin * (int64_t)sizeof(int32_t));
-                else if (operand == OPERAND_STATISTICS)
+                else if (operand->extent == EXTENT_2M)
                         args.p[i] = (real *)args.p[i] + rows.begin;
-                else if (operand == OPERAND_LOSS && args.p[i])
+                else if (operand->type == OPERAND_NUMBER && args.p[i])
                         args.p[i] = &w->sums[part];
-                else if (operand == OPERAND_SUM)
+                else if (operand_is_summed(operand))
                         args.p[i] = memset(partial_sum(w, part, sums++), 0, (size_t)n * sizeof(real));
         }
         w->split->run(&kernel, &args, scratch);
@@ -100,32 +105,27 @@ static void add_partial_sums(const struct job *w, real *restrict sum, int index)
 static void add_sums(const struct job *w)
 {
         int sums = 0;
-        for (int i = 0; i < CPU_OPERANDS; i++) {
-                if (w->operands[i] == OPERAND_SUM)
+        for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
+                const struct kernel_operand *operand = &w->kind->operands[i];
+                const bool number = operand->type == OPERAND_NUMBER && w->args->p[i];
+                if (operand_is_summed(operand))
                         add_partial_sums(w, w->args->p[i], sums++);
-                for (int part = 0; w->operands[i] == OPERAND_LOSS && w->args->p[i] && part < w->parts; part++)
+                for (int part = 0; number && part < w->parts; part++)
                         *(double *)w->args->p[i] += w->sums[part];
         }
-}
-
-static int count_operands(const enum cpu_operand *operands, enum cpu_operand wanted)
-{
-        int count = 0;
-        for (int i = 0; i < CPU_OPERANDS; i++)
-                count += operands[i] == wanted;
-        return count;
 }
 
 /* False: not split. Sums of 16-bit tensors are rounded once, so one thread makes them. */
 static bool split_rows(struct job *w)
 {
-        w->operands = cpu_row_operands(w->kernel->kind);
-        const int sums = count_operands(w->operands, OPERAND_SUM);
+        int sums = 0, numbers = 0;
+        for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
+                sums += operand_is_summed(&w->kind->operands[i]);
+                numbers += w->kind->operands[i].type == OPERAND_NUMBER;
+        }
         w->count = w->kernel->batch * w->kernel->m;
         w->unit = 1;
-        w->parts = sums + count_operands(w->operands, OPERAND_LOSS) > 0
-                           ? SUMMED_PARTS
-                           : PARTS_A_THREAD * cpu_team_threads(w->split->team);
+        w->parts = sums + numbers > 0 ? SUMMED_PARTS : PARTS_A_THREAD * cpu_team_threads(w->split->team);
         w->parts = (int)least(w->parts, w->count / LEAST_ROWS);
         if (w->parts < 2 || (sums > 0 && w->kernel->half) || w->parts * sums * w->kernel->n > CPU_SCRATCH)
                 return false;
@@ -186,35 +186,23 @@ static bool split_batch(struct job *w)
         return true;
 }
 
-/* Where the operands of a product of any kind are in args->p; -1: it has none such. `more` lies as c does. */
-struct product_places {
-        int a, b, c, bias, more;
-};
-
-static struct product_places places_of(enum kernel_kind kind)
+/* Elements from the beginning of an operand to a block's at row m and column n of the product. */
+static int64_t block_offset(const struct kernel *whole, const struct kernel_args *args,
+                            enum operand_extent extent, int64_t m, int64_t n)
 {
-        switch (kind) {
-        case KERNEL_MATMUL_BIAS:
-                return (struct product_places){.c = 0, .a = 1, .b = 2, .bias = 3, .more = -1};
-        case KERNEL_MATMUL_BIAS_GELU:
-                return (struct product_places){.more = 0, .c = 1, .a = 2, .b = 3, .bias = 4};
-        case KERNEL_MATMUL_BIAS_RESIDUAL:
-        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
-                return (struct product_places){.c = 0, .a = 1, .b = 2, .bias = 3, .more = 4};
-        case KERNEL_MATMUL_GELU_BACKWARD:
-                return (struct product_places){.c = 0, .a = 1, .b = 2, .bias = -1, .more = 3};
+        switch (extent) {
+        case EXTENT_MK:
+                return m * (whole->transpose_a ? 1 : args->ld[0]);
+        case EXTENT_KN:
+                return n * (whole->transpose_b ? args->ld[1] : 1);
+        case EXTENT_MN:
+                return m * args->ld[2] + n;
+        case EXTENT_2M:
+                return m;
         default:
-                return (struct product_places){.a = 0, .b = 1, .c = 2, .bias = -1, .more = -1};
+                assert(extent == EXTENT_N);
+                return n;
         }
-}
-
-/* Beside them, of one with a LayerNorm. */
-enum { LAYERNORM_OUT = 5, LAYERNORM_STATS = 6 };
-
-static void advance_at(struct kernel_args *args, int place, int64_t elements, const struct kernel *kernel)
-{
-        if (place >= 0)
-                args->p[place] = advance(args->p[place], elements * element_bytes((enum half)kernel->half));
 }
 
 /* One block of c: some rows of op(a), some columns of op(b). */
@@ -224,22 +212,17 @@ static void block_part(void *context, int part, real *scratch)
         const struct kernel *whole = w->kernel;
         const struct range m = range_of(whole->m, ALIGNED_ELEMENTS, part / w->columns, w->parts / w->columns);
         const struct range n = range_of(whole->n, ALIGNED_ELEMENTS, part % w->columns, w->columns);
-        const struct product_places at = places_of(whole->kind);
         struct kernel kernel = *whole;
         struct kernel_args args = *w->args;
         kernel.m = m.end - m.begin;
         kernel.n = n.end - n.begin;
         if (kernel.m == 0 || kernel.n == 0)
                 return;
-        const int64_t c = m.begin * args.ld[2] + n.begin;
-        advance_at(&args, at.a, m.begin * (whole->transpose_a ? 1 : args.ld[0]), whole);
-        advance_at(&args, at.b, n.begin * (whole->transpose_b ? args.ld[1] : 1), whole);
-        advance_at(&args, at.c, c, whole);
-        advance_at(&args, at.more, c, whole);
-        advance_at(&args, at.bias, n.begin, whole);
-        if (whole->kind == KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM) {
-                advance_at(&args, LAYERNORM_OUT, c, whole);
-                args.p[LAYERNORM_STATS] = (real *)args.p[LAYERNORM_STATS] + m.begin;
+        for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
+                const struct kernel_operand *operand = &w->kind->operands[i];
+                const int64_t bytes = operand_bytes(operand, whole);
+                args.p[i] = advance(args.p[i],
+                                    bytes * block_offset(whole, w->args, operand->extent, m.begin, n.begin));
         }
         w->split->run(&kernel, &args, scratch);
 }
@@ -270,30 +253,18 @@ static void flat_part(void *context, int part, real *scratch)
 {
         struct job *w = context;
         const struct range range = own_range(w, part);
-        const int64_t stored = range.begin * element_bytes((enum half)w->kernel->half);
-        const int64_t reals = range.begin * (int64_t)sizeof(real);
         struct kernel kernel = *w->kernel;
         struct kernel_args args = *w->args;
         kernel.m = range.end - range.begin;
-        switch (kernel.kind) {
-        case KERNEL_SQUARED_NORM:
-        case KERNEL_OVERFLOW:
+        args.ld[0] += range.begin;
+        for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
+                const struct kernel_operand *operand = &w->kind->operands[i];
+                if (operand->extent == EXTENT_M)
+                        args.p[i] = advance(args.p[i], range.begin * operand_bytes(operand, w->kernel));
+        }
+        if (w->kind->result != RESULT_NONE) {
                 kernel.accumulate = 0;
                 args.p[0] = &w->sums[part];
-                args.p[1] = advance(args.p[1], stored);
-                break;
-        case KERNEL_UNSCALE:
-                args.p[0] = advance(args.p[0], reals);
-                args.p[1] = advance(args.p[1], stored);
-                break;
-        case KERNEL_ADAMW:
-                for (int i = 0; i < 4; i++)
-                        args.p[i] = advance(args.p[i], reals);
-                args.p[6] = advance(args.p[6], stored);
-                args.ld[0] += range.begin;
-                break;
-        default: /* KERNEL_CLEAR */
-                args.p[0] = advance(args.p[0], stored);
         }
         w->split->run(&kernel, &args, scratch);
 }
@@ -304,9 +275,9 @@ static void join_flat(const struct job *w)
         double *result = w->args->p[0], sum = 0;
         for (int part = 0; part < w->parts; part++)
                 sum += w->sums[part];
-        if (w->kernel->kind == KERNEL_SQUARED_NORM)
+        if (w->kind->result == RESULT_SUM)
                 *result = w->kernel->accumulate ? *result + sum : sum;
-        else if (w->kernel->kind == KERNEL_OVERFLOW)
+        else if (w->kind->result == RESULT_ANY)
                 *result = sum > 0;
 }
 
@@ -327,30 +298,19 @@ static bool split_flat(struct job *w)
 static bool split(struct job *w)
 {
         const int threads = cpu_team_threads(w->split->team);
-        switch (w->kernel->kind) {
-        case KERNEL_MATMUL:
-                return w->kernel->batch > 1 ? split_batch(w) : split_blocks(w, threads);
-        case KERNEL_MATMUL_BIAS:
-        case KERNEL_MATMUL_BIAS_GELU:
-        case KERNEL_MATMUL_BIAS_RESIDUAL:
-        case KERNEL_MATMUL_GELU_BACKWARD:
-                return split_blocks(w, threads);
-        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM: /* needs whole rows */
-                return split_blocks(w, 1);
-        case KERNEL_ATTENTION:
-        case KERNEL_ATTENTION_BACKWARD:
-                return split_heads(w);
-        case KERNEL_SQUARED_NORM:
-        case KERNEL_ADAMW:
-        case KERNEL_OVERFLOW:
-        case KERNEL_UNSCALE:
-        case KERNEL_CLEAR:
-                return split_flat(w);
-        case KERNEL_EMBEDDING: /* a thousandth of a batch */
-        case KERNEL_EMBEDDING_BACKWARD:
-                return false;
-        default:
+        switch (w->kind->split) {
+        case SPLIT_ROWS:
                 return split_rows(w);
+        case SPLIT_BLOCKS:
+                return w->kernel->batch > 1 ? split_batch(w) : split_blocks(w, threads);
+        case SPLIT_WHOLE_ROWS:
+                return split_blocks(w, 1);
+        case SPLIT_HEADS:
+                return split_heads(w);
+        case SPLIT_ELEMENTS:
+                return split_flat(w);
+        default:
+                return false;
         }
 }
 
@@ -368,7 +328,11 @@ static void whole_part(void *context, int part, real *scratch)
 
 void cpu_split_run(const struct cpu_split *s, const struct kernel *kernel, const struct kernel_args *args)
 {
-        struct job w = {.split = s, .kernel = kernel, .args = args, .parts = 1};
+        struct job w = {.split = s,
+                        .kernel = kernel,
+                        .args = args,
+                        .kind = kernel_descriptor(kernel->kind),
+                        .parts = 1};
         if (is_small(kernel) || !split(&w)) {
                 w.parts = 1;
                 run(&w, whole_part);

@@ -586,15 +586,15 @@ static void the_presets_price_every_kernel_of_their_precisions(void **state)
                 assert_true(profile_has_precision(&profile, half));
                 assert_int_equal(profile_has_fused(&profile.loads[0], half), presets[i].fused);
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const bool only_half = kind == KERNEL_OVERFLOW || kind == KERNEL_UNSCALE;
+                        const struct kernel_descriptor *descriptor =
+                                kernel_descriptor((enum kernel_kind)kind);
                         const struct kernel kernel = {.kind = (enum kernel_kind)kind,
                                                       .half = (unsigned char)half,
-                                                      .batch = kernel_fused((enum kernel_kind)kind) ? 1 : 2,
+                                                      .batch = descriptor->fused ? 1 : 2,
                                                       .m = 512,
                                                       .n = 512,
                                                       .k = 512};
-                        if ((kernel_fused((enum kernel_kind)kind) && !presets[i].fused) ||
-                            (!half && only_half))
+                        if ((descriptor->fused && !presets[i].fused) || (!half && descriptor->only_half))
                                 continue;
                         if (!is_priced(&profile, &kernel, &err))
                                 fail_msg("%s: %s", presets[i].name, err.sentence);

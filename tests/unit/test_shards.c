@@ -179,7 +179,7 @@ static void add_list(struct sums *sums, const struct kernel *kernels, int count)
                 sums->count[k->kind]++;
                 if (kernel_collective(k->kind))
                         sums->bytes[k->kind] += kernel_collective_bytes(k, 4);
-                else if (k->k > 0 && !kernel_fused(k->kind))
+                else if (k->k > 0 && !kernel_descriptor(k->kind)->fused)
                         sums->flops += kernel_flops(k);
         }
 }

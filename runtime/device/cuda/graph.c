@@ -187,21 +187,6 @@ static cudaError_t flush(struct cuda_graphs *graphs)
         return status;
 }
 
-/* Whether a kernel is launched with the same operands batch after batch. */
-static bool repeats(enum kernel_kind kind)
-{
-        switch (kind) {
-        case KERNEL_EMBEDDING:
-        case KERNEL_EMBEDDING_BACKWARD:
-        case KERNEL_CROSS_ENTROPY:
-        case KERNEL_CROSS_ENTROPY_LOSS: /* these read another micro-batch's tokens, */
-        case KERNEL_ADAMW:              /* this has another step, and reads host memory at its launch */
-                return false;
-        default:
-                return true;
-        }
-}
-
 void cuda_graphs_begin(struct cuda_graphs *graphs)
 {
         assert(!graphs->open && graphs->count == 0);
@@ -217,7 +202,7 @@ cudaError_t cuda_graphs_add(struct cuda_graphs *graphs, const struct kernel *ker
                             const struct kernel_args *args)
 {
         assert(graphs->open);
-        if (!repeats(kernel->kind)) {
+        if (!kernel_repeats(kernel->kind)) {
                 const cudaError_t status = flush(graphs);
                 if (status == cudaSuccess)
                         graphs->launch(graphs->context, kernel, args);

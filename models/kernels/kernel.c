@@ -1,0 +1,139 @@
+#include "models/kernels/kernel.h"
+
+#include <string.h>
+
+static const char *const precisions[HALF_FORMATS] = {
+        [HALF_NONE] = "fp32", [HALF_FP16] = "mixed", [HALF_BF16] = "bf16"};
+
+const char *half_precision(enum half half)
+{
+        return precisions[half];
+}
+
+int half_of_precision(const char *name)
+{
+        for (int half = 0; half < HALF_FORMATS; half++)
+                if (strcmp(precisions[half], name) == 0)
+                        return half;
+        return -1;
+}
+
+static bool happens(enum operand_when when, const struct kernel *kernel)
+{
+        switch (when) {
+        case WHEN_ALWAYS:
+                return true;
+        case WHEN_ACCUMULATING:
+                return kernel->accumulate;
+        case WHEN_HALF:
+                return kernel->half != HALF_NONE;
+        case WHEN_NOT_HALF:
+                return kernel->half == HALF_NONE;
+        default:
+                return false;
+        }
+}
+
+bool operand_read(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        return happens(operand->reads, kernel);
+}
+
+bool operand_written(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        return happens(operand->writes, kernel);
+}
+
+bool kernel_repeats(enum kernel_kind kind)
+{
+        const struct kernel_operand *operands = kernel_descriptor(kind)->operands;
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
+                if (operands[i].type == OPERAND_TOKENS || operands[i].type == OPERAND_HOST)
+                        return false;
+        return true;
+}
+
+int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS])
+{
+        const struct kernel_descriptor *descriptor = kernel_descriptor(kernel->kind);
+        for (int i = 0; i < KERNEL_PARTS && i < descriptor->parts; i++) {
+                const bool product = kernel_descriptor(descriptor->part[i])->products > 0;
+                parts[i] = *kernel;
+                parts[i].kind = descriptor->part[i];
+                parts[i].transpose_a = product && kernel->transpose_a;
+                parts[i].transpose_b = product && kernel->transpose_b;
+                parts[i].k = product ? kernel->k : 0;
+        }
+        return descriptor->parts;
+}
+
+const char *kernel_name(enum kernel_kind kind)
+{
+        return kernel_descriptor(kind)->name;
+}
+
+int kernel_kind_of(const char *name)
+{
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                if (strcmp(kernel_name((enum kernel_kind)kind), name) == 0)
+                        return kind;
+        return -1;
+}
+
+int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes)
+{
+        return kernel->m * kernel->n * (kernel->half ? 2 : real_bytes);
+}
+
+bool kernel_same(const struct kernel *a, const struct kernel *b)
+{
+        return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
+               a->accumulate == b->accumulate && a->half == b->half && a->batch == b->batch && a->m == b->m &&
+               a->n == b->n && a->k == b->k;
+}
+
+/* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
+static double causal_elements(const struct kernel *kernel)
+{
+        return (double)kernel->batch * (double)kernel->m * (double)(kernel->n + 1) / 2;
+}
+
+double kernel_flops(const struct kernel *kernel)
+{
+        const struct kernel_descriptor *d = kernel_descriptor(kernel->kind);
+        const double n = kernel->n > 0 ? (double)kernel->n : 1;
+        const double elements =
+                d->causal ? causal_elements(kernel) : (double)kernel->batch * (double)kernel->m * n;
+        return elements * (2 * d->products * (double)kernel->k + d->flops +
+                           (kernel->accumulate ? d->accumulate_flops : 0));
+}
+
+static double extent_elements(enum operand_extent extent, const struct kernel *kernel)
+{
+        const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
+        const double elements[EXTENTS] = {
+                [EXTENT_M] = m,      [EXTENT_2M] = 2 * m, [EXTENT_N] = n,           [EXTENT_MN] = m * n,
+                [EXTENT_MK] = m * k, [EXTENT_KN] = k * n, [EXTENT_3MK] = 3 * m * k, [EXTENT_TABLE] = m * n,
+        };
+        return (double)kernel->batch * elements[extent];
+}
+
+/* Elements of an operand that are read and written, once each. */
+static double touched(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        const double all = extent_elements(operand->extent, kernel);
+        const bool half_read = kernel_descriptor(kernel->kind)->causal && operand->extent == EXTENT_MN;
+        const double read = half_read ? causal_elements(kernel) : all;
+        return (operand_read(operand, kernel) ? read : 0) + (operand_written(operand, kernel) ? all : 0);
+}
+
+double kernel_bytes(const struct kernel *kernel)
+{
+        const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
+        double bytes = 0;
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
+                const bool half = kernel->half && operands[i].type == OPERAND_STORED;
+                bytes += (half ? 2 : 4) * touched(&operands[i], kernel);
+        }
+        return bytes;
+}

@@ -1,0 +1,213 @@
+/* The one row a kind of kernel has: whoever adds a kind adds its constant, a row here and an implementation a
+ * device. A tanh or exp counts as one operation, as in the literature's counts of model flops. */
+#include "models/kernels/kernel.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+/* Operands: what a launch does with them. */
+#define READ(name, extent)                                                                                   \
+        {                                                                                                    \
+                name, OPERAND_STORED, extent, WHEN_ALWAYS, WHEN_NEVER                                        \
+        }
+#define WRITE(name, extent)                                                                                  \
+        {                                                                                                    \
+                name, OPERAND_STORED, extent, WHEN_NEVER, WHEN_ALWAYS                                        \
+        }
+#define UPDATE(name, extent)                                                                                 \
+        {                                                                                                    \
+                name, OPERAND_STORED, extent, WHEN_ALWAYS, WHEN_ALWAYS                                       \
+        }
+#define ADD(name, extent)                                                                                    \
+        {                                                                                                    \
+                name, OPERAND_STORED, extent, WHEN_ACCUMULATING, WHEN_ALWAYS                                 \
+        }
+#define READ_REAL(name, extent)                                                                              \
+        {                                                                                                    \
+                name, OPERAND_REAL, extent, WHEN_ALWAYS, WHEN_NEVER                                          \
+        }
+#define WRITE_REAL(name, extent)                                                                             \
+        {                                                                                                    \
+                name, OPERAND_REAL, extent, WHEN_NEVER, WHEN_ALWAYS                                          \
+        }
+#define UPDATE_REAL(name, extent)                                                                            \
+        {                                                                                                    \
+                name, OPERAND_REAL, extent, WHEN_ALWAYS, WHEN_ALWAYS                                         \
+        }
+#define TOKENS(name)                                                                                         \
+        {                                                                                                    \
+                name, OPERAND_TOKENS, EXTENT_ONE, WHEN_ALWAYS, WHEN_NEVER                                    \
+        }
+#define READ_NUMBER(name)                                                                                    \
+        {                                                                                                    \
+                name, OPERAND_NUMBER, EXTENT_ONE, WHEN_ALWAYS, WHEN_NEVER                                    \
+        }
+#define ADD_NUMBER(name)                                                                                     \
+        {                                                                                                    \
+                name, OPERAND_NUMBER, EXTENT_ONE, WHEN_ALWAYS, WHEN_ALWAYS                                   \
+        }
+
+static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
+        [KERNEL_MATMUL] = {"matmul",
+                           {READ("a", EXTENT_MK), READ("b", EXTENT_KN), ADD("c", EXTENT_MN)},
+                           .products = 1,
+                           .split = SPLIT_BLOCKS},
+        [KERNEL_EMBEDDING] = {"embedding",
+                              {WRITE("x", EXTENT_MN), TOKENS("tokens"), READ("wte", EXTENT_TABLE),
+                               READ("wpe", EXTENT_TABLE)},
+                              .flops = 1}, /* not split: a thousandth of a batch */
+        [KERNEL_EMBEDDING_BACKWARD] = {"embedding_backward",
+                                       {UPDATE("dwte", EXTENT_TABLE), UPDATE("dwpe", EXTENT_TABLE),
+                                        READ("dx", EXTENT_MN), TOKENS("tokens")},
+                                       .flops = 2},
+        /* mean 1, variance 3, normalise 2, scale and shift 2 */
+        [KERNEL_LAYERNORM] = {"layernorm",
+                              {WRITE("y", EXTENT_MN), WRITE_REAL("stats", EXTENT_2M), READ("x", EXTENT_MN),
+                               READ("w", EXTENT_N), READ("b", EXTENT_N)},
+                              .flops = 8,
+                              .split = SPLIT_ROWS},
+        /* normalise 2, dy w 1, two sums 3, dw and db 3, dx 4, accumulate 1 */
+        [KERNEL_LAYERNORM_BACKWARD] = {"layernorm_backward",
+                                       {ADD("dx", EXTENT_MN), UPDATE("dw", EXTENT_N), UPDATE("db", EXTENT_N),
+                                        READ("dy", EXTENT_MN), READ("x", EXTENT_MN),
+                                        READ_REAL("stats", EXTENT_2M), READ("w", EXTENT_N)},
+                                       .flops = 13,
+                                       .accumulate_flops = 1,
+                                       .split = SPLIT_ROWS},
+        [KERNEL_BIAS] = {"bias",
+                         {UPDATE("y", EXTENT_MN), READ("b", EXTENT_N)},
+                         .flops = 1,
+                         .split = SPLIT_ROWS},
+        [KERNEL_BIAS_BACKWARD] = {"bias_backward",
+                                  {UPDATE("db", EXTENT_N), READ("dy", EXTENT_MN)},
+                                  .flops = 1,
+                                  .split = SPLIT_ROWS},
+        /* bias 1; h/2 (1 + tanh(c (h + a h^3))) 9 */
+        [KERNEL_BIAS_GELU] = {"bias_gelu",
+                              {WRITE("g", EXTENT_MN), UPDATE("h", EXTENT_MN), READ("b", EXTENT_N)},
+                              .flops = 10,
+                              .split = SPLIT_ROWS},
+        [KERNEL_GELU_BACKWARD] = {"gelu_backward",
+                                  {UPDATE("dh", EXTENT_MN), READ("h", EXTENT_MN)},
+                                  .flops = 16,
+                                  .split = SPLIT_ROWS},
+        [KERNEL_BIAS_RESIDUAL] = {"bias_residual",
+                                  {UPDATE("y", EXTENT_MN), READ("b", EXTENT_N), READ("x", EXTENT_MN)},
+                                  .flops = 2,
+                                  .split = SPLIT_ROWS},
+        /* scale, maximum, exp of difference, sum, division */
+        [KERNEL_SOFTMAX] =
+                {"softmax", {UPDATE("s", EXTENT_MN)}, .flops = 5, .causal = true, .split = SPLIT_ROWS},
+        /* product and sum, difference, two products */
+        [KERNEL_SOFTMAX_BACKWARD] = {"softmax_backward",
+                                     {UPDATE("dp", EXTENT_MN), READ("p", EXTENT_MN)},
+                                     .flops = 5,
+                                     .causal = true,
+                                     .split = SPLIT_ROWS},
+        /* maximum, exp of difference, sum, division, scale */
+        [KERNEL_CROSS_ENTROPY] = {"cross_entropy",
+                                  {ADD_NUMBER("loss"), UPDATE("logits", EXTENT_MN), TOKENS("targets"),
+                                   READ_REAL("numbers", EXTENT_ONE)},
+                                  .flops = 6,
+                                  .split = SPLIT_ROWS},
+        [KERNEL_CROSS_ENTROPY_LOSS] = {"cross_entropy_loss",
+                                       {ADD_NUMBER("loss"), READ("logits", EXTENT_MN), TOKENS("targets"),
+                                        WRITE_REAL("numbers", EXTENT_ONE)},
+                                       .flops = 4,
+                                       .split = SPLIT_ROWS},
+        [KERNEL_SQUARED_NORM] = {"squared_norm",
+                                 {ADD_NUMBER("sum"), READ("x", EXTENT_M)},
+                                 .flops = 2,
+                                 .split = SPLIT_ELEMENTS,
+                                 .result = RESULT_SUM},
+        /* clip 1, moments 3 + 4, bias corrections 2, root and quotient 3, decay 2, step 1 */
+        [KERNEL_ADAMW] = {"adamw",
+                          {UPDATE_REAL("p", EXTENT_M),
+                           {"g", OPERAND_REAL, EXTENT_M, WHEN_ALWAYS, WHEN_NOT_HALF},
+                           UPDATE_REAL("m", EXTENT_M),
+                           UPDATE_REAL("v", EXTENT_M),
+                           {"ranges", OPERAND_HOST, EXTENT_ONE, WHEN_ALWAYS, WHEN_NEVER},
+                           READ_NUMBER("gradient_scale"),
+                           {"weights", OPERAND_STORED, EXTENT_M, WHEN_NEVER, WHEN_HALF}},
+                          .flops = 16,
+                          .split = SPLIT_ELEMENTS},
+        [KERNEL_OVERFLOW] = {"overflow",
+                             {ADD_NUMBER("found"), READ("g", EXTENT_M)},
+                             .flops = 1,
+                             .split = SPLIT_ELEMENTS,
+                             .result = RESULT_ANY,
+                             .only_half = true},
+        [KERNEL_UNSCALE] = {"unscale",
+                            {WRITE_REAL("out", EXTENT_M), UPDATE("g", EXTENT_M), READ_NUMBER("scale")},
+                            .flops = 1,
+                            .split = SPLIT_ELEMENTS,
+                            .only_half = true},
+        [KERNEL_CLEAR] = {"clear", {WRITE("g", EXTENT_M)}, .split = SPLIT_ELEMENTS},
+        [KERNEL_MATMUL_BIAS] = {"matmul_bias",
+                                {WRITE("y", EXTENT_MN), READ("x", EXTENT_MK), READ("w", EXTENT_KN),
+                                 READ("b", EXTENT_N)},
+                                .products = 1,
+                                .flops = 1,
+                                .split = SPLIT_BLOCKS,
+                                .fused = true},
+        [KERNEL_MATMUL_BIAS_GELU] = {"matmul_bias_gelu",
+                                     {WRITE("g", EXTENT_MN), WRITE("h", EXTENT_MN), READ("x", EXTENT_MK),
+                                      READ("w", EXTENT_KN), READ("b", EXTENT_N)},
+                                     .products = 1,
+                                     .flops = 10,
+                                     .split = SPLIT_BLOCKS,
+                                     .fused = true},
+        [KERNEL_MATMUL_BIAS_RESIDUAL] = {"matmul_bias_residual",
+                                         {WRITE("y", EXTENT_MN), READ("x", EXTENT_MK), READ("w", EXTENT_KN),
+                                          READ("b", EXTENT_N), READ("r", EXTENT_MN)},
+                                         .products = 1,
+                                         .flops = 2,
+                                         .split = SPLIT_BLOCKS,
+                                         .fused = true},
+        [KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM] = {"matmul_bias_residual_layernorm",
+                                                   {WRITE("y", EXTENT_MN), READ("x", EXTENT_MK),
+                                                    READ("w", EXTENT_KN), READ("b", EXTENT_N),
+                                                    READ("r", EXTENT_MN), WRITE("ln", EXTENT_MN),
+                                                    WRITE_REAL("stats", EXTENT_2M), READ("ln_w", EXTENT_N),
+                                                    READ("ln_b", EXTENT_N)},
+                                                   .products = 1,
+                                                   .flops = 10,
+                                                   .split = SPLIT_WHOLE_ROWS,
+                                                   .fused = true,
+                                                   .parts = 2,
+                                                   .part = {KERNEL_MATMUL_BIAS_RESIDUAL, KERNEL_LAYERNORM}},
+        [KERNEL_MATMUL_GELU_BACKWARD] = {"matmul_gelu_backward",
+                                         {WRITE("dh", EXTENT_MN), READ("dy", EXTENT_MK), READ("w", EXTENT_KN),
+                                          READ("h", EXTENT_MN)},
+                                         .products = 1,
+                                         .flops = 16,
+                                         .split = SPLIT_BLOCKS,
+                                         .fused = true},
+        /* S and P V, and a softmax */
+        [KERNEL_ATTENTION] = {"attention",
+                              {WRITE("y", EXTENT_MK), WRITE_REAL("lse", EXTENT_M), READ("qkv", EXTENT_3MK)},
+                              .products = 2,
+                              .flops = 5,
+                              .causal = true,
+                              .split = SPLIT_HEADS,
+                              .fused = true},
+        /* S again, dP, dQ, dK, dV; P again and dS. It keeps the sums of dy y of each row in `rows` */
+        [KERNEL_ATTENTION_BACKWARD] = {"attention_backward",
+                                       {WRITE("dqkv", EXTENT_3MK), UPDATE_REAL("rows", EXTENT_M),
+                                        READ("dy", EXTENT_MK), READ("y", EXTENT_MK),
+                                        READ_REAL("lse", EXTENT_M), READ("qkv", EXTENT_3MK)},
+                                       .products = 5,
+                                       .flops = 7,
+                                       .causal = true,
+                                       .split = SPLIT_HEADS,
+                                       .fused = true},
+        [KERNEL_TENSOR_ALLREDUCE] = {"tensor_allreduce"},
+        [KERNEL_TENSOR_ALL_GATHER] = {"tensor_all_gather"},
+        [KERNEL_TENSOR_REDUCE_SCATTER] = {"tensor_reduce_scatter"},
+};
+
+const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind)
+{
+        assert(kind >= 0 && kind < KERNEL_ENTRIES && descriptors[kind].name);
+        return &descriptors[kind];
+}

@@ -24,7 +24,7 @@ GSL_LIBS   := -lgsl -lgslcblas
 SIMGRID_LIBS := -lsimgrid -lstdc++
 
 # One archive a room; the order is the order of the arrows.
-models   := $(wildcard models/*.c models/kernels/*.c)
+models   := $(wildcard models/*.c models/*/*.c)
 core     := $(wildcard runtime/sched/*.c)
 engine   := $(wildcard runtime/engine/*.c)
 device   := $(wildcard runtime/device/*.c)

@@ -1,0 +1,291 @@
+/* The backward of a layer: the adjoints of its forward's steps, in reverse. Of a product the gradient of its
+ * input comes before that of its weights, and behind both those of the vectors of what follows it in place; a
+ * gradient that comes past a residual connection is added to where it lies. */
+#include "models/program.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PENDING = 4 };
+
+struct adjoint {
+        struct program *p;
+        int gradient[PROGRAM_VALUES];        /* of an activation, as far as it has come; -1: none yet */
+        unsigned char written[PROGRAM_VALUES]; /* of a gradient that is made part by part: which are there */
+        struct step pending[PENDING]; /* vectors' gradients that wait for their product's */
+        int pending_count;
+        int unit;
+};
+
+/* A new gradient, with the extents of what it is of. */
+static int new_gradient(struct adjoint *a, int of)
+{
+        struct value value = a->p->values[of];
+        char name[VALUE_NAME];
+        snprintf(name, sizeof name, "d %.*s", VALUE_NAME - 3, value.name);
+        memcpy(value.name, name, sizeof name);
+        value.role = ROLE_FLOW;
+        value.state = STATE_WHOLE;
+        value.overwrites = value.origin = value.gradient = -1;
+        return program_add_value(a->p, value);
+}
+
+/* The gradient `over`, after a step that works in place. */
+static int overwriting(struct adjoint *a, int over)
+{
+        struct value value = a->p->values[over];
+        value.overwrites = over;
+        return program_add_value(a->p, value);
+}
+
+static int gradient_of(const struct adjoint *a, int value)
+{
+        const int gradient = a->gradient[value_root(a->p, value)];
+        assert(gradient >= 0);
+        return gradient;
+}
+
+static void set_gradient(struct adjoint *a, int value, int gradient)
+{
+        a->gradient[value_root(a->p, value)] = gradient;
+}
+
+static struct view of_value(struct view like, int value)
+{
+        like.value = (short)value;
+        return like;
+}
+
+/* What a forward step read, which is what any collective made it of: those gather again. */
+static struct view saved(const struct adjoint *a, struct view view)
+{
+        return of_value(view, value_root(a->p, view.value));
+}
+
+static struct view transposed(struct view view)
+{
+        const unsigned char rows = view.rows;
+        view.rows = view.cols;
+        view.cols = rows;
+        return view;
+}
+
+static bool lies_transposed(const struct view *view)
+{
+        return view->rows > view->cols;
+}
+
+static struct step *emit(struct adjoint *a, struct step step)
+{
+        step.unit = a->unit;
+        return program_add_step(&a->p->backward, step);
+}
+
+static void defer(struct adjoint *a, struct step step)
+{
+        assert(a->pending_count < PENDING);
+        a->pending[a->pending_count++] = step;
+}
+
+static void bias_gradient(struct adjoint *a, const struct view *bias, struct view dy)
+{
+        const struct value *b = &a->p->values[bias->value];
+        defer(a, (struct step){.kind = KERNEL_BIAS_BACKWARD,
+                               .part = PART_WEIGHT,
+                               .accumulate = 1,
+                               .view = {of_value(*bias, b->gradient), dy}});
+}
+
+/* ---- products ---- */
+
+/* Of c = a b the gradient of what `seen` shows, left times right; where that lies transposed, its transpose. */
+static void product_gradient(struct adjoint *a, struct view seen, struct view left, struct view right)
+{
+        const struct value *value = &a->p->values[seen.value];
+        struct step step = {.kind = KERNEL_MATMUL, .part = PART_INPUT};
+        if (value->role == ROLE_PARAMETER) {
+                step.part = PART_WEIGHT;
+                step.accumulate = 1;
+                seen.value = (short)value->gradient;
+        } else {
+                const int of = value_root(a->p, seen.value);
+                int gradient = a->gradient[of];
+                const bool pick = seen.picked >= 0;
+                if (gradient < 0) {
+                        gradient = new_gradient(a, of);
+                } else if (!pick || a->written[gradient] >> seen.at & 1) {
+                        step.accumulate = 1;
+                        gradient = overwriting(a, gradient);
+                }
+                if (pick)
+                        a->written[gradient] |= (unsigned char)(1U << seen.at);
+                set_gradient(a, of, gradient);
+                seen.value = (short)gradient;
+        }
+        const bool swap = lies_transposed(&seen);
+        step.view[0] = swap ? transposed(right) : left;
+        step.view[1] = swap ? transposed(left) : right;
+        step.view[2] = swap ? transposed(seen) : seen;
+        emit(a, step);
+}
+
+static void product(struct adjoint *a, struct view left, struct view right, struct view dy)
+{
+        const struct view l = saved(a, left), r = saved(a, right);
+        if (a->p->values[l.value].type == OPERAND_STORED)
+                product_gradient(a, l, dy, transposed(r));
+        product_gradient(a, r, transposed(l), dy);
+        for (int i = 0; i < a->pending_count; i++)
+                emit(a, a->pending[i]);
+        a->pending_count = 0;
+}
+
+/* ---- what follows a product in place ---- */
+
+static void residual(struct adjoint *a, const struct view *past, int gradient)
+{
+        const int x = value_root(a->p, past->value);
+        assert(a->gradient[x] < 0); /* a sum of two would need a kernel of its own */
+        a->gradient[x] = gradient;
+}
+
+static int gelu(struct adjoint *a, const struct view *g, const struct view *h)
+{
+        const int dh = overwriting(a, gradient_of(a, g->value));
+        const int unit = a->unit;
+        a->unit = a->p->units++;
+        emit(a, (struct step){.kind = KERNEL_GELU_BACKWARD,
+                              .part = PART_INPUT,
+                              .view = {of_value(*g, dh), saved(a, *h)}});
+        a->unit = unit;
+        return dh;
+}
+
+static void layernorm(struct adjoint *a, const struct view *y, const struct view *stats, const struct view *x,
+                      const struct view *w, const struct view *b)
+{
+        const int of = value_root(a->p, x->value), past = a->gradient[of];
+        const int dx = past >= 0 ? overwriting(a, past) : new_gradient(a, of);
+        const int unit = a->unit;
+        a->unit = a->p->units++;
+        emit(a, (struct step){.kind = KERNEL_LAYERNORM_BACKWARD,
+                              .part = PART_BOTH,
+                              .accumulate = past >= 0,
+                              .view = {of_value(*x, dx), of_value(*w, a->p->values[w->value].gradient),
+                                       of_value(*b, a->p->values[b->value].gradient),
+                                       of_value(*y, gradient_of(a, y->value)), saved(a, *x), *stats, *w}});
+        a->unit = unit;
+        set_gradient(a, of, dx);
+}
+
+static void attention(struct adjoint *a, const struct view *v)
+{
+        enum { Y, LSE, QKV };
+        struct value rows = a->p->values[v[LSE].value];
+        strcpy(rows.name, "rows");
+        rows.role = ROLE_FLOW;
+        const int scratch = program_add_value(a->p, rows), dqkv = new_gradient(a, value_root(a->p, v[QKV].value));
+        emit(a, (struct step){.kind = KERNEL_ATTENTION_BACKWARD,
+                              .part = PART_INPUT,
+                              .view = {of_value(v[QKV], dqkv), of_value(v[LSE], scratch),
+                                       of_value(v[Y], gradient_of(a, v[Y].value)), v[Y], v[LSE],
+                                       saved(a, v[QKV])}});
+        set_gradient(a, v[QKV].value, dqkv);
+}
+
+/* ---- the adjoint of a step ---- */
+
+static void adjoint_of(struct adjoint *a, const struct step *step)
+{
+        const struct view *v = step->view;
+        int g;
+        a->unit = step->unit;
+        switch (step->kind) {
+        case KERNEL_MATMUL:
+                product(a, v[0], v[1], of_value(v[2], gradient_of(a, v[2].value)));
+                break;
+        case KERNEL_BIAS:
+                g = gradient_of(a, v[0].value);
+                set_gradient(a, step_reads(a->p, step, 0), g);
+                bias_gradient(a, &v[1], of_value(v[0], g));
+                break;
+        case KERNEL_BIAS_RESIDUAL:
+                g = gradient_of(a, v[0].value);
+                set_gradient(a, step_reads(a->p, step, 0), g);
+                bias_gradient(a, &v[1], of_value(v[0], g));
+                residual(a, &v[2], g);
+                break;
+        case KERNEL_BIAS_GELU:
+                g = gelu(a, &v[0], &v[1]);
+                set_gradient(a, step_reads(a->p, step, 1), g);
+                bias_gradient(a, &v[2], of_value(v[1], g));
+                break;
+        case KERNEL_MATMUL_BIAS:
+                g = gradient_of(a, v[0].value);
+                bias_gradient(a, &v[3], of_value(v[0], g));
+                product(a, v[1], v[2], of_value(v[0], g));
+                break;
+        case KERNEL_MATMUL_BIAS_GELU:
+                g = gelu(a, &v[0], &v[1]);
+                bias_gradient(a, &v[4], of_value(v[1], g));
+                product(a, v[2], v[3], of_value(v[1], g));
+                break;
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
+                layernorm(a, &v[5], &v[6], &v[0], &v[7], &v[8]);
+                a->unit = step->unit; /* what is left is a product with its residual */
+                /* fallthrough */
+        case KERNEL_MATMUL_BIAS_RESIDUAL:
+                g = gradient_of(a, v[0].value);
+                bias_gradient(a, &v[3], of_value(v[0], g));
+                residual(a, &v[4], g);
+                product(a, v[1], v[2], of_value(v[0], g));
+                break;
+        case KERNEL_LAYERNORM:
+                layernorm(a, &v[0], &v[1], &v[2], &v[3], &v[4]);
+                break;
+        case KERNEL_SOFTMAX:
+                g = overwriting(a, gradient_of(a, v[0].value));
+                emit(a, (struct step){.kind = KERNEL_SOFTMAX_BACKWARD,
+                                      .part = PART_INPUT,
+                                      .view = {of_value(v[0], g), v[0]}});
+                set_gradient(a, step_reads(a->p, step, 0), g);
+                break;
+        case KERNEL_ATTENTION:
+                attention(a, v);
+                break;
+        case KERNEL_CROSS_ENTROPY: /* its forward leaves the gradient of the logits in their place */
+                set_gradient(a, step_reads(a->p, step, 1), v[1].value);
+                break;
+        case KERNEL_EMBEDDING:
+                g = gradient_of(a, v[0].value);
+                emit(a, (struct step){.kind = KERNEL_EMBEDDING_BACKWARD,
+                                      .part = PART_WEIGHT,
+                                      .accumulate = 1,
+                                      .view = {of_value(v[2], a->p->values[v[2].value].gradient),
+                                               of_value(v[3], a->p->values[v[3].value].gradient),
+                                               of_value(v[0], g), v[1]}});
+                break;
+        default: /* a collective, or of a validation: nothing to do */
+                break;
+        }
+        /* The loss's products run a chunk of rows after another, as their forward does. */
+        for (int s = 0; step->chunked && s < a->p->backward.count; s++)
+                if (a->p->backward.at[s].unit == step->unit)
+                        a->p->backward.at[s].chunked = 1;
+}
+
+void program_backward(struct program *p)
+{
+        struct adjoint a = {.p = p};
+        for (int i = 0; i < PROGRAM_VALUES; i++)
+                a.gradient[i] = -1;
+        if (p->output >= 0) {
+                p->output_gradient = new_gradient(&a, p->output);
+                set_gradient(&a, p->output, p->output_gradient);
+        }
+        for (int s = p->forward.count - 1; s >= 0; s--)
+                adjoint_of(&a, &p->forward.at[s]);
+        if (p->input >= 0)
+                p->input_gradient = a.gradient[value_root(p, p->input)];
+}

@@ -1,0 +1,116 @@
+/* The steps of a backward, or of a part of one: with what is run again before it is read, and nothing done in
+ * place that the other part reads later. */
+#include "models/program.h"
+
+static bool is_listed(const struct step *step, enum kernel_part parts)
+{
+        if (parts == PART_BOTH)
+                return true;
+        return parts == PART_INPUT ? step->part != PART_WEIGHT : !(step->part & PART_INPUT);
+}
+
+/* ---- what is run again ---- */
+
+static int maker_of(const struct program *p, int value)
+{
+        for (int s = 0; s < p->forward.count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS; i++)
+                        if (p->forward.at[s].view[i].value == value && step_writes(&p->forward.at[s], i))
+                                return s;
+        return -1;
+}
+
+/* Whether `value`, an activation of the forward, is stored. */
+static bool is_kept(const struct program *p, enum recompute recompute, int value)
+{
+        if (recompute == RECOMPUTE_NONE)
+                return true;
+        if (recompute != RECOMPUTE_SELECTIVE)
+                return false; /* the layer's input alone, which no step of it makes */
+        const int maker = maker_of(p, value);
+        const int unit = maker >= 0 ? p->forward.at[maker].unit : -1;
+        for (int s = 0; s < p->forward.count; s++) /* of attention what its softmax made, and made that of */
+                if (p->forward.at[s].kind == KERNEL_SOFTMAX && p->forward.at[s].unit == unit)
+                        return maker > s;
+        return true;
+}
+
+/* Marks the forward steps that must run again for `value` to be there. */
+static void need(const struct program *p, enum recompute recompute, int value, bool again[PROGRAM_STEPS])
+{
+        const int maker = value >= 0 && !is_kept(p, recompute, value) ? maker_of(p, value) : -1;
+        if (maker < 0 || again[maker])
+                return;
+        again[maker] = true;
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                need(p, recompute, step_reads(p, &p->forward.at[maker], i), again);
+}
+
+static void run_again(const struct program *p, const bool again[PROGRAM_STEPS], struct steps *out)
+{
+        for (int s = 0; s < p->forward.count; s++)
+                if (again[s])
+                        program_add_step(out, p->forward.at[s]);
+}
+
+/* What the steps [first, end) read and is not there. */
+static void run_again_for(const struct program *p, enum recompute recompute, enum kernel_part parts, int first,
+                          int end, struct steps *out)
+{
+        bool again[PROGRAM_STEPS] = {false};
+        for (int s = first; s < end; s++)
+                for (int i = 0; i < KERNEL_OPERANDS && is_listed(&p->backward.at[s], parts); i++)
+                        need(p, recompute, step_reads(p, &p->backward.at[s], i), again);
+        if (recompute == RECOMPUTE_LAYER && parts & PART_INPUT && p->output >= 0)
+                need(p, recompute, p->output, again);
+        run_again(p, again, out);
+}
+
+/* ---- in place ---- */
+
+/* Whether a step of the part that comes later reads `value`. */
+static bool is_read_later(const struct program *p, enum kernel_part parts, int value)
+{
+        for (int s = 0; s < p->backward.count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS; i++)
+                        if (!is_listed(&p->backward.at[s], parts) && step_reads(p, &p->backward.at[s], i) == value)
+                                return true;
+        return false;
+}
+
+/* A step that adds to a value which is read later writes its own, and that value is added to it. */
+static void list_step(const struct program *p, enum kernel_part parts, const struct step *step,
+                      struct steps *out)
+{
+        struct step *listed = program_add_step(out, *step);
+        const int past = step->kind == KERNEL_LAYERNORM_BACKWARD && step->accumulate ? step_reads(p, step, 0) : -1;
+        if (past < 0 || !is_read_later(p, parts, past))
+                return;
+        listed->accumulate = 0;
+        struct step sum = {.kind = KERNEL_BIAS_RESIDUAL, .unit = step->unit};
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                sum.view[i].value = -1;
+        sum.view[0] = sum.view[2] = step->view[0];
+        sum.view[2].value = (short)past;
+        program_add_step(out, sum);
+}
+
+void program_list_backward(const struct program *p, enum recompute recompute, enum kernel_part parts,
+                           struct steps *out)
+{
+        const struct steps *from = &p->backward;
+        const bool whole = recompute == RECOMPUTE_FULL || recompute == RECOMPUTE_LAYER;
+        out->count = 0;
+        if (whole)
+                run_again_for(p, recompute, parts, 0, from->count, out);
+        for (int s = 0; s < from->count; s++) {
+                int end = s + 1;
+                while (end < from->count && from->at[end].unit == from->at[s].unit)
+                        end++;
+                const bool begins = s == 0 || from->at[s - 1].unit != from->at[s].unit;
+                if (!whole && begins)
+                        run_again_for(p, recompute, parts, s, end, out);
+                if (is_listed(&from->at[s], parts))
+                        list_step(p, parts, &from->at[s], out);
+        }
+}

@@ -1,0 +1,296 @@
+/* What the shards of a layer do together. Every step is asked what it can work with: a product with whole rows
+ * of tokens, which are gathered, and parts of anything else; what works on rows with some of them; and nothing
+ * with parts of a sum, which are summed first. What comes out follows from what went in. */
+#include "models/program.h"
+
+#include <assert.h>
+
+enum { TOKEN_AXES = 3 };
+
+static bool works_on_rows(const struct step *step)
+{
+        return kernel_descriptor(step->kind)->split == SPLIT_ROWS;
+}
+
+static const struct kernel_operand *operand_of(const struct step *step, int i)
+{
+        return &kernel_descriptor(step->kind)->operands[i];
+}
+
+/* ---- what comes out ---- */
+
+/* Which axis of `to` lies where `axis` lies in `from`; -1: `axis` is not in `from`. */
+static int same_place(unsigned from, unsigned to, int axis)
+{
+        int place = 0;
+        if (!(from & (1U << axis)))
+                return -1;
+        for (int i = 0; i < axis; i++)
+                place += (int)(from >> i & 1);
+        for (int i = 0; i < VALUE_AXES; i++)
+                if ((to >> i) & 1 && place-- == 0)
+                        return i;
+        return -1;
+}
+
+/* The state of c, of a product: split as one of its operands is, or, where what is summed over is split, a
+ * part of a sum. */
+static int product_state(const struct program *p, const struct view *a, const struct view *b,
+                         const struct view *c)
+{
+        const int left = p->values[a->value].state, right = p->values[b->value].state;
+        int at = -1;
+        if (left >= 0 && (a->cols & (1U << left)))
+                return STATE_PARTIAL;
+        if (left >= 0) {
+                at = same_place(a->rows, c->rows, left);
+                at = at >= 0 ? at : same_place(a->batch, c->batch, left);
+        }
+        if (at < 0 && right >= 0)
+                at = same_place(b->cols, c->cols, right);
+        return at >= 0 ? at : STATE_WHOLE;
+}
+
+static int operand_with(const struct step *step, enum operand_extent extent)
+{
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
+                if (operand_of(step, i)->extent == extent && step->view[i].value >= 0)
+                        return i;
+        return -1;
+}
+
+/* Of what works on rows: that of the first tensor of rows that it reads. */
+static int rows_state(const struct program *p, const struct step *step)
+{
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
+                if (step_reads(p, step, i) >= 0 && operand_has_rows(operand_of(step, i)))
+                        return p->values[step_reads(p, step, i)].state;
+        return STATE_WHOLE;
+}
+
+/* Of a vector that rows are summed into. */
+static int summed_state(const struct program *p, const struct step *step, int vector)
+{
+        const int rows = rows_state(p, step), mn = operand_with(step, EXTENT_MN);
+        if (rows == STATE_ROWS)
+                return STATE_PARTIAL;
+        return rows < 0 ? STATE_WHOLE : same_place(step->view[mn].cols, step->view[vector].cols, rows);
+}
+
+static int embedding_state(const struct program *p, const struct step *step)
+{
+        return p->values[step->view[2].value].state == STATE_WHOLE ? STATE_WHOLE : STATE_PARTIAL;
+}
+
+/* Of an attention's result: split by heads, as qkv is. */
+static int heads_state(const struct program *p, const struct step *step, int operand)
+{
+        enum { HEADS_OF_QKV = 3 };
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
+                if (operand_of(step, i)->extent == EXTENT_3MK && step_reads(p, step, i) >= 0 &&
+                    p->values[step->view[i].value].state != HEADS_OF_QKV)
+                        return STATE_WHOLE;
+        const enum operand_extent extent = operand_of(step, operand)->extent;
+        return extent == EXTENT_3MK ? HEADS_OF_QKV : extent == EXTENT_MK ? 2 : 1;
+}
+
+static void set_states(struct program *p, const struct step *step)
+{
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                if (!step_writes(step, i))
+                        continue;
+                struct value *value = &p->values[step->view[i].value];
+                if (kernel_descriptor(step->kind)->split == SPLIT_HEADS)
+                        value->state = heads_state(p, step, i);
+                else if (step->kind == KERNEL_EMBEDDING)
+                        value->state = embedding_state(p, step);
+                else if (value->role == ROLE_GRADIENT && operand_is_summed(operand_of(step, i)))
+                        value->state = summed_state(p, step, i);
+                else if (works_on_rows(step))
+                        value->state = value->role == ROLE_NUMBER             ? STATE_PARTIAL
+                                       : operand_of(step, i)->extent == EXTENT_2M && rows_state(p, step) >= 0
+                                               ? STATE_WHOLE
+                                               : rows_state(p, step);
+                else if (kernel_descriptor(step->kind)->products == 1)
+                        value->state = product_state(p, &step->view[operand_with(step, EXTENT_MK)],
+                                                     &step->view[operand_with(step, EXTENT_KN)],
+                                                     &step->view[operand_with(step, EXTENT_MN)]);
+        }
+}
+
+/* ---- what is done together ---- */
+
+static struct view tokens_of(const struct program *p, int value)
+{
+        const unsigned all = (1U << p->values[value].axes) - 1;
+        return (struct view){.value = (short)value,
+                             .rows = TOKEN_AXES,
+                             .cols = (unsigned char)(all & ~(unsigned)TOKEN_AXES),
+                             .picked = -1};
+}
+
+/* A collective that makes another value of `value`, which is the same to an adjoint. */
+static int together(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state, int unit,
+                    unsigned char part)
+{
+        struct value made = p->values[value];
+        made.state = state;
+        made.origin = value;
+        made.overwrites = -1;
+        if (made.role == ROLE_INPUT)
+                made.role = ROLE_ACTIVATION;
+        const int out = program_add_value(p, made);
+        program_add_step(steps, (struct step){.kind = kind,
+                                              .unit = unit,
+                                              .part = part,
+                                              .view = {tokens_of(p, out), tokens_of(p, value)}});
+        return out;
+}
+
+static int sum(struct program *p, struct steps *steps, int value, int unit, unsigned char part)
+{
+        return p->sequence_parallel
+                       ? together(p, steps, KERNEL_TENSOR_REDUCE_SCATTER, value, STATE_ROWS, unit, part)
+                       : together(p, steps, KERNEL_TENSOR_ALLREDUCE, value, STATE_WHOLE, unit, part);
+}
+
+static void read_instead(struct program *p, struct step *step, int i, int value)
+{
+        if (step_writes(step, i))
+                p->values[step->view[i].value].overwrites = value;
+        else
+                step->view[i].value = (short)value;
+}
+
+/* The loss over a vocabulary of which a shard has a part: numbers of each row, which are gathered, then the
+ * loss, and what it leaves in the logits, from the numbers of all. */
+static void part_loss(struct program *p, struct steps *steps, const struct step *loss)
+{
+        enum { LOSS, LOGITS, TARGETS, NUMBERS };
+        const struct value logits = p->values[loss->view[LOGITS].value];
+        struct value numbers = {.name = "numbers",
+                                .role = ROLE_ACTIVATION,
+                                .type = OPERAND_REAL,
+                                .axes = 4,
+                                .extent = {p->shards, logits.extent[0], logits.extent[1], 3},
+                                .state = 0,
+                                .overwrites = -1,
+                                .origin = -1,
+                                .gradient = -1};
+        const int own = program_add_value(p, numbers);
+        numbers.state = STATE_WHOLE;
+        numbers.origin = own;
+        const int all = program_add_value(p, numbers);
+        struct step first = *loss, after = *loss;
+        first.kind = KERNEL_CROSS_ENTROPY_LOSS;
+        first.view[LOSS].value = -1;
+        first.view[LOSS].rows = 0;
+        first.view[LOGITS].value = (short)step_reads(p, loss, LOGITS);
+        first.view[NUMBERS] = (struct view){.value = (short)own, .rows = 15, .picked = -1};
+        program_add_step(steps, first);
+        const struct view numbers_rows = {.value = (short)all, .rows = 7, .cols = 8, .picked = -1};
+        program_add_step(steps, (struct step){.kind = KERNEL_TENSOR_ALL_GATHER,
+                                              .unit = loss->unit,
+                                              .view = {numbers_rows, numbers_rows}});
+        after.view[NUMBERS] = (struct view){.value = (short)all, .rows = 15, .picked = -1};
+        if (loss->kind == KERNEL_CROSS_ENTROPY_LOSS) /* of the numbers alone: N rows of 3 a shard */
+                after.view[LOGITS] = (struct view){.value = (short)all, .rows = 6, .cols = 9, .picked = -1};
+        program_add_step(steps, after);
+}
+
+/* ---- forward ---- */
+
+void program_shard_forward(struct program *p)
+{
+        struct steps from = p->forward;
+        if (p->shards == 1)
+                return;
+        p->forward.count = 0;
+        for (int s = 0; s < from.count; s++) {
+                struct step step = from.at[s];
+                for (int i = 0; i < KERNEL_OPERANDS && operand_of(&step, i)->name; i++) {
+                        const int value = step_reads(p, &step, i);
+                        if (value < 0)
+                                continue;
+                        const int state = p->values[value].state;
+                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER)
+                                read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
+                        else if (state == STATE_ROWS && !works_on_rows(&step))
+                                read_instead(p, &step, i,
+                                             together(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                      STATE_WHOLE, step.unit, 0));
+                }
+                set_states(p, &step);
+                if (step.chunked && works_on_rows(&step) && p->values[step_reads(p, &step, 1)].state >= 0)
+                        part_loss(p, &p->forward, &step);
+                else
+                        program_add_step(&p->forward, step);
+        }
+        if (p->output >= 0 && p->values[p->output].state == STATE_PARTIAL)
+                p->output = sum(p, &p->forward, p->output, p->units++, 0);
+}
+
+/* ---- backward ---- */
+
+/* Gathers what the steps [first, end) of one unit read rows of, for all of them at once. */
+static void gather_for_unit(struct program *p, struct steps *from, int first, int end)
+{
+        for (int s = first; s < end; s++) {
+                struct step *step = &from->at[s];
+                for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                        const int value = works_on_rows(step) ? -1 : step_reads(p, step, i);
+                        if (value < 0 || p->values[value].state != STATE_ROWS)
+                                continue;
+                        const int all = together(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value, STATE_WHOLE,
+                                                 step->unit, 0);
+                        struct step *gather = &p->backward.at[p->backward.count - 1];
+                        for (int r = s; r < end; r++)
+                                for (int j = 0; j < KERNEL_OPERANDS; j++)
+                                        if (!works_on_rows(&from->at[r]) && from->at[r].view[j].value == value) {
+                                                gather->part |= from->at[r].part;
+                                                from->at[r].view[j].value = (short)all;
+                                        }
+                }
+        }
+}
+
+/* The part of the step that wrote a value. */
+static unsigned char part_of_maker(const struct steps *steps, int value)
+{
+        for (int s = 0; s < steps->count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS; i++)
+                        if (steps->at[s].view[i].value == value && step_writes(&steps->at[s], i))
+                                return steps->at[s].part;
+        return 0;
+}
+
+void program_shard_backward(struct program *p)
+{
+        struct steps from = p->backward;
+        int sums[PROGRAM_VALUES] = {0};
+        if (p->shards == 1)
+                return;
+        if (p->output_gradient >= 0)
+                p->values[p->output_gradient].state = p->sequence_parallel ? STATE_ROWS : STATE_WHOLE;
+        p->backward.count = 0;
+        for (int s = 0; s < from.count; s++) {
+                int end = s + 1;
+                while (end < from.count && from.at[end].unit == from.at[s].unit)
+                        end++;
+                if (s == 0 || from.at[s - 1].unit != from.at[s].unit)
+                        gather_for_unit(p, &from, s, end);
+                struct step *step = &from.at[s];
+                for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                        const int value = step_reads(p, step, i);
+                        if (value < 0 || p->values[value].role != ROLE_FLOW ||
+                            p->values[value].state != STATE_PARTIAL)
+                                continue;
+                        if (!sums[value])
+                                sums[value] = sum(p, &p->backward, value, step->unit,
+                                                  part_of_maker(&from, value));
+                        read_instead(p, step, i, sums[value]);
+                }
+                set_states(p, step);
+                program_add_step(&p->backward, *step);
+        }
+}

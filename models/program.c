@@ -1,0 +1,372 @@
+#include "models/program.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { B_AXIS = 1, T_AXIS = 2, TOKEN_AXES = B_AXIS | T_AXIS };
+
+static unsigned char bit(int axis)
+{
+        return (unsigned char)(1U << axis);
+}
+
+/* Axes [from, to) as a set. */
+static unsigned char axes_between(int from, int to)
+{
+        unsigned set = 0;
+        for (int axis = from; axis < to; axis++)
+                set |= 1U << axis;
+        return (unsigned char)set;
+}
+
+int program_add_value(struct program *p, struct value value)
+{
+        assert(p->value_count < PROGRAM_VALUES);
+        p->values[p->value_count] = value;
+        return p->value_count++;
+}
+
+struct step *program_add_step(struct steps *steps, struct step step)
+{
+        assert(steps->count < PROGRAM_STEPS);
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                if (step.view[i].rows == 0 && step.view[i].cols == 0)
+                        step.view[i].value = -1;
+        steps->at[steps->count] = step;
+        return &steps->at[steps->count++];
+}
+
+void program_begin(struct program *p, int shards, bool sequence_parallel)
+{
+        *p = (struct program){.shards = shards,
+                              .sequence_parallel = sequence_parallel && shards > 1,
+                              .input = -1,
+                              .output = -1,
+                              .output_gradient = -1,
+                              .input_gradient = -1};
+}
+
+static int new_value(struct program *p, const char *name, enum value_role role, enum operand_type type,
+                     int axes, const int64_t extent[])
+{
+        struct value value = {.role = role,
+                              .type = type,
+                              .axes = axes,
+                              .state = STATE_WHOLE,
+                              .overwrites = -1,
+                              .origin = -1,
+                              .gradient = -1};
+        assert(axes <= VALUE_AXES);
+        snprintf(value.name, sizeof value.name, "%s", name);
+        memcpy(value.extent, extent, (size_t)axes * sizeof *extent);
+        return program_add_value(p, value);
+}
+
+static int activation(struct program *p, const char *name, int axes, const int64_t extent[])
+{
+        return new_value(p, name, ROLE_ACTIVATION, OPERAND_STORED, axes, extent);
+}
+
+static int in_place(struct program *p, int value)
+{
+        struct value next = p->values[value];
+        next.overwrites = value;
+        return program_add_value(p, next);
+}
+
+static int parameter(struct program *p, const char *layer, const char *what, int axes, const int64_t extent[],
+                     int split)
+{
+        char name[VALUE_NAME];
+        snprintf(name, sizeof name, "%s.%s", layer, what);
+        const int value = new_value(p, name, ROLE_PARAMETER, OPERAND_STORED, axes, extent);
+        p->values[value].state = p->shards > 1 ? split : STATE_WHOLE;
+        p->values[value].gradient = new_value(p, name, ROLE_GRADIENT, OPERAND_STORED, axes, extent);
+        return value;
+}
+
+/* ---- views ---- */
+
+static struct view view(int value, unsigned char rows, unsigned char cols)
+{
+        return (struct view){.value = (short)value, .rows = rows, .cols = cols, .picked = -1};
+}
+
+static struct view batched(int value, unsigned char batch, unsigned char rows, unsigned char cols)
+{
+        return (struct view){.value = (short)value, .batch = batch, .rows = rows, .cols = cols, .picked = -1};
+}
+
+/* An activation as rows of tokens. */
+static struct view token_rows(const struct program *p, int value)
+{
+        return view(value, TOKEN_AXES, axes_between(2, p->values[value].axes));
+}
+
+/* All axes, in the layout that they have. */
+static struct view all_of(const struct program *p, int value)
+{
+        return view(value, axes_between(0, p->values[value].axes), 0);
+}
+
+static struct view vector(const struct program *p, int value)
+{
+        return view(value, 0, axes_between(0, p->values[value].axes));
+}
+
+static struct step *emit(struct program *p, enum kernel_kind kind, int operands, const struct view views[])
+{
+        struct step step = {.kind = kind, .unit = p->units++};
+        memcpy(step.view, views, (size_t)operands * sizeof *views);
+        return program_add_step(&p->forward, step);
+}
+
+/* ---- builders ---- */
+
+int program_input(struct program *p, int64_t B, int64_t T, int64_t C)
+{
+        p->input = new_value(p, "input", ROLE_INPUT, OPERAND_STORED, 3, (int64_t[]){B, T, C});
+        if (p->sequence_parallel)
+                p->values[p->input].state = STATE_ROWS;
+        return p->input;
+}
+
+int program_tokens(struct program *p, const char *name, int64_t B, int64_t T)
+{
+        return new_value(p, name, ROLE_INPUT, OPERAND_TOKENS, 2, (int64_t[]){B, T});
+}
+
+void program_output(struct program *p, int value)
+{
+        p->output = value;
+}
+
+int program_embedding(struct program *p, int tokens, int64_t vocabulary, int64_t positions, int64_t C)
+{
+        const int64_t *bt = p->values[tokens].extent;
+        const int wte = parameter(p, "wte", "weight", 2, (int64_t[]){vocabulary, C}, 0);
+        const int wpe = parameter(p, "wpe", "weight", 2, (int64_t[]){positions, C}, STATE_WHOLE);
+        const int x = activation(p, "embedded", 3, (int64_t[]){bt[0], bt[1], C});
+        emit(p, KERNEL_EMBEDDING, 4,
+             (struct view[]){token_rows(p, x), all_of(p, tokens), all_of(p, wte), all_of(p, wpe)});
+        return x;
+}
+
+int program_linear(struct program *p, const char *name, int x, int outs, const int64_t out[], int split)
+{
+        const struct value in = p->values[x];
+        int64_t w_extent[VALUE_AXES], y_extent[VALUE_AXES] = {in.extent[0], in.extent[1]};
+        const int ins = in.axes - 2;
+        assert(outs + ins <= VALUE_AXES && outs + 2 <= VALUE_AXES);
+        memcpy(w_extent, out, (size_t)outs * sizeof *out);
+        memcpy(w_extent + outs, in.extent + 2, (size_t)ins * sizeof *out);
+        memcpy(y_extent + 2, out, (size_t)outs * sizeof *out);
+        const int w = parameter(p, name, "weight", outs + ins, w_extent, split);
+        const int y = activation(p, name, 2 + outs, y_extent);
+        emit(p, KERNEL_MATMUL, 3,
+             (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
+                             token_rows(p, y)});
+        return y;
+}
+
+/* Of a product's result: a bias, split as the product's weight is where that is split by its outputs. */
+static int bias_of(struct program *p, const char *name, int y)
+{
+        const struct value of = p->values[y];
+        int split = STATE_WHOLE;
+        for (int i = 0; i < p->forward.count; i++)
+                if (p->forward.at[i].kind == KERNEL_MATMUL && p->forward.at[i].view[2].value == y)
+                        split = p->values[p->forward.at[i].view[1].value].state;
+        return parameter(p, name, "bias", of.axes - 2, of.extent + 2, split < of.axes - 2 ? split : STATE_WHOLE);
+}
+
+int program_bias(struct program *p, const char *name, int y)
+{
+        const int b = bias_of(p, name, y), sum = in_place(p, y);
+        emit(p, KERNEL_BIAS, 2, (struct view[]){token_rows(p, sum), vector(p, b)});
+        return sum;
+}
+
+int program_bias_residual(struct program *p, const char *name, int y, int x)
+{
+        const int b = bias_of(p, name, y), sum = in_place(p, y);
+        emit(p, KERNEL_BIAS_RESIDUAL, 3,
+             (struct view[]){token_rows(p, sum), vector(p, b), token_rows(p, x)});
+        return sum;
+}
+
+int program_bias_gelu(struct program *p, const char *name, int y)
+{
+        const int b = bias_of(p, name, y), h = in_place(p, y);
+        const int g = activation(p, "gelu", p->values[y].axes, p->values[y].extent);
+        emit(p, KERNEL_BIAS_GELU, 3, (struct view[]){token_rows(p, g), token_rows(p, h), vector(p, b)});
+        return g;
+}
+
+int program_layernorm(struct program *p, const char *name, int x)
+{
+        const struct value of = p->values[x];
+        const int w = parameter(p, name, "weight", of.axes - 2, of.extent + 2, STATE_WHOLE);
+        const int b = parameter(p, name, "bias", of.axes - 2, of.extent + 2, STATE_WHOLE);
+        const int y = activation(p, name, of.axes, of.extent);
+        const int stats = new_value(p, "stats", ROLE_ACTIVATION, OPERAND_REAL, 3,
+                                    (int64_t[]){of.extent[0], of.extent[1], 2});
+        emit(p, KERNEL_LAYERNORM, 5,
+             (struct view[]){token_rows(p, y), all_of(p, stats), token_rows(p, x), vector(p, w),
+                             vector(p, b)});
+        return y;
+}
+
+/* Queries (0), keys (1) or values (2) of qkv (B,T,3,H,hs), a matrix a sequence and head. */
+static struct view picked(int qkv, int which, unsigned char rows, unsigned char cols)
+{
+        struct view v = batched(qkv, bit(0) | bit(3), rows, cols);
+        v.picked = 2;
+        v.at = (unsigned char)which;
+        return v;
+}
+
+int program_attention(struct program *p, int qkv)
+{
+        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1], H = e[3], hs = e[4];
+        const int scores = activation(p, "scores", 4, (int64_t[]){B, H, T, T});
+        const int softmax = in_place(p, scores);
+        const int y = activation(p, "attention", 4, (int64_t[]){B, T, H, hs});
+        const unsigned char BH = bit(0) | bit(1);
+        const int unit = p->units;
+        emit(p, KERNEL_MATMUL, 3,
+             (struct view[]){picked(qkv, 0, T_AXIS, bit(4)), picked(qkv, 1, bit(4), T_AXIS),
+                             batched(scores, BH, bit(2), bit(3))});
+        emit(p, KERNEL_SOFTMAX, 1, (struct view[]){batched(softmax, BH, bit(2), bit(3))})->unit = unit;
+        emit(p, KERNEL_MATMUL, 3,
+             (struct view[]){batched(softmax, BH, bit(2), bit(3)), picked(qkv, 2, T_AXIS, bit(4)),
+                             batched(y, bit(0) | bit(2), T_AXIS, bit(3))})
+                ->unit = unit;
+        return y;
+}
+
+void program_loss(struct program *p, const char *name, int x, int64_t vocabulary, int targets, bool loss_only)
+{
+        const int logits = program_linear(p, name, x, 1, &vocabulary, 0);
+        p->forward.at[p->forward.count - 1].chunked = 1;
+        const int loss = new_value(p, "loss", ROLE_NUMBER, OPERAND_NUMBER, 1, (int64_t[]){1});
+        const int left = loss_only ? logits : in_place(p, logits);
+        p->forward_only = loss_only;
+        emit(p, loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, 3,
+             (struct view[]){all_of(p, loss), token_rows(p, left), all_of(p, targets)})
+                ->chunked = 1;
+}
+
+void program_finish(struct program *p, bool fused)
+{
+        program_shard_forward(p);
+        if (fused)
+                program_fuse(p, &p->forward);
+        if (p->forward_only)
+                return;
+        program_backward(p);
+        program_shard_backward(p);
+        if (fused)
+                program_fuse(p, &p->backward);
+}
+
+/* ---- what steps read and write ---- */
+
+bool step_writes(const struct step *step, int i)
+{
+        if (step->view[i].value < 0)
+                return false;
+        return kernel_collective(step->kind) ? i == 0
+                                             : kernel_descriptor(step->kind)->operands[i].writes != WHEN_NEVER;
+}
+
+int step_reads(const struct program *p, const struct step *step, int i)
+{
+        const int value = step->view[i].value;
+        if (value < 0 || kernel_collective(step->kind))
+                return i == 1 ? value : -1;
+        const enum operand_when reads = kernel_descriptor(step->kind)->operands[i].reads;
+        if (reads != WHEN_ALWAYS && !(reads == WHEN_ACCUMULATING && step->accumulate))
+                return -1;
+        const bool in_place = step_writes(step, i) && p->values[value].overwrites >= 0;
+        return in_place ? p->values[value].overwrites : value;
+}
+
+/* ---- the kernel of a step ---- */
+
+/* A shard's elements along the axes of `set`, of a value as this shard has it. */
+static int64_t extent_of(const struct program *p, const struct value *value, unsigned char set, int64_t rows)
+{
+        int64_t extent = 1;
+        const bool tokens = value->role != ROLE_PARAMETER && value->role != ROLE_GRADIENT &&
+                            (set & TOKEN_AXES) == TOKEN_AXES;
+        for (int axis = 0; axis < value->axes; axis++) {
+                if (!(set & bit(axis)) || (tokens && rows && axis < 2))
+                        continue;
+                extent *= value->state == axis ? (value->extent[axis] + p->shards - 1) / p->shards
+                                               : value->extent[axis];
+        }
+        if (tokens && rows)
+                extent *= rows;
+        return tokens && value->state == STATE_ROWS ? extent / p->shards : extent;
+}
+
+/* The first operand of a kind with such an extent; -1: it has none. */
+static int operand_with(const struct kernel_descriptor *d, enum operand_extent extent)
+{
+        for (int i = 0; i < KERNEL_OPERANDS && d->operands[i].name; i++)
+                if (d->operands[i].extent == extent)
+                        return i;
+        return -1;
+}
+
+/* Whether a matrix lies in memory column by column, as it is seen. */
+static bool is_transposed(const struct view *v)
+{
+        return v->rows > v->cols;
+}
+
+static struct kernel collective_kernel(const struct program *p, const struct step *step, enum half half)
+{
+        /* All rows of tokens, whoever of the two has them. */
+        const struct view *v = &step->view[p->values[step->view[0].value].state == STATE_ROWS ? 1 : 0];
+        const struct value *value = &p->values[v->value];
+        return (struct kernel){.kind = step->kind,
+                               .part = step->part,
+                               .half = (unsigned char)(value->type == OPERAND_REAL ? HALF_NONE : half),
+                               .batch = 1,
+                               .m = extent_of(p, value, v->rows, 0),
+                               .n = extent_of(p, value, v->cols, 0)};
+}
+
+struct kernel program_kernel(const struct program *p, const struct step *step, enum half half, int64_t rows)
+{
+        const struct kernel_descriptor *d = kernel_descriptor(step->kind);
+        if (kernel_collective(step->kind))
+                return collective_kernel(p, step, half);
+        const int mn = operand_with(d, EXTENT_MN), mk = operand_with(d, EXTENT_MK);
+        const int kn = operand_with(d, EXTENT_KN);
+        const struct view *out = &step->view[mn >= 0 ? mn : mk];
+        const struct value *value = &p->values[out->value];
+        struct kernel kernel = {.kind = step->kind,
+                                .accumulate = step->accumulate,
+                                .part = step->part,
+                                .half = (unsigned char)(value->type == OPERAND_REAL ? HALF_NONE : half),
+                                .batch = out->batch ? extent_of(p, value, out->batch, rows) : 1,
+                                .m = extent_of(p, value, out->rows, rows)};
+        const int64_t cols = extent_of(p, value, out->cols, rows);
+        if (mn < 0) { /* attention: y is (T, hs) a head */
+                kernel.n = kernel.m;
+                kernel.k = cols;
+                return kernel;
+        }
+        kernel.n = cols;
+        if (mk >= 0) {
+                const struct view *a = &step->view[mk], *b = &step->view[kn];
+                kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);
+                kernel.transpose_a = is_transposed(a);
+                kernel.transpose_b = is_transposed(b);
+        }
+        return kernel;
+}

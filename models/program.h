@@ -1,0 +1,145 @@
+/* A layer as a program: the steps of its forward and backward, each a kernel with operands, or a collective of
+ * its shards. A family (models/families) writes the forward of each kind of layer; the passes below derive
+ * what shards do together, fused kernels, the backward, and what is run again. What a device runs and what a
+ * profile prices are both read from the list of steps (program_kernel). */
+#ifndef RANVIER_MODELS_PROGRAM_H
+#define RANVIER_MODELS_PROGRAM_H
+
+#include "models/workload.h"
+
+enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96 };
+
+enum value_role {
+        ROLE_INPUT,      /* the layer's: activations of the layer before it, or tokens */
+        ROLE_ACTIVATION, /* written by the forward */
+        ROLE_FLOW,       /* the gradient of an activation */
+        ROLE_PARAMETER,
+        ROLE_GRADIENT, /* of a parameter: every step adds to it */
+        ROLE_NUMBER    /* the loss */
+};
+
+/* How shards have a value: each has all of it, or its part of axis 0, 1, ..., or one of these. */
+enum {
+        STATE_WHOLE = -1,
+        STATE_ROWS = -2,   /* a shard has some of its rows of tokens (sequence parallel) */
+        STATE_PARTIAL = -3 /* a shard has a part of a sum */
+};
+
+/* A value is written by one step. A step that works in place makes a new value in an old one's memory. */
+struct value {
+        char name[VALUE_NAME];
+        enum value_role role;
+        enum operand_type type;
+        int axes;
+        int64_t extent[VALUE_AXES]; /* of all shards; of activations the first two axes are B and T */
+        int state;
+        int overwrites; /* the value whose memory this one takes over in place; -1: it has its own */
+        int origin;     /* the value that a collective made this one of, which is the same to an adjoint; or -1 */
+        int gradient;   /* of a parameter: its gradient; else -1 */
+};
+
+/* A matrix, or a batch of them, in a value: bit i of a set is axis i. An operand with a layout of its own has
+ * its axes in `rows`, in order. */
+struct view {
+        short value;                     /* -1: no operand */
+        unsigned char batch, rows, cols; /* as the mathematics has them: transposition follows from the axes */
+        signed char picked;              /* an axis of which only element `at` is seen; -1: none */
+        unsigned char at;
+};
+
+struct step {
+        enum kernel_kind kind;
+        unsigned char part;            /* of a backward: enum kernel_part; 0 in a forward */
+        unsigned char accumulate;      /* adds to its output */
+        unsigned char chunked;         /* run for some rows of tokens after others: logits, and what is made of them */
+        int unit;                      /* steps of one unit have what they gather, or run again, at their front */
+        struct view view[KERNEL_OPERANDS]; /* in the order of the kind's descriptor; a collective: out, in */
+};
+
+struct steps {
+        struct step at[PROGRAM_STEPS];
+        int count;
+};
+
+struct program {
+        struct value values[PROGRAM_VALUES];
+        int value_count, units;
+        int shards;
+        bool sequence_parallel;
+        bool forward_only; /* of a validation pass: it has no backward */
+        int input, output, output_gradient, input_gradient; /* -1: it has none */
+        struct steps forward, backward;
+};
+
+/* ---- for families: each returns the value that it writes ---- */
+
+/* An empty program of layers that `shards` shards share. */
+void program_begin(struct program *, int shards, bool sequence_parallel);
+
+/* Activations (B,T,C) of the layer before. */
+int program_input(struct program *, int64_t B, int64_t T, int64_t C);
+/* Token indices, or targets, (B,T). */
+int program_tokens(struct program *, const char *name, int64_t B, int64_t T);
+/* The layer's result, which other layers read. */
+void program_output(struct program *, int value);
+
+/* x = wte[token] + wpe[position]: tables `vocabulary` x C, split over shards by rows, and `positions` x C. */
+int program_embedding(struct program *, int tokens, int64_t vocabulary, int64_t positions, int64_t C);
+/* y = x w^T: x (B,T,in...), w ((out...), (in...)), `name`.weight. `split`: the axis of w, outputs first, that
+ * shards have parts of; STATE_WHOLE: none. */
+int program_linear(struct program *, const char *name, int x, int outs, const int64_t out[], int split);
+/* In place of a product's result y; `name`.bias. */
+int program_bias(struct program *, const char *name, int y);
+int program_bias_residual(struct program *, const char *name, int y, int x);
+/* GELU of y with its bias, which is added in place. */
+int program_bias_gelu(struct program *, const char *name, int y);
+int program_layernorm(struct program *, const char *name, int x);
+/* Causal attention of qkv (B,T,3,H,hs): (B,T,H,hs). */
+int program_attention(struct program *, int qkv);
+/* logits (B,T,V) = x w^T, and in their place what the loss makes of them; `loss_only`: the loss alone. The
+ * two may be run a chunk of rows after another. */
+void program_loss(struct program *, const char *name, int x, int64_t vocabulary, int targets, bool loss_only);
+
+/* ---- passes, in this order ---- */
+
+/* What shards do together: gathers before products of rows, sums before what needs them whole. */
+void program_shard_forward(struct program *);
+void program_shard_backward(struct program *);
+
+/* A product, and what follows it in place, as one kernel; scores, softmax and their product with the values
+ * as one. */
+void program_fuse(struct program *, struct steps *);
+
+/* The backward, by the adjoints of the forward's steps in reverse. */
+void program_backward(struct program *);
+
+/* All of these. */
+void program_finish(struct program *, bool fused);
+
+/* The steps of a backward, or of one part of it, with what is run again at its place. */
+void program_list_backward(const struct program *, enum recompute recompute, enum kernel_part parts,
+                           struct steps *out);
+
+/* ---- reading a program ---- */
+
+/* The kernel that a step is. `rows`: of a chunk; 0: all. */
+struct kernel program_kernel(const struct program *, const struct step *, enum half half, int64_t rows);
+
+/* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the view's
+ * where it works in place; -1: none. */
+bool step_writes(const struct step *, int i);
+int step_reads(const struct program *, const struct step *, int i);
+
+/* The value of which collectives made this one. */
+static inline int value_root(const struct program *p, int value)
+{
+        while (p->values[value].origin >= 0)
+                value = p->values[value].origin;
+        return value;
+}
+
+/* For passes. */
+int program_add_value(struct program *, struct value value);
+struct step *program_add_step(struct steps *, struct step step);
+
+#endif

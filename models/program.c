@@ -39,12 +39,11 @@ struct step *program_add_step(struct steps *steps, struct step step)
 
 void program_begin(struct program *p, int shards, bool sequence_parallel)
 {
-        *p = (struct program){.shards = shards,
-                              .sequence_parallel = sequence_parallel && shards > 1,
-                              .input = -1,
-                              .output = -1,
-                              .output_gradient = -1,
-                              .input_gradient = -1};
+        p->value_count = p->units = p->forward.count = p->backward.count = 0;
+        p->shards = shards;
+        p->sequence_parallel = sequence_parallel && shards > 1;
+        p->forward_only = false;
+        p->input = p->output = p->output_gradient = p->input_gradient = -1;
 }
 
 static int new_value(struct program *p, const char *name, enum value_role role, enum operand_type type,
@@ -178,7 +177,8 @@ static int bias_of(struct program *p, const char *name, int y)
         for (int i = 0; i < p->forward.count; i++)
                 if (p->forward.at[i].kind == KERNEL_MATMUL && p->forward.at[i].view[2].value == y)
                         split = p->values[p->forward.at[i].view[1].value].state;
-        return parameter(p, name, "bias", of.axes - 2, of.extent + 2, split < of.axes - 2 ? split : STATE_WHOLE);
+        return parameter(p, name, "bias", of.axes - 2, of.extent + 2,
+                         split < of.axes - 2 ? split : STATE_WHOLE);
 }
 
 int program_bias(struct program *p, const char *name, int y)
@@ -191,8 +191,7 @@ int program_bias(struct program *p, const char *name, int y)
 int program_bias_residual(struct program *p, const char *name, int y, int x)
 {
         const int b = bias_of(p, name, y), sum = in_place(p, y);
-        emit(p, KERNEL_BIAS_RESIDUAL, 3,
-             (struct view[]){token_rows(p, sum), vector(p, b), token_rows(p, x)});
+        emit(p, KERNEL_BIAS_RESIDUAL, 3, (struct view[]){token_rows(p, sum), vector(p, b), token_rows(p, x)});
         return sum;
 }
 
@@ -277,8 +276,9 @@ bool step_writes(const struct step *step, int i)
 {
         if (step->view[i].value < 0)
                 return false;
-        return kernel_collective(step->kind) ? i == 0
-                                             : kernel_descriptor(step->kind)->operands[i].writes != WHEN_NEVER;
+        return kernel_collective(step->kind)
+                       ? i == 0
+                       : kernel_descriptor(step->kind)->operands[i].writes != WHEN_NEVER;
 }
 
 int step_reads(const struct program *p, const struct step *step, int i)
@@ -310,6 +310,12 @@ static int64_t extent_of(const struct program *p, const struct value *value, uns
         if (tokens && rows)
                 extent *= rows;
         return tokens && value->state == STATE_ROWS ? extent / p->shards : extent;
+}
+
+int64_t program_elements(const struct program *p, int value)
+{
+        const struct value *v = &p->values[value];
+        return extent_of(p, v, axes_between(0, v->axes), 0);
 }
 
 /* The first operand of a kind with such an extent; -1: it has none. */

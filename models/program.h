@@ -1,11 +1,12 @@
-/* A layer as a program: the steps of its forward and backward, each a kernel with operands, or a collective of
- * its shards. A family (models/families) writes the forward of each kind of layer; the passes below derive
+/* A layer as a program: the steps of its forward and backward, each a kernel with operands, or a collective
+ * of its shards. A family (models/families) writes the forward of each kind of layer; the passes below derive
  * what shards do together, fused kernels, the backward, and what is run again. What a device runs and what a
  * profile prices are both read from the list of steps (program_kernel). */
 #ifndef RANVIER_MODELS_PROGRAM_H
 #define RANVIER_MODELS_PROGRAM_H
 
-#include "models/workload.h"
+#include "models/gpt.h"
+#include "models/kernels/kernel.h"
 
 enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96 };
 
@@ -34,25 +35,27 @@ struct value {
         int64_t extent[VALUE_AXES]; /* of all shards; of activations the first two axes are B and T */
         int state;
         int overwrites; /* the value whose memory this one takes over in place; -1: it has its own */
-        int origin;     /* the value that a collective made this one of, which is the same to an adjoint; or -1 */
-        int gradient;   /* of a parameter: its gradient; else -1 */
+        int origin; /* the value that a collective made this one of, which is the same to an adjoint; or -1 */
+        int gradient; /* of a parameter: its gradient; else -1 */
 };
 
 /* A matrix, or a batch of them, in a value: bit i of a set is axis i. An operand with a layout of its own has
  * its axes in `rows`, in order. */
 struct view {
-        short value;                     /* -1: no operand */
-        unsigned char batch, rows, cols; /* as the mathematics has them: transposition follows from the axes */
-        signed char picked;              /* an axis of which only element `at` is seen; -1: none */
+        short value; /* -1: no operand */
+        unsigned char batch, rows,
+                cols;       /* as the mathematics has them: transposition follows from the axes */
+        signed char picked; /* an axis of which only element `at` is seen; -1: none */
         unsigned char at;
 };
 
 struct step {
         enum kernel_kind kind;
-        unsigned char part;            /* of a backward: enum kernel_part; 0 in a forward */
-        unsigned char accumulate;      /* adds to its output */
-        unsigned char chunked;         /* run for some rows of tokens after others: logits, and what is made of them */
-        int unit;                      /* steps of one unit have what they gather, or run again, at their front */
+        unsigned char part;       /* of a backward: enum kernel_part; 0 in a forward */
+        unsigned char accumulate; /* adds to its output */
+        unsigned char
+                chunked; /* run for some rows of tokens after others: logits, and what is made of them */
+        int unit;        /* steps of one unit have what they gather, or run again, at their front */
         struct view view[KERNEL_OPERANDS]; /* in the order of the kind's descriptor; a collective: out, in */
 };
 
@@ -66,7 +69,7 @@ struct program {
         int value_count, units;
         int shards;
         bool sequence_parallel;
-        bool forward_only; /* of a validation pass: it has no backward */
+        bool forward_only;                                  /* of a validation pass: it has no backward */
         int input, output, output_gradient, input_gradient; /* -1: it has none */
         struct steps forward, backward;
 };
@@ -116,17 +119,37 @@ void program_backward(struct program *);
 /* All of these. */
 void program_finish(struct program *, bool fused);
 
+/* Which steps of the forward a backward runs again. */
+void program_run_again(const struct program *, enum recompute recompute, bool again[PROGRAM_STEPS]);
+
 /* The steps of a backward, or of one part of it, with what is run again at its place. */
 void program_list_backward(const struct program *, enum recompute recompute, enum kernel_part parts,
                            struct steps *out);
 
+/* ---- memory, of one shard ---- */
+
+/* Which values a micro-batch's slot holds of the layer: what the backward reads of the forward's results and
+ * does not run again, and the layer's output. */
+void program_kept(const struct program *, enum recompute recompute, bool kept[PROGRAM_VALUES]);
+
+/* Which gradients the first part of a backward in two leaves for the second. */
+void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
+
+/* Bytes of the memory of all values in `set`, of which none is made of another in place, each rounded up to
+ * MEMORY_ALIGNMENT; of what is fp32 in either precision: of that values of the same extents share one buffer.
+ * `element_bytes`: 2, 4, or 8 in the double build. */
+int64_t program_bytes(const struct program *, const bool set[PROGRAM_VALUES], int element_bytes);
+
 /* ---- reading a program ---- */
+
+/* Elements of a value, as a shard has it. */
+int64_t program_elements(const struct program *, int value);
 
 /* The kernel that a step is. `rows`: of a chunk; 0: all. */
 struct kernel program_kernel(const struct program *, const struct step *, enum half half, int64_t rows);
 
-/* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the view's
- * where it works in place; -1: none. */
+/* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the
+ * view's where it works in place; -1: none. */
 bool step_writes(const struct step *, int i);
 int step_reads(const struct program *, const struct step *, int i);
 

@@ -1,82 +1,11 @@
 #include "models/workload.h"
 
+#include "models/families/families.h"
+
 #include <assert.h>
 #include <math.h>
-
-/* The list under construction; `out` may be NULL. */
-struct list {
-        struct kernel *out;
-        int count;
-        enum half half;
-        int parts; /* of a backward: enum kernel_part; 0: a forward */
-};
-
-/* A parted backward lists each kernel once: what both parts need goes with the input's, but for forwards that
- * run again. */
-static bool of_other_part(const struct list *list, const struct kernel *kernel)
-{
-        return (list->parts == PART_INPUT && kernel->part == PART_WEIGHT) ||
-               (list->parts == PART_WEIGHT && kernel->part & PART_INPUT);
-}
-
-static void add(struct list *list, struct kernel kernel)
-{
-        if (of_other_part(list, &kernel))
-                return;
-        kernel.half = (unsigned char)list->half;
-        if (list->out)
-                list->out[list->count] = kernel;
-        list->count++;
-}
-
-enum { PLAIN, TRANSPOSE_A, TRANSPOSE_B };
-
-static void add_matmul(struct list *list, int transpose, int part, int64_t batch, int64_t m, int64_t n,
-                       int64_t k)
-{
-        add(list, (struct kernel){.kind = KERNEL_MATMUL,
-                                  .transpose_a = transpose == TRANSPOSE_A,
-                                  .transpose_b = transpose == TRANSPOSE_B,
-                                  .accumulate = part == PART_WEIGHT,
-                                  .part = (unsigned char)part,
-                                  .batch = batch,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k});
-}
-
-/* A forward product with what follows it fused; weights are stored (n,k). */
-static void add_fused(struct list *list, enum kernel_kind kind, int64_t m, int64_t n, int64_t k)
-{
-        add(list, (struct kernel){.kind = kind, .transpose_b = 1, .batch = 1, .m = m, .n = n, .k = k});
-}
-
-/* Anything but a matmul in a forward pass. */
-static void add_forward(struct list *list, enum kernel_kind kind, int64_t batch, int64_t m, int64_t n)
-{
-        add(list, (struct kernel){.kind = kind, .batch = batch, .m = m, .n = n});
-}
-
-/* Anything but a matmul in a backward pass. Gradients of parameters are always added to. */
-static void add_backward(struct list *list, enum kernel_kind kind, int part, bool accumulate, int64_t batch,
-                         int64_t m, int64_t n)
-{
-        add(list, (struct kernel){.kind = kind,
-                                  .accumulate = accumulate,
-                                  .part = (unsigned char)part,
-                                  .batch = batch,
-                                  .m = m,
-                                  .n = n});
-}
-
-/* Of a LayerNorm behind a residual connection, in N rows of C: dx is added to what comes past it, or, where
- * that is kept for the weights' part, written and what comes past it added. */
-static void add_layernorm_backward(struct list *list, int64_t N, int64_t C)
-{
-        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, list->parts == PART_BOTH, 1, N, C);
-        if (list->parts == PART_INPUT)
-                add_forward(list, KERNEL_BIAS_RESIDUAL, 1, N, C);
-}
+#include <stdlib.h>
+#include <string.h>
 
 int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, const struct work *work)
 {
@@ -91,270 +20,172 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
         return balanced * WORKLOAD_LOSS_ROWS < N ? balanced * WORKLOAD_LOSS_ROWS : N;
 }
 
-/* The sizes that a block's kernels depend on. Of a shard: R, the rows that it keeps of what is not split; S
- * and F, what it has of the C and 4 C columns inside attention and MLP; V, of the vocabulary. */
-struct shape {
-        int64_t N, R, T, C, S, F, V;
-        int64_t batch;     /* attention: B x heads */
-        int64_t hs;        /* width of a head */
-        int64_t loss_rows; /* workload_loss_rows */
-        int shards;
-        bool scattered; /* R rows of what is not split, else all N */
-        bool fused;     /* with products, what follows them */
-        bool sums;      /* biases and residuals come after a sum over shards, so they are by themselves */
+typedef void layer_fn(struct program *, const struct gpt *, const struct work *);
+
+static void derive(struct program *program, layer_fn *layer, const struct gpt *gpt, const struct work *work,
+                   int shards)
+{
+        program_begin(program, shards, work->sequence_parallel);
+        layer(program, gpt, work);
+        program_finish(program, work->fused);
+}
+
+void workload_init(struct workload *w, const struct gpt *gpt, const struct work *work, int shards)
+{
+        const struct stage whole = {.stages = 1, .chunks = 1, .shards = shards};
+        w->work = *work;
+        w->loss_rows = workload_loss_rows(gpt, &whole, work);
+        derive(&w->embedding, gpt2_embedding, gpt, work, shards);
+        derive(&w->block, gpt2_block, gpt, work, shards);
+        derive(&w->head, gpt2_head, gpt, work, shards);
+}
+
+static bool same_work(const struct work *a, const struct work *b)
+{
+        return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
+               a->element_bytes == b->element_bytes && a->recompute == b->recompute && a->bf16 == b->bf16 &&
+               a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
+               a->logits_bytes == b->logits_bytes;
+}
+
+const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,
+                                     int shards)
+{
+        for (int i = 0; i < table->count; i++)
+                if (same_work(&table->at[i]->work, work) && table->at[i]->block.shards == shards)
+                        return table->at[i];
+        struct workload **at = realloc(table->at, (size_t)(table->count + 1) * sizeof(struct workload *));
+        if (!at)
+                return NULL;
+        table->at = at;
+        at[table->count] = malloc(sizeof *at[0]);
+        if (!at[table->count])
+                return NULL;
+        workload_init(at[table->count], gpt, work, shards);
+        return at[table->count++];
+}
+
+void workloads_free(struct workloads *table)
+{
+        for (int i = 0; i < table->count; i++)
+                free(table->at[i]);
+        free(table->at);
+        *table = (struct workloads){0};
+}
+
+/* The list under construction; `out` may be NULL. */
+struct list {
+        struct kernel *out;
+        int count;
+        enum half half;
 };
 
-static struct shape shape_of(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+static void add(struct list *list, struct kernel kernel)
 {
-        const int64_t N = (int64_t)work->micro_batch_size * work->seq_len;
-        const int shards = stage->shards;
-        return (struct shape){
-                .N = N,
-                .R = work->sequence_parallel ? N / shards : N,
-                .T = work->seq_len,
-                .C = gpt->n_embd,
-                .S = gpt->n_embd / shards,
-                .F = 4 * gpt->n_embd / shards,
-                .V = partition_vocabulary(gpt, stage),
-                .batch = (int64_t)work->micro_batch_size * gpt->n_head / shards,
-                .hs = gpt->n_embd / gpt->n_head,
-                .loss_rows = workload_loss_rows(gpt, stage, work),
-                .shards = shards,
-                .scattered = work->sequence_parallel && shards > 1,
-                .fused = work->fused,
-                .sums = shards > 1,
-        };
+        if (list->out)
+                list->out[list->count] = kernel;
+        list->count++;
 }
 
-/* What shards do together to a matrix of all N rows. */
-static void add_collective(struct list *list, const struct shape *s, enum kernel_kind kind, int part)
+/* The steps that are run for some rows after others. */
+static void add_chunked(struct list *list, const struct program *program, const struct steps *steps,
+                        int64_t rows)
 {
-        if (s->shards > 1)
-                add(list,
-                    (struct kernel){
-                            .kind = kind, .part = (unsigned char)part, .batch = 1, .m = s->N, .n = s->C});
+        for (int s = 0; s < steps->count; s++)
+                if (steps->at[s].chunked)
+                        add(list, program_kernel(program, &steps->at[s], list->half, rows));
 }
 
-/* Each shard has a part of a sum: the sum, or a shard's rows of it. */
-static void add_sum(struct list *list, const struct shape *s, int part)
+/* All steps of a layer, in order; of a head whose loss is made in chunks those that are not. */
+static void add_layer(struct list *list, const struct program *program, const struct steps *steps,
+                      int64_t loss_rows)
 {
-        add_collective(list, s, s->scattered ? KERNEL_TENSOR_REDUCE_SCATTER : KERNEL_TENSOR_ALLREDUCE, part);
+        for (int s = 0; s < steps->count; s++)
+                if (!steps->at[s].chunked || !loss_rows)
+                        add(list, program_kernel(program, &steps->at[s], list->half, 0));
 }
 
-/* All rows, of which a shard has its own. */
-static void add_gather(struct list *list, const struct shape *s, int part)
+/* The loss of a chunk of rows after another, and in a training pass the gradients of what made its logits. */
+static void add_chunks(struct list *list, const struct workload *w, const struct program *head)
 {
-        if (s->scattered)
-                add_collective(list, s, KERNEL_TENSOR_ALL_GATHER, part);
+        const int64_t N = (int64_t)w->work.micro_batch_size * w->work.seq_len;
+        for (int64_t first = 0; first < N; first += w->loss_rows) {
+                const int64_t left = N - first, rows = left < w->loss_rows ? left : w->loss_rows;
+                add_chunked(list, head, &head->forward, rows);
+                add_chunked(list, head, &head->backward, rows);
+        }
 }
 
-/* y (N,C) = x (N,k) w^T, a sum over shards of what each has of k; then bias and residual. */
-static void output_forward(struct list *list, const struct shape *s, int64_t k)
+/* As many layers as the stage has; the list of one is copied. */
+static void add_blocks(struct list *list, const struct workload *w, const struct steps *steps, int layers)
 {
-        if (s->fused && !s->sums) {
-                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL, s->N, s->C, k);
+        const int first = list->count;
+        if (layers == 0)
                 return;
+        add_layer(list, &w->block, steps, 0);
+        const int each = list->count - first;
+        for (int layer = 1; layer < layers; layer++) {
+                if (list->out)
+                        memcpy(&list->out[list->count], &list->out[first], (size_t)each * sizeof *list->out);
+                list->count += each;
         }
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->C, k);
-        add_sum(list, s, 0);
-        add_forward(list, KERNEL_BIAS_RESIDUAL, 1, s->R, s->C);
 }
 
-/* Softmax of Q K^T, which selective recomputation runs again. */
-static void scores_forward(struct list *list, const struct shape *s)
+static struct list begin(const struct workload *w, struct kernel *out)
 {
-        add_matmul(list, TRANSPOSE_B, 0, s->batch, s->T, s->T, s->hs);
-        add_forward(list, KERNEL_SOFTMAX, s->batch, s->T, s->T);
+        return (struct list){.out = out, .half = work_format(&w->work)};
 }
 
-static void attention_forward(struct list *list, const struct shape *s)
+static int list_forward(const struct workload *w, const struct stage *stage, const struct program *head,
+                        struct kernel *out)
 {
-        if (s->fused) {
-                add_fused(list, KERNEL_MATMUL_BIAS, s->N, 3 * s->S, s->C); /* q, k, v */
-                add(list,
-                    (struct kernel){
-                            .kind = KERNEL_ATTENTION, .batch = s->batch, .m = s->T, .n = s->T, .k = s->hs});
-                return;
+        struct list list = begin(w, out);
+        if (stage->first)
+                add_layer(&list, &w->embedding, &w->embedding.forward, 0);
+        add_blocks(&list, w, &w->block.forward, stage->layers);
+        if (stage->last)
+                add_layer(&list, head, &head->forward, w->loss_rows);
+        if (stage->last && w->loss_rows && head->forward_only)
+                add_chunks(&list, w, head);
+        return list.count;
+}
+
+int workload_list_forward(const struct workload *w, const struct stage *stage, struct kernel *out)
+{
+        assert(stage->shards == w->block.shards);
+        return list_forward(w, stage, &w->head, out);
+}
+
+int workload_list_backward(const struct workload *w, const struct stage *stage, enum kernel_part parts,
+                           struct kernel *out)
+{
+        struct list list = begin(w, out);
+        struct steps steps;
+        assert(stage->shards == w->block.shards);
+        if (stage->last) {
+                if (w->loss_rows && parts & PART_INPUT)
+                        add_chunks(&list, w, &w->head);
+                program_list_backward(&w->head, RECOMPUTE_NONE, parts, &steps);
+                add_layer(&list, &w->head, &steps, w->loss_rows);
         }
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, 3 * s->S, s->C); /* q, k, v */
-        add_forward(list, KERNEL_BIAS, 1, s->N, 3 * s->S);
-        scores_forward(list, s);
-        add_matmul(list, PLAIN, 0, s->batch, s->T, s->hs, s->T); /* P V */
-}
-
-/* What leaves attention, with the residual, and LayerNorm of that. */
-static void attention_output_forward(struct list *list, const struct shape *s)
-{
-        if (s->fused && !s->sums) {
-                add_fused(list, KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, s->N, s->C, s->S);
-                return;
+        program_list_backward(&w->block, work_recomputation(&w->work), parts, &steps);
+        add_blocks(&list, w, &steps, stage->layers);
+        if (stage->first) {
+                program_list_backward(&w->embedding, RECOMPUTE_NONE, parts, &steps);
+                add_layer(&list, &w->embedding, &steps, 0);
         }
-        output_forward(list, s, s->S);
-        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
-}
-
-/* `output`: to the end. Else for a backward pass, which has no use for the block's output. */
-static void block_forward(struct list *list, const struct shape *s, bool output)
-{
-        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
-        add_gather(list, s, 0);
-        attention_forward(list, s);
-        attention_output_forward(list, s);
-        add_gather(list, s, 0);
-        if (s->fused) {
-                add_fused(list, KERNEL_MATMUL_BIAS_GELU, s->N, s->F, s->C);
-        } else {
-                add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->F, s->C);
-                add_forward(list, KERNEL_BIAS_GELU, 1, s->N, s->F);
-        }
-        if (output)
-                output_forward(list, s, s->F);
-}
-
-/* Logits of `rows` rows, and their loss. */
-static void rows_loss(struct list *list, const struct shape *s, int64_t rows, bool loss_only)
-{
-        add_matmul(list, TRANSPOSE_B, 0, 1, rows, s->V, s->C);
-        add_forward(list, loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, 1, rows, s->V);
-}
-
-/* The loss of a chunk of rows after another, and unless loss_only the gradients of the final LayerNorm's
- * output and of the head's weights, both in one part. */
-static void chunks_loss(struct list *list, const struct shape *s, bool loss_only)
-{
-        const int parts = list->parts;
-        list->parts = PART_BOTH;
-        for (int64_t first = 0; first < s->N; first += s->loss_rows) {
-                const int64_t left = s->N - first, rows = left < s->loss_rows ? left : s->loss_rows;
-                rows_loss(list, s, rows, loss_only);
-                if (loss_only)
-                        continue;
-                add_matmul(list, PLAIN, PART_INPUT, 1, rows, s->C, s->V);
-                add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->V, s->C, rows);
-        }
-        list->parts = parts;
-}
-
-/* Over a shard's part of the vocabulary in two halves: what it has of each row's softmax and target, and,
- * when all shards' numbers are there, the loss. */
-static void part_loss(struct list *list, const struct shape *s, bool loss_only)
-{
-        const enum half half = list->half;
-        add_matmul(list, TRANSPOSE_B, 0, 1, s->N, s->V, s->C);
-        add_forward(list, KERNEL_CROSS_ENTROPY_LOSS, 1, s->N, s->V);
-        list->half = HALF_NONE; /* the numbers are never half */
-        add(list,
-            (struct kernel){.kind = KERNEL_TENSOR_ALL_GATHER, .batch = 1, .m = s->N * s->shards, .n = 3});
-        if (loss_only)
-                add_forward(list, KERNEL_CROSS_ENTROPY_LOSS, 1, s->N, 3 * s->shards);
-        list->half = half;
-        if (!loss_only)
-                add_forward(list, KERNEL_CROSS_ENTROPY, 1, s->N, s->V);
-}
-
-/* In chunks a training pass leaves it to backward. */
-static void loss_forward(struct list *list, const struct shape *s, bool loss_only)
-{
-        add_forward(list, KERNEL_LAYERNORM, 1, s->R, s->C);
-        add_gather(list, s, 0);
-        if (s->shards > 1)
-                part_loss(list, s, loss_only);
-        else if (!s->loss_rows)
-                rows_loss(list, s, s->N, loss_only);
-        else if (loss_only)
-                chunks_loss(list, s, true);
+        return list.count;
 }
 
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out)
 {
-        struct list list = {.out = out, .half = work_format(work)};
-        struct shape s = shape_of(gpt, stage, work);
-        if (stage->first) {
-                add_forward(&list, KERNEL_EMBEDDING, 1, s.N, s.C);
-                add_sum(&list, &s, 0);
-        }
-        for (int block = 0; block < stage->layers; block++)
-                block_forward(&list, &s, true);
-        if (stage->last)
-                loss_forward(&list, &s, loss_only);
-        return list.count;
-}
-
-/* Of y (N,n) = x (N,C) w^T with LayerNorm's output for x: the gradients of w, its bias and x, and
- * LayerNorm's. A shard has some of n, so its dx is a part of a sum. */
-static void input_backward(struct list *list, const struct shape *s, int64_t n, bool bias, bool accumulate)
-{
-        add_gather(list, s, PART_WEIGHT); /* x */
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->C, n);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, n, s->C, s->N);
-        if (bias)
-                add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->N, n);
-        add_sum(list, s, PART_INPUT);
-        if (accumulate)
-                add_layernorm_backward(list, s->R, s->C);
-        else
-                add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s->R, s->C);
-}
-
-static void loss_backward(struct list *list, const struct shape *s)
-{
-        if (!s->loss_rows) {
-                input_backward(list, s, s->V, false, false);
-                return;
-        }
-        if (list->parts & PART_INPUT)
-                chunks_loss(list, s, false);
-        add_backward(list, KERNEL_LAYERNORM_BACKWARD, PART_BOTH, false, 1, s->N, s->C);
-}
-
-static void mlp_backward(struct list *list, const struct shape *s)
-{
-        add_gather(list, s, PART_BOTH); /* g */
-        if (s->fused)
-                add(list, (struct kernel){.kind = KERNEL_MATMUL_GELU_BACKWARD,
-                                          .part = PART_INPUT,
-                                          .batch = 1,
-                                          .m = s->N,
-                                          .n = s->F,
-                                          .k = s->C});
-        else
-                add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->F, s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->F, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->R, s->C);
-        if (!s->fused)
-                add_backward(list, KERNEL_GELU_BACKWARD, PART_INPUT, false, 1, s->N, s->F);
-        input_backward(list, s, s->F, true, true);
-}
-
-static void scores_backward(struct list *list, const struct shape *s)
-{
-        if (s->fused) {
-                add(list, (struct kernel){.kind = KERNEL_ATTENTION_BACKWARD,
-                                          .part = PART_INPUT,
-                                          .batch = s->batch,
-                                          .m = s->T,
-                                          .n = s->T,
-                                          .k = s->hs});
-                return;
-        }
-        add_matmul(list, TRANSPOSE_B, PART_INPUT, s->batch, s->T, s->T, s->hs); /* dP = dy V^T */
-        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dV = P^T dy */
-        add_backward(list, KERNEL_SOFTMAX_BACKWARD, PART_INPUT, false, s->batch, s->T, s->T);
-        add_matmul(list, PLAIN, PART_INPUT, s->batch, s->T, s->hs, s->T);       /* dQ = dS K */
-        add_matmul(list, TRANSPOSE_A, PART_INPUT, s->batch, s->T, s->hs, s->T); /* dK = dS^T Q */
-}
-
-static void attention_backward(struct list *list, const struct shape *s, bool scores_again)
-{
-        add_gather(list, s, PART_BOTH); /* g */
-        add_matmul(list, PLAIN, PART_INPUT, 1, s->N, s->S, s->C);
-        add_matmul(list, TRANSPOSE_A, PART_WEIGHT, 1, s->C, s->S, s->N);
-        add_backward(list, KERNEL_BIAS_BACKWARD, PART_WEIGHT, true, 1, s->R, s->C);
-        if (scores_again && list->parts != PART_WEIGHT)
-                scores_forward(list, s);
-        scores_backward(list, s);
-        input_backward(list, s, 3 * s->S, true, true);
+        struct workload w;
+        struct program validation;
+        workload_init(&w, gpt, work, stage->shards);
+        if (loss_only && stage->last)
+                derive(&validation, gpt2_validation, gpt, work, stage->shards);
+        return list_forward(&w, stage, loss_only ? &validation : &w.head, out);
 }
 
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
@@ -366,28 +197,18 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
 int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                            enum kernel_part parts, struct kernel *out)
 {
-        struct list list = {.out = out, .half = work_format(work), .parts = parts};
-        struct shape s = shape_of(gpt, stage, work);
-        if (stage->last)
-                loss_backward(&list, &s);
-        for (int block = 0; block < stage->layers; block++) {
-                if (work_recomputes_blocks(work))
-                        block_forward(&list, &s, work->recompute == RECOMPUTE_LAYER && parts & PART_INPUT);
-                mlp_backward(&list, &s);
-                attention_backward(&list, &s, work_recomputes_scores(work));
-        }
-        if (stage->first) {
-                add_gather(&list, &s, PART_WEIGHT);
-                add_backward(&list, KERNEL_EMBEDDING_BACKWARD, PART_WEIGHT, true, 1, s.N, s.C);
-        }
-        return list.count;
+        struct workload w;
+        workload_init(&w, gpt, work, stage->shards);
+        return workload_list_backward(&w, stage, parts, out);
 }
 
 int workload_backward_most(const struct gpt *gpt, const struct stage *stage, const struct work *work)
 {
+        struct workload w;
         int most = 0;
+        workload_init(&w, gpt, work, stage->shards);
         for (int parts = PART_INPUT; parts <= PART_BOTH; parts++) {
-                int count = workload_backward_part(gpt, stage, work, (enum kernel_part)parts, NULL);
+                int count = workload_list_backward(&w, stage, (enum kernel_part)parts, NULL);
                 most = count > most ? count : most;
         }
         return most;
@@ -408,10 +229,14 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
 
 int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS])
 {
-        struct list list = {.out = out, .half = half};
-        if (half)
-                add(&list, (struct kernel){.kind = KERNEL_UNSCALE, .batch = 1, .m = parameters});
-        add(&list, (struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = parameters});
+        struct kernel kernel = {.half = (unsigned char)half, .batch = 1, .m = parameters};
+        struct list list = {.out = out};
+        if (half) {
+                kernel.kind = KERNEL_UNSCALE;
+                add(&list, kernel);
+        }
+        kernel.kind = KERNEL_ADAMW;
+        add(&list, kernel);
         return list.count;
 }
 

@@ -15,7 +15,7 @@ enum {
 };
 
 /* Which records are drawn, and where. */
-struct view {
+struct window {
         int batch, ranks;
         const struct plan *layout;
         double begin, end; /* seconds */
@@ -23,7 +23,7 @@ struct view {
         double height;     /* of all rows */
 };
 
-static void find_span(const struct trace *trace, struct view *view)
+static void find_span(const struct trace *trace, struct window *view)
 {
         view->begin = INFINITY;
         for (int64_t i = 0; i < trace->count; i++)
@@ -33,7 +33,7 @@ static void find_span(const struct trace *trace, struct view *view)
                 }
 }
 
-static bool lane_shown(const struct view *view, int rank, enum op_lane lane)
+static bool lane_shown(const struct window *view, int rank, enum op_lane lane)
 {
         if (view->ranks > ALL_LANES_UP_TO && lane != LANE_COMPUTE)
                 return false;
@@ -43,7 +43,7 @@ static bool lane_shown(const struct view *view, int rank, enum op_lane lane)
 
 /* Gives every lane that has work in the batch a row: ranks from the top, compute rows twice as high as
  * others. */
-static int place_rows(const struct trace *trace, struct view *view, struct rv_error_info *err)
+static int place_rows(const struct trace *trace, struct window *view, struct rv_error_info *err)
 {
         size_t places = (size_t)view->ranks * LANES;
         view->row = calloc(places, sizeof *view->row);
@@ -71,7 +71,7 @@ static int place_rows(const struct trace *trace, struct view *view, struct rv_er
 }
 
 /* Boxes: begin, end (ms), top, bottom, look, text. A micro-batch's number is written where it fits. */
-static void write_boxes(const struct trace *trace, const struct view *view, bool used[LOOKS], FILE *data)
+static void write_boxes(const struct trace *trace, const struct window *view, bool used[LOOKS], FILE *data)
 {
         for (int64_t i = 0; i < trace->count; i++) {
                 const struct trace_record *r = &trace->records[i];
@@ -93,7 +93,7 @@ static void write_boxes(const struct trace *trace, const struct view *view, bool
         fprintf(data, "\n\n");
 }
 
-static void write_labels(const struct view *view, FILE *data)
+static void write_labels(const struct window *view, FILE *data)
 {
         char place[TRACE_PLACE];
         for (int rank = 0; rank < view->ranks; rank++)
@@ -108,7 +108,7 @@ static void write_labels(const struct view *view, FILE *data)
                 }
 }
 
-static int draw(const struct trace *trace, const struct view *view, const char *out,
+static int draw(const struct trace *trace, const struct window *view, const char *out,
                 struct rv_error_info *err)
 {
         struct figure figure;
@@ -134,7 +134,7 @@ static int draw(const struct trace *trace, const struct view *view, const char *
 int figures_timeline(const char *out, const char *path, int batch, struct rv_error_info *err)
 {
         struct trace trace;
-        struct view view = {0};
+        struct window view = {0};
         int rc = trace_read(&trace, path, err);
         if (rc)
                 return rc;

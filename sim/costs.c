@@ -35,6 +35,7 @@ struct kind {
         const struct profile *profile;
         const struct profile_load *load;
         const struct price_nudge *nudge;
+        struct workloads *workloads;
 };
 
 static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
@@ -71,6 +72,7 @@ static int price_kind(const struct kind *kind, const struct options *options, st
                                           .offloaded_update =
                                                   kind->machine->local ? price_offloaded_update : NULL,
                                           .context = (void *)kind,
+                                          .workloads = kind->workloads,
                                           .start_seconds = kind->load->op_overhead_seconds,
                                           .host_seconds = kind->load->launch.host_seconds,
                                           .pass_host_seconds = pass->host_seconds};
@@ -78,7 +80,8 @@ static int price_kind(const struct kind *kind, const struct options *options, st
 }
 
 /* The stages on every kind of GPU. */
-static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct rv_error_info *err)
+static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct workloads *workloads,
+                       struct rv_error_info *err)
 {
         const struct machine *m = c->machine;
         int rc = 0;
@@ -87,21 +90,21 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
         if (m->kinds > 1 && !c->other_prices)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
         for (int i = 0; rc == 0 && i < m->kinds; i++) {
-                const struct kind kind = {m, machine_profile(m, i), machine_load(m, i), nudge};
+                const struct kind kind = {m, machine_profile(m, i), machine_load(m, i), nudge, workloads};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;
 }
 
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
-               const struct price_nudge *nudge, struct rv_error_info *err)
+               const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err)
 {
         const struct plan plan = options_plan(options, false);
         *costs = (struct costs){.options = options, .machine = machine, .platform = machine->platform};
         costs->platform.staged = plan.stage_messages || plan.stage_allreduce;
         if (costs->platform.messages && !machine->fits_only)
                 platform_meet_messages(&costs->platform, plan.message_bytes);
-        int rc = price_kinds(costs, nudge, err);
+        int rc = price_kinds(costs, nudge, workloads, err);
         if (rc == 0)
                 rc = priced_check_lines(&costs->platform, options, &machine->profile, err);
         return rc ? rc : check_prices(costs, err);

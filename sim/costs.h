@@ -27,9 +27,10 @@ struct costs {
 
 /* Prices the plan. `options` and `machine` stay the caller's and must live as long. RV_EINPUT names the
  * kernel or line that the profile lacks, or figures of another unit. The caller closes, after an error too.
- * `nudge`: errors of prices that are tried out; NULL: none. */
+ * `nudge`: errors of prices that are tried out; NULL: none. `workloads`: of the model's plans, as price.h
+ * takes them, or NULL. */
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
-               const struct price_nudge *nudge, struct rv_error_info *err);
+               const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err);
 void costs_close(struct costs *costs);
 
 /* How a collective of the core is one of the platform's library: which, of what format, and between which

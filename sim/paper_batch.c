@@ -134,7 +134,7 @@ static double priced_batch(const struct machine *machine, const struct options *
                            struct rv_error_info *err)
 {
         struct costs costs;
-        const int rc = costs_open(&costs, options, machine, nudge, err);
+        const int rc = costs_open(&costs, options, machine, nudge, memo ? &memo->workloads : NULL, err);
         struct machine_links context = {.costs = &costs,
                                         .nudge = nudge,
                                         .collectives = memo ? &memo->collectives : NULL,
@@ -159,6 +159,7 @@ void paper_memo_free(struct paper_memo *memo)
 {
         memo_free(&memo->pipelines);
         memo_free(&memo->collectives);
+        workloads_free(&memo->workloads);
 }
 
 double paper_batch_priced(const struct machine *machine, const struct options *options,

@@ -17,10 +17,11 @@
  * are not known here, so that messages over them take no time. */
 double paper_batch_seconds(const struct machine *machine, const struct options *options);
 
-/* What plans of one machine have in common: pipelines, see paper_plan.h, and seconds of collectives. Zeros:
- * nothing is known yet. */
+/* What plans of one model on one machine have in common: pipelines, see paper_plan.h, seconds of collectives,
+ * and workloads. Zeros: nothing is known yet. */
 struct paper_memo {
         struct memo pipelines, collectives;
+        struct workloads workloads;
 };
 void paper_memo_free(struct paper_memo *memo);
 

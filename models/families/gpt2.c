@@ -24,9 +24,19 @@ void gpt2_block(struct program *p, const struct gpt *gpt, const struct work *wor
         program_output(p, program_bias_residual(p, "mlp.c_proj", y, middle));
 }
 
-void gpt2_head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)
+static void head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)
 {
         const int targets = program_tokens(p, "targets", work->micro_batch_size, work->seq_len);
         const int x = program_input(p, work->micro_batch_size, work->seq_len, gpt->n_embd);
         program_loss(p, "lm_head", program_layernorm(p, "ln_f", x), gpt->vocab_size, targets, loss_only);
+}
+
+void gpt2_head(struct program *p, const struct gpt *gpt, const struct work *work)
+{
+        head(p, gpt, work, false);
+}
+
+void gpt2_validation(struct program *p, const struct gpt *gpt, const struct work *work)
+{
+        head(p, gpt, work, true);
 }

@@ -11,9 +11,9 @@ enum { PENDING = 4 };
 
 struct adjoint {
         struct program *p;
-        int gradient[PROGRAM_VALUES];        /* of an activation, as far as it has come; -1: none yet */
+        int gradient[PROGRAM_VALUES];          /* of an activation, as far as it has come; -1: none yet */
         unsigned char written[PROGRAM_VALUES]; /* of a gradient that is made part by part: which are there */
-        struct step pending[PENDING]; /* vectors' gradients that wait for their product's */
+        struct step pending[PENDING];          /* vectors' gradients that wait for their product's */
         int pending_count;
         int unit;
 };
@@ -99,7 +99,8 @@ static void bias_gradient(struct adjoint *a, const struct view *bias, struct vie
 
 /* ---- products ---- */
 
-/* Of c = a b the gradient of what `seen` shows, left times right; where that lies transposed, its transpose. */
+/* Of c = a b the gradient of what `seen` shows, left times right; where that lies transposed, its transpose.
+ */
 static void product_gradient(struct adjoint *a, struct view seen, struct view left, struct view right)
 {
         const struct value *value = &a->p->values[seen.value];
@@ -185,7 +186,8 @@ static void attention(struct adjoint *a, const struct view *v)
         struct value rows = a->p->values[v[LSE].value];
         strcpy(rows.name, "rows");
         rows.role = ROLE_FLOW;
-        const int scratch = program_add_value(a->p, rows), dqkv = new_gradient(a, value_root(a->p, v[QKV].value));
+        const int scratch = program_add_value(a->p, rows),
+                  dqkv = new_gradient(a, value_root(a->p, v[QKV].value));
         emit(a, (struct step){.kind = KERNEL_ATTENTION_BACKWARD,
                               .part = PART_INPUT,
                               .view = {of_value(v[QKV], dqkv), of_value(v[LSE], scratch),

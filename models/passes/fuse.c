@@ -38,7 +38,8 @@ static int product_before(const struct program *p, const struct steps *steps, in
         int product = -1;
         for (int s = 0; s < steps->count; s++) {
                 const struct step *step = &steps->at[s];
-                if (step->kind == KERNEL_MATMUL && step->view[2].value == value && s < at && !step->accumulate)
+                if (step->kind == KERNEL_MATMUL && step->view[2].value == value && s < at &&
+                    !step->accumulate)
                         product = s;
                 else if (s != at && reads(p, step, value))
                         return -1;

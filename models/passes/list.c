@@ -2,6 +2,8 @@
  * place that the other part reads later. */
 #include "models/program.h"
 
+#include <string.h>
+
 static bool is_listed(const struct step *step, enum kernel_part parts)
 {
         if (parts == PART_BOTH)
@@ -46,24 +48,31 @@ static void need(const struct program *p, enum recompute recompute, int value, b
                 need(p, recompute, step_reads(p, &p->forward.at[maker], i), again);
 }
 
-static void run_again(const struct program *p, const bool again[PROGRAM_STEPS], struct steps *out)
+/* Marks the forward steps that make what the steps [first, end) read and is not there. */
+static void mark_again(const struct program *p, enum recompute recompute, enum kernel_part parts, int first,
+                       int end, bool again[PROGRAM_STEPS])
 {
-        for (int s = 0; s < p->forward.count; s++)
-                if (again[s])
-                        program_add_step(out, p->forward.at[s]);
-}
-
-/* What the steps [first, end) read and is not there. */
-static void run_again_for(const struct program *p, enum recompute recompute, enum kernel_part parts, int first,
-                          int end, struct steps *out)
-{
-        bool again[PROGRAM_STEPS] = {false};
         for (int s = first; s < end; s++)
                 for (int i = 0; i < KERNEL_OPERANDS && is_listed(&p->backward.at[s], parts); i++)
                         need(p, recompute, step_reads(p, &p->backward.at[s], i), again);
         if (recompute == RECOMPUTE_LAYER && parts & PART_INPUT && p->output >= 0)
                 need(p, recompute, p->output, again);
-        run_again(p, again, out);
+}
+
+void program_run_again(const struct program *p, enum recompute recompute, bool again[PROGRAM_STEPS])
+{
+        memset(again, 0, PROGRAM_STEPS * sizeof *again);
+        mark_again(p, recompute, PART_BOTH, 0, p->backward.count, again);
+}
+
+static void run_again_for(const struct program *p, enum recompute recompute, enum kernel_part parts,
+                          int first, int end, struct steps *out)
+{
+        bool again[PROGRAM_STEPS] = {false};
+        mark_again(p, recompute, parts, first, end, again);
+        for (int s = 0; s < p->forward.count; s++)
+                if (again[s])
+                        program_add_step(out, p->forward.at[s]);
 }
 
 /* ---- in place ---- */
@@ -73,7 +82,8 @@ static bool is_read_later(const struct program *p, enum kernel_part parts, int v
 {
         for (int s = 0; s < p->backward.count; s++)
                 for (int i = 0; i < KERNEL_OPERANDS; i++)
-                        if (!is_listed(&p->backward.at[s], parts) && step_reads(p, &p->backward.at[s], i) == value)
+                        if (!is_listed(&p->backward.at[s], parts) &&
+                            step_reads(p, &p->backward.at[s], i) == value)
                                 return true;
         return false;
 }
@@ -83,7 +93,8 @@ static void list_step(const struct program *p, enum kernel_part parts, const str
                       struct steps *out)
 {
         struct step *listed = program_add_step(out, *step);
-        const int past = step->kind == KERNEL_LAYERNORM_BACKWARD && step->accumulate ? step_reads(p, step, 0) : -1;
+        const int past =
+                step->kind == KERNEL_LAYERNORM_BACKWARD && step->accumulate ? step_reads(p, step, 0) : -1;
         if (past < 0 || !is_read_later(p, parts, past))
                 return;
         listed->accumulate = 0;

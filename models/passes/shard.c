@@ -1,6 +1,6 @@
-/* What the shards of a layer do together. Every step is asked what it can work with: a product with whole rows
- * of tokens, which are gathered, and parts of anything else; what works on rows with some of them; and nothing
- * with parts of a sum, which are summed first. What comes out follows from what went in. */
+/* What the shards of a layer do together. Every step is asked what it can work with: a product with whole
+ * rows of tokens, which are gathered, and parts of anything else; what works on rows with some of them; and
+ * nothing with parts of a sum, which are summed first. What comes out follows from what went in. */
 #include "models/program.h"
 
 #include <assert.h>
@@ -107,7 +107,7 @@ static void set_states(struct program *p, const struct step *step)
                 else if (value->role == ROLE_GRADIENT && operand_is_summed(operand_of(step, i)))
                         value->state = summed_state(p, step, i);
                 else if (works_on_rows(step))
-                        value->state = value->role == ROLE_NUMBER             ? STATE_PARTIAL
+                        value->state = value->role == ROLE_NUMBER ? STATE_PARTIAL
                                        : operand_of(step, i)->extent == EXTENT_2M && rows_state(p, step) >= 0
                                                ? STATE_WHOLE
                                                : rows_state(p, step);
@@ -130,8 +130,8 @@ static struct view tokens_of(const struct program *p, int value)
 }
 
 /* A collective that makes another value of `value`, which is the same to an adjoint. */
-static int together(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state, int unit,
-                    unsigned char part)
+static int together(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state,
+                    int unit, unsigned char part)
 {
         struct value made = p->values[value];
         made.state = state;
@@ -241,12 +241,13 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
                         const int value = works_on_rows(step) ? -1 : step_reads(p, step, i);
                         if (value < 0 || p->values[value].state != STATE_ROWS)
                                 continue;
-                        const int all = together(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value, STATE_WHOLE,
-                                                 step->unit, 0);
+                        const int all = together(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                 STATE_WHOLE, step->unit, 0);
                         struct step *gather = &p->backward.at[p->backward.count - 1];
                         for (int r = s; r < end; r++)
                                 for (int j = 0; j < KERNEL_OPERANDS; j++)
-                                        if (!works_on_rows(&from->at[r]) && from->at[r].view[j].value == value) {
+                                        if (!works_on_rows(&from->at[r]) &&
+                                            from->at[r].view[j].value == value) {
                                                 gather->part |= from->at[r].part;
                                                 from->at[r].view[j].value = (short)all;
                                         }
@@ -286,8 +287,8 @@ void program_shard_backward(struct program *p)
                             p->values[value].state != STATE_PARTIAL)
                                 continue;
                         if (!sums[value])
-                                sums[value] = sum(p, &p->backward, value, step->unit,
-                                                  part_of_maker(&from, value));
+                                sums[value] =
+                                        sum(p, &p->backward, value, step->unit, part_of_maker(&from, value));
                         read_instead(p, step, i, sums[value]);
                 }
                 set_states(p, step);

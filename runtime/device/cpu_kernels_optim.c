@@ -30,7 +30,7 @@ void cpu_clear(const struct kernel *kernel, const struct kernel_args *args)
 }
 
 /* AdamW's numbers for one step, in the type of the parameters. */
-struct step {
+struct update {
         real gradient_scale, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
         real rate;                                       /* lr / (1 - beta1^step) */
         real root_correction;                            /* 1 / sqrt(1 - beta2^step) */
@@ -38,12 +38,12 @@ struct step {
         real epsilon, shrink; /* shrink: 1 - lr weight_decay, where a range is decayed */
 };
 
-static struct step step_of(const struct kernel *kernel, const struct kernel_args *args)
+static struct update step_of(const struct kernel *kernel, const struct kernel_args *args)
 {
         const double lr = args->scalar[0], beta1 = args->scalar[1], beta2 = args->scalar[2];
         const double step = args->scalar[5];
         const double *gradient_scale = args->p[5];
-        return (struct step){.gradient_scale = gradient_scale ? (real)*gradient_scale : 1,
+        return (struct update){.gradient_scale = gradient_scale ? (real)*gradient_scale : 1,
                              .beta1 = (real)beta1,
                              .beta2 = (real)beta2,
                              .rest1 = (real)(1 - beta1),
@@ -57,9 +57,9 @@ static struct step step_of(const struct kernel *kernel, const struct kernel_args
 
 /* `clear`: leaves the gradients zero. */
 static inline void update(real *restrict p, real *restrict g, real *restrict m, real *restrict v, int64_t n,
-                          const struct step *s, real shrink, bool clear)
+                          const struct update *s, real shrink, bool clear)
 {
-        const struct step k = *s; /* a local copy: the stores below cannot touch it */
+        const struct update k = *s; /* a local copy: the stores below cannot touch it */
         for (int64_t i = 0; i < n; i++) {
                 const real gradient = g[i] * k.gradient_scale;
                 const real first = k.beta1 * m[i] + k.rest1 * gradient;
@@ -77,7 +77,7 @@ static inline void update(real *restrict p, real *restrict g, real *restrict m, 
         }
 }
 
-static void update_real(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+static void update_real(real *const array[4], void *weights, int64_t at, int64_t n, const struct update *step,
                         real shrink)
 {
         (void)weights;
@@ -85,7 +85,7 @@ static void update_real(real *const array[4], void *weights, int64_t at, int64_t
 }
 
 /* In pieces, whose new parameters are still in the first-level cache when they are rounded. */
-static void update_half(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+static void update_half(real *const array[4], void *weights, int64_t at, int64_t n, const struct update *step,
                         real shrink)
 {
         enum { PIECE = 1024 };
@@ -98,7 +98,7 @@ static void update_half(real *const array[4], void *weights, int64_t at, int64_t
         }
 }
 
-typedef void update_fn(real *const array[4], void *weights, int64_t at, int64_t n, const struct step *step,
+typedef void update_fn(real *const array[4], void *weights, int64_t at, int64_t n, const struct update *step,
                        real shrink);
 
 /* Calls `update_range` for each range's part of [offset, offset + m). */
@@ -107,7 +107,7 @@ static void for_ranges(const struct kernel *kernel, const struct kernel_args *ar
         real *const array[4] = {args->p[0], args->p[1], args->p[2], args->p[3]};
         const struct adamw_range *range = args->p[4];
         const int64_t offset = args->ld[0], end = offset + kernel->m;
-        const struct step step = step_of(kernel, args);
+        const struct update step = step_of(kernel, args);
         for (int64_t at = offset; at < end; range++) {
                 const int64_t stop = range->end < end ? range->end : end;
                 if (stop <= at)

@@ -15,6 +15,7 @@ struct pricing {
         const struct price_basis *basis;
         struct rv_error_info *err;
         struct plan plan;
+        const struct workload *workload;
         struct kernel *kernels; /* of the passes of a chunk */
         int capacity;
         struct stage chunks[MOST_CHUNKS]; /* priced so far, different ones */
@@ -249,14 +250,12 @@ struct pass_lists {
 
 static int list_passes(struct pricing *pricing, const struct stage *chunk, struct pass_lists *lists)
 {
-        const struct gpt *gpt = &pricing->options->gpt;
-        const struct work work = options_work(pricing->options);
+        const struct workload *w = pricing->workload;
         const bool parted = options_parts_backward(pricing->options);
         const enum kernel_part parts = parted ? PART_INPUT : PART_BOTH;
-        *lists = (struct pass_lists){workload_forward(gpt, chunk, &work, false, NULL),
-                                     workload_backward_part(gpt, chunk, &work, parts, NULL),
-                                     parted ? workload_backward_part(gpt, chunk, &work, PART_WEIGHT, NULL)
-                                            : 0};
+        *lists = (struct pass_lists){workload_list_forward(w, chunk, NULL),
+                                     workload_list_backward(w, chunk, parts, NULL),
+                                     parted ? workload_list_backward(w, chunk, PART_WEIGHT, NULL) : 0};
         const int all = lists->forward + lists->backward + lists->weights;
         if (all > pricing->capacity) {
                 struct kernel *grown = realloc(pricing->kernels, (size_t)all * sizeof *grown);
@@ -267,10 +266,10 @@ static int list_passes(struct pricing *pricing, const struct stage *chunk, struc
                 pricing->capacity = all;
         }
         struct kernel *at = pricing->kernels;
-        workload_forward(gpt, chunk, &work, false, at);
-        workload_backward_part(gpt, chunk, &work, parts, at + lists->forward);
+        workload_list_forward(w, chunk, at);
+        workload_list_backward(w, chunk, parts, at + lists->forward);
         if (parted)
-                workload_backward_part(gpt, chunk, &work, PART_WEIGHT, at + lists->forward + lists->backward);
+                workload_list_backward(w, chunk, PART_WEIGHT, at + lists->forward + lists->backward);
         return 0;
 }
 
@@ -278,16 +277,15 @@ static int list_passes(struct pricing *pricing, const struct stage *chunk, struc
 static int price_unit(struct pricing *pricing, const struct stage *unit, double host, double *forward_seconds,
                       double *backward_seconds)
 {
-        const struct options *o = pricing->options;
+        const struct workload *w = pricing->workload;
         const double start = pricing->basis->start_seconds;
-        struct work work = options_work(o);
-        const int forward = workload_forward(&o->gpt, unit, &work, false, NULL);
-        const int backward = workload_backward(&o->gpt, unit, &work, NULL);
+        const int forward = workload_list_forward(w, unit, NULL);
+        const int backward = workload_list_backward(w, unit, PART_BOTH, NULL);
         struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
         if (!kernels)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
-        workload_forward(&o->gpt, unit, &work, false, kernels);
-        workload_backward(&o->gpt, unit, &work, kernels + forward);
+        workload_list_forward(w, unit, kernels);
+        workload_list_backward(w, unit, PART_BOTH, kernels + forward);
         int rc = price_kernels(pricing, kernels, forward, host, forward_seconds);
         if (rc == 0)
                 rc = price_kernels(pricing, kernels + forward, backward, host, backward_seconds);
@@ -409,21 +407,34 @@ static int price_stage(struct pricing *pricing, int index)
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }
 
+static int price_all(struct pricing *pricing)
+{
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < pricing->options->pp; i++)
+                rc = price_stage(pricing, i);
+        free(pricing->kernels);
+        return rc;
+}
+
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err)
 {
+        struct workloads own = {0}, *workloads = basis->workloads ? basis->workloads : &own;
+        const struct work work = options_work(options);
         struct pricing pricing = {list, options, basis, err, .plan = options_plan(options, false)};
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
                                     .gpt = options->gpt,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
-        if (!list->stages)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);
-        list->stage_count = stages;
-        int rc = 0;
-        for (int i = 0; rc == 0 && i < options->pp; i++)
-                rc = price_stage(&pricing, i);
-        free(pricing.kernels);
+        pricing.workload = workloads_get(workloads, &options->gpt, &work, options->tp);
+        int rc;
+        if (list->stages && pricing.workload) {
+                list->stage_count = stages;
+                rc = price_all(&pricing);
+        } else {
+                rc = rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d stages", stages);
+        }
+        workloads_free(&own);
         return rc;
 }
 

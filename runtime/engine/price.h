@@ -71,9 +71,10 @@ struct price_basis {
         int (*offloaded_update)(void *context, int64_t parameters, double *seconds,
                                 struct rv_error_info *err);
         void *context;
-        double start_seconds;     /* of starting an operation */
-        double host_seconds;      /* that the host needs to launch a kernel, */
-        double pass_host_seconds; /* and one of a forward or backward */
+        struct workloads *workloads; /* of the model; NULL: the plan's is derived and forgotten */
+        double start_seconds;        /* of starting an operation */
+        double host_seconds;         /* that the host needs to launch a kernel, */
+        double pass_host_seconds;    /* and one of a forward or backward */
 };
 
 /* Prices all stages of a plan. Errors are those of `basis`. The caller frees with

@@ -2,6 +2,10 @@ TESTS += test_models
 $(BUILD)/tests/test_models: $(call obj,tests/unit/test_models.c) $(call lib,models)
 	$(TEST_LINK)
 
+TESTS += test_program
+$(BUILD)/tests/test_program: $(call obj,tests/unit/test_program.c) $(call lib,models)
+	$(TEST_LINK)
+
 TESTS += test_half
 # The conversions of models/half.c once more, as on a processor that has none, under other names.
 $(BUILD)/obj/tests/half_portable.o: models/half.c models/half.h

@@ -1,0 +1,71 @@
+/* What stays in memory between a layer's forward and its backward, and between two parts of a backward. */
+#include "models/memory.h"
+#include "models/program.h"
+
+#include <string.h>
+
+static void keep_read(const struct program *p, const struct steps *steps, enum value_role role,
+                      unsigned parts, bool kept[PROGRAM_VALUES])
+{
+        for (int s = 0; s < steps->count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS && (steps->at[s].part & parts || parts == 0); i++) {
+                        const int value = step_reads(p, &steps->at[s], i);
+                        if (value >= 0 && p->values[value].role == role && p->values[value].origin < 0)
+                                kept[value] = true;
+                }
+}
+
+void program_kept(const struct program *p, enum recompute recompute, bool kept[PROGRAM_VALUES])
+{
+        bool again[PROGRAM_STEPS] = {false};
+        memset(kept, 0, PROGRAM_VALUES * sizeof *kept);
+        keep_read(p, &p->backward, ROLE_ACTIVATION, 0, kept);
+        program_run_again(p, recompute, again);
+        for (int s = 0; s < p->forward.count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS && again[s]; i++)
+                        if (step_writes(&p->forward.at[s], i))
+                                kept[p->forward.at[s].view[i].value] = false;
+        if (p->output >= 0)
+                kept[p->output] = true;
+}
+
+void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
+{
+        memset(deferred, 0, PROGRAM_VALUES * sizeof *deferred);
+        for (int s = 0; s < p->backward.count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS && p->backward.at[s].part == PART_WEIGHT; i++) {
+                        const int value = step_reads(p, &p->backward.at[s], i);
+                        if (value >= 0 && p->values[value].role == ROLE_FLOW)
+                                deferred[value_root(p, value)] = true;
+                }
+}
+
+static bool shares_buffer(const struct value *a, const struct value *b)
+{
+        return b->type == OPERAND_REAL && a->axes == b->axes &&
+               memcmp(a->extent, b->extent, (size_t)a->axes * sizeof *a->extent) == 0;
+}
+
+int64_t program_bytes(const struct program *p, const bool set[PROGRAM_VALUES], int element_bytes)
+{
+        const int real_bytes = element_bytes > 4 ? element_bytes : 4;
+        int64_t bytes = 0;
+        bool counted[PROGRAM_VALUES] = {false};
+        for (int value = 0; value < p->value_count; value++) {
+                if (!set[value] || counted[value])
+                        continue;
+                int64_t elements = program_elements(p, value);
+                if (p->values[value].type != OPERAND_REAL) {
+                        bytes += memory_aligned(elements * element_bytes);
+                        continue;
+                }
+                for (int other = value + 1; other < p->value_count; other++) {
+                        if (!set[other] || !shares_buffer(&p->values[value], &p->values[other]))
+                                continue;
+                        counted[other] = true;
+                        elements += program_elements(p, other);
+                }
+                bytes += memory_aligned(elements * real_bytes);
+        }
+        return bytes;
+}

@@ -1,0 +1,46 @@
+/* How a micro-batch is worked on. */
+#ifndef RANVIER_MODELS_WORK_H
+#define RANVIER_MODELS_WORK_H
+
+#include "models/gpt.h"
+#include "models/kernels/kernel.h"
+
+/* What the work on one micro-batch depends on, beside the model and the stage. */
+struct work {
+        int micro_batch_size, seq_len; /* B, T */
+        int element_bytes;             /* of stored tensors: 2 (mixed precision), 4; 8 in the double build */
+        enum recompute recompute;
+        bool bf16;  /* of two 16-bit formats, this one; needs element_bytes 2 */
+        bool fused; /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
+                       products */
+        int tp;     /* shards that each layer's matrices are split into; at least 1 */
+        bool sequence_parallel; /* what is not split by tp is split along the sequence */
+        int64_t logits_bytes;   /* that logits made at once take at most; 0: WORKLOAD_LOGITS_BYTES. See
+                                   workload_loss_rows */
+};
+/* What is recomputed in effect. Fused attention stores no scores, and its backward computes them anyway:
+ * there selective is none. */
+static inline enum recompute work_recomputation(const struct work *work)
+{
+        return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
+}
+/* Softmax of the scores is not stored, and backward first computes it again. */
+static inline bool work_recomputes_scores(const struct work *work)
+{
+        return work_recomputation(work) == RECOMPUTE_SELECTIVE;
+}
+/* Only the input of a block is stored, and backward first runs its forward again. */
+static inline bool work_recomputes_blocks(const struct work *work)
+{
+        return work->recompute == RECOMPUTE_FULL || work->recompute == RECOMPUTE_LAYER;
+}
+static inline bool work_half(const struct work *work)
+{
+        return work->element_bytes == 2;
+}
+static inline enum half work_format(const struct work *work)
+{
+        return work->element_bytes != 2 ? HALF_NONE : work->bf16 ? HALF_BF16 : HALF_FP16;
+}
+
+#endif

@@ -318,13 +318,14 @@ int64_t program_elements(const struct program *p, int value)
         return extent_of(p, v, axes_between(0, v->axes), 0);
 }
 
-/* The first operand of a kind with such an extent; -1: it has none. */
-static int operand_with(const struct kernel_descriptor *d, enum operand_extent extent)
+/* What a step sees by its first operand of such an extent; NULL: its kind has none. */
+static const struct view *view_with(const struct step *step, enum operand_extent extent)
 {
-        for (int i = 0; i < KERNEL_OPERANDS && d->operands[i].name; i++)
-                if (d->operands[i].extent == extent)
-                        return i;
-        return -1;
+        const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
+                if (operands[i].extent == extent)
+                        return &step->view[i];
+        return NULL;
 }
 
 /* Whether a matrix lies in memory column by column, as it is seen. */
@@ -348,12 +349,11 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
 
 struct kernel program_kernel(const struct program *p, const struct step *step, enum half half, int64_t rows)
 {
-        const struct kernel_descriptor *d = kernel_descriptor(step->kind);
         if (kernel_collective(step->kind))
                 return collective_kernel(p, step, half);
-        const int mn = operand_with(d, EXTENT_MN), mk = operand_with(d, EXTENT_MK);
-        const int kn = operand_with(d, EXTENT_KN);
-        const struct view *out = &step->view[mn >= 0 ? mn : mk];
+        const struct view *c = view_with(step, EXTENT_MN), *a = view_with(step, EXTENT_MK);
+        const struct view *b = view_with(step, EXTENT_KN), *out = c ? c : a;
+        assert(out);
         const struct value *value = &p->values[out->value];
         struct kernel kernel = {.kind = step->kind,
                                 .accumulate = step->accumulate,
@@ -362,14 +362,10 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                                 .batch = out->batch ? extent_of(p, value, out->batch, rows) : 1,
                                 .m = extent_of(p, value, out->rows, rows)};
         const int64_t cols = extent_of(p, value, out->cols, rows);
-        if (mn < 0) { /* attention: y is (T, hs) a head */
-                kernel.n = kernel.m;
+        kernel.n = c ? cols : kernel.m; /* attention's output is (T, hs) a head, of scores (T, T) */
+        if (!c)
                 kernel.k = cols;
-                return kernel;
-        }
-        kernel.n = cols;
-        if (mk >= 0) {
-                const struct view *a = &step->view[mk], *b = &step->view[kn];
+        if (c && a && b) {
                 kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);
                 kernel.transpose_a = is_transposed(a);
                 kernel.transpose_b = is_transposed(b);

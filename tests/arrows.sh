@@ -10,7 +10,10 @@ function room(path) {
         return path
 }
 BEGIN {
-        may["models"] = "models"
+        may["models/kernels"] = "models/kernels"
+        may["models/passes"] = "models models/kernels"
+        may["models/families"] = "models models/families"
+        may["models"] = "models models/kernels models/families"
         may["runtime/sched"] = "runtime/sched"
         may["runtime/engine"] = "models runtime/sched runtime/engine"
         may["runtime/device"] = "models runtime/device"

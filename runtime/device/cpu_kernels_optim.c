@@ -44,15 +44,15 @@ static struct update step_of(const struct kernel *kernel, const struct kernel_ar
         const double step = args->scalar[5];
         const double *gradient_scale = args->p[5];
         return (struct update){.gradient_scale = gradient_scale ? (real)*gradient_scale : 1,
-                             .beta1 = (real)beta1,
-                             .beta2 = (real)beta2,
-                             .rest1 = (real)(1 - beta1),
-                             .rest2 = (real)(1 - beta2),
-                             .rate = (real)(lr / (1 - pow(beta1, step))),
-                             .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
-                             .epsilon = (real)args->scalar[3],
-                             .format = kernel->half,
-                             .shrink = (real)(1 - lr * args->scalar[4])};
+                               .beta1 = (real)beta1,
+                               .beta2 = (real)beta2,
+                               .rest1 = (real)(1 - beta1),
+                               .rest2 = (real)(1 - beta2),
+                               .rate = (real)(lr / (1 - pow(beta1, step))),
+                               .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
+                               .epsilon = (real)args->scalar[3],
+                               .format = kernel->half,
+                               .shrink = (real)(1 - lr * args->scalar[4])};
 }
 
 /* `clear`: leaves the gradients zero. */

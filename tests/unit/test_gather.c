@@ -11,12 +11,12 @@ enum { UNITS = 9, SEED = 1905, PASSES = 4000 };
 
 /* Of a unit, in the order of work: seconds of its work, of its weights before it, of its gradients after it.
  */
-struct step {
+struct moment {
         double compute, gather, scatter;
 };
 
 /* The closed form: seconds until all is computed and reduced. */
-static double expected_seconds(const struct step *steps, int count, bool blocking)
+static double expected_seconds(const struct moment *steps, int count, bool blocking)
 {
         double network = 0, began = 0, computed = 0;
         for (int i = 0; i < count; i++) {
@@ -38,7 +38,7 @@ static double expected_seconds(const struct step *steps, int count, bool blockin
 struct job {
         struct plan plan;
         struct core_units units;
-        struct step forward[UNITS], backward[UNITS];
+        struct moment forward[UNITS], backward[UNITS];
         int count;
         double work; /* seconds of all that was computed */
 };
@@ -48,7 +48,7 @@ static double job_seconds(void *context, int rank, const struct op *op)
         struct job *job = context;
         if (!op_of_pass(op))
                 return 0;
-        const struct step *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
+        const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
         switch (op->kind) {
         case OP_ALL_GATHER:
                 return step->gather;
@@ -97,8 +97,8 @@ static bool gathers_backward(const struct job *job, int nth)
 static void fill(struct job *job, double compute, double gather, double scatter)
 {
         for (int i = 0; i < job->count; i++) {
-                job->forward[i] = (struct step){compute, gather, 0};
-                job->backward[i] = (struct step){compute, gathers_backward(job, i) ? gather : 0, scatter};
+                job->forward[i] = (struct moment){compute, gather, 0};
+                job->backward[i] = (struct moment){compute, gathers_backward(job, i) ? gather : 0, scatter};
         }
 }
 
@@ -182,8 +182,8 @@ static void random_job(struct job *job, uint64_t *random)
                 const int64_t weights = first ? u.embedding : last ? u.head : u.block;
                 const int64_t gradients = first ? u.head_gradient : last ? u.embedding : u.block;
                 const double work[] = {1 + random_number(random), 1 + random_number(random)};
-                job->forward[i] = (struct step){work[0], weights ? 1.1 + random_number(random) : 0, 0};
-                job->backward[i] = (struct step){
+                job->forward[i] = (struct moment){work[0], weights ? 1.1 + random_number(random) : 0, 0};
+                job->backward[i] = (struct moment){
                         work[1], gathers_backward(job, i) && u.block ? 1.1 + random_number(random) : 0,
                         gradients ? 1.1 + random_number(random) : 0};
         }

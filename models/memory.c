@@ -171,6 +171,12 @@ static int staged_messages(const struct stage *stage, const struct memory_plan *
         return memory_staged_outputs(stage, plan) + plan->input_buffers + plan->gradient_buffers;
 }
 
+int64_t memory_workspace(const struct memory_layout *l)
+{
+        return l->work_c + l->work_4c + l->work_qkv + l->work_attention + l->work_block + l->work_gather +
+               l->work_losses + l->work_logits;
+}
+
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
                     const struct memory_plan *plan, int index)
 {
@@ -201,9 +207,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         bytes->in[MEMORY_HOST][MEMORY_GRADIENTS] = layout.staged;
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
-        device[MEMORY_WORKSPACE] = layout.work_c + layout.work_4c + layout.work_qkv + layout.work_attention +
-                                   layout.work_block + layout.work_gather + layout.work_losses +
-                                   layout.work_logits + layout.zeros;
+        device[MEMORY_WORKSPACE] = memory_workspace(&layout) + layout.zeros;
         bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;

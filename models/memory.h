@@ -101,6 +101,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 /* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
 
+/* Bytes of what passes work in beside slots and messages, but the zeros. */
+int64_t memory_workspace(const struct memory_layout *layout);
+
 /* Bytes of the `index`-th slot on the device. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
                     const struct memory_plan *plan, int index);

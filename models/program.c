@@ -1,6 +1,7 @@
 #include "models/program.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -237,7 +238,9 @@ int program_attention(struct program *p, int qkv)
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){picked(qkv, 0, T_AXIS, bit(4)), picked(qkv, 1, bit(4), T_AXIS),
                              batched(scores, BH, bit(2), bit(3))});
-        emit(p, KERNEL_SOFTMAX, 1, (struct view[]){batched(softmax, BH, bit(2), bit(3))})->unit = unit;
+        struct step *step = emit(p, KERNEL_SOFTMAX, 1, (struct view[]){batched(softmax, BH, bit(2), bit(3))});
+        step->unit = unit;
+        step->scale = 1 / sqrt((double)hs);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){batched(softmax, BH, bit(2), bit(3)), picked(qkv, 2, T_AXIS, bit(4)),
                              batched(y, bit(0) | bit(2), T_AXIS, bit(3))})
@@ -312,10 +315,15 @@ static int64_t extent_of(const struct program *p, const struct value *value, uns
         return tokens && value->state == STATE_ROWS ? extent / p->shards : extent;
 }
 
-int64_t program_elements(const struct program *p, int value)
+int64_t program_elements(const struct program *p, int value, int64_t rows)
 {
         const struct value *v = &p->values[value];
-        return extent_of(p, v, axes_between(0, v->axes), 0);
+        return extent_of(p, v, axes_between(0, v->axes), rows);
+}
+
+int64_t program_axis(const struct program *p, int value, int axis)
+{
+        return extent_of(p, &p->values[value], bit(axis), 0);
 }
 
 /* What a step sees by its first operand of such an extent; NULL: its kind has none. */

@@ -55,6 +55,7 @@ struct step {
         unsigned char accumulate; /* adds to its output */
         unsigned char
                 chunked; /* run for some rows of tokens after others: logits, and what is made of them */
+        double scale;    /* of attention's scores */
         int unit;        /* steps of one unit have what they gather, or run again, at their front */
         struct view view[KERNEL_OPERANDS]; /* in the order of the kind's descriptor; a collective: out, in */
 };
@@ -129,21 +130,39 @@ void program_list_backward(const struct program *, enum recompute recompute, enu
 /* ---- memory, of one shard ---- */
 
 /* Which values a micro-batch's slot holds of the layer: what the backward reads of the forward's results and
- * does not run again, and the layer's output. */
-void program_kept(const struct program *, enum recompute recompute, bool kept[PROGRAM_VALUES]);
+ * does not run again, and the layer's output. `chunked`: steps that can be run for some rows after others
+ * are, and nothing keeps what they write. */
+void program_kept(const struct program *, enum recompute recompute, bool chunked, bool kept[PROGRAM_VALUES]);
 
 /* Which gradients the first part of a backward in two leaves for the second. */
 void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
 
 /* Bytes of the memory of all values in `set`, of which none is made of another in place, each rounded up to
- * MEMORY_ALIGNMENT; of what is fp32 in either precision: of that values of the same extents share one buffer.
- * `element_bytes`: 2, 4, or 8 in the double build. */
-int64_t program_bytes(const struct program *, const bool set[PROGRAM_VALUES], int element_bytes);
+ * MEMORY_ALIGNMENT; of what is fp32 in either precision values of the same extents share one buffer. Where
+ * each begins is written to `offset`, unless that is NULL. `element_bytes`: 2, 4, or 8 in the double build.
+ */
+int64_t program_bytes(const struct program *, const bool set[PROGRAM_VALUES], int element_bytes,
+                      int64_t offset[PROGRAM_VALUES]);
+
+/* Where the values that a list of steps writes lie, but those that are `fixed` somewhere else: all in one
+ * buffer, in which a value takes the place of those that nobody reads any more. */
+struct placement {
+        short store[PROGRAM_VALUES]; /* the value whose memory it has: its own, or that which it was made of
+                                      */
+        int64_t offset[PROGRAM_VALUES]; /* of a store in the buffer; -1: it is not there */
+        bool rows[PROGRAM_VALUES];      /* a store has a chunk's rows alone */
+        int64_t bytes;                  /* of the buffer */
+};
+/* `chunk_rows`: of the steps that are run for some rows after others; 0: they are not. */
+void program_place(const struct program *, const struct steps *, const bool fixed[PROGRAM_VALUES],
+                   int64_t chunk_rows, int element_bytes, struct placement *);
 
 /* ---- reading a program ---- */
 
-/* Elements of a value, as a shard has it. */
-int64_t program_elements(const struct program *, int value);
+/* Elements of a value, as a shard has it; `rows`: of so many rows of tokens, 0: of all. */
+int64_t program_elements(const struct program *, int value, int64_t rows);
+/* Its extent along one axis. */
+int64_t program_axis(const struct program *, int value, int axis);
 
 /* The kernel that a step is. `rows`: of a chunk; 0: all. */
 struct kernel program_kernel(const struct program *, const struct step *, enum half half, int64_t rows);

@@ -40,6 +40,11 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
         derive(&w->head, gpt2_head, gpt, work, shards);
 }
 
+void workload_validation(struct program *program, const struct gpt *gpt, const struct work *work, int shards)
+{
+        derive(program, gpt2_validation, gpt, work, shards);
+}
+
 static bool same_work(const struct work *a, const struct work *b)
 {
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
@@ -184,7 +189,7 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
         struct program validation;
         workload_init(&w, gpt, work, stage->shards);
         if (loss_only && stage->last)
-                derive(&validation, gpt2_validation, gpt, work, stage->shards);
+                workload_validation(&validation, gpt, work, stage->shards);
         return list_forward(&w, stage, loss_only ? &validation : &w.head, out);
 }
 

@@ -15,6 +15,9 @@ struct workload {
 };
 void workload_init(struct workload *, const struct gpt *gpt, const struct work *work, int shards);
 
+/* The head of a validation pass, which makes the loss alone. */
+void workload_validation(struct program *, const struct gpt *gpt, const struct work *work, int shards);
+
 /* Workloads of one model that were derived before, for who asks for many plans'. Zeros: none yet. */
 struct workloads {
         struct workload **at;

@@ -180,7 +180,7 @@ static void layernorm(struct adjoint *a, const struct view *y, const struct view
         set_gradient(a, of, dx);
 }
 
-static void attention(struct adjoint *a, const struct view *v)
+static void attention(struct adjoint *a, const struct view *v, double scale)
 {
         enum { Y, LSE, QKV };
         struct value rows = a->p->values[v[LSE].value];
@@ -189,6 +189,7 @@ static void attention(struct adjoint *a, const struct view *v)
         const int scratch = program_add_value(a->p, rows),
                   dqkv = new_gradient(a, value_root(a->p, v[QKV].value));
         emit(a, (struct step){.kind = KERNEL_ATTENTION_BACKWARD,
+                              .scale = scale,
                               .part = PART_INPUT,
                               .view = {of_value(v[QKV], dqkv), of_value(v[LSE], scratch),
                                        of_value(v[Y], gradient_of(a, v[Y].value)), v[Y], v[LSE],
@@ -249,12 +250,13 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
         case KERNEL_SOFTMAX:
                 g = overwriting(a, gradient_of(a, v[0].value));
                 emit(a, (struct step){.kind = KERNEL_SOFTMAX_BACKWARD,
+                                      .scale = step->scale,
                                       .part = PART_INPUT,
                                       .view = {of_value(v[0], g), v[0]}});
                 set_gradient(a, step_reads(a->p, step, 0), g);
                 break;
         case KERNEL_ATTENTION:
-                attention(a, v);
+                attention(a, v, step->scale);
                 break;
         case KERNEL_CROSS_ENTROPY: /* its forward leaves the gradient of the logits in their place */
                 set_gradient(a, step_reads(a->p, step, 1), v[1].value);

@@ -102,7 +102,8 @@ static void fuse_attention(struct program *p, struct steps *steps, int at)
         lse.axes = 3; /* one number a row */
         strcpy(lse.name, "lse");
         const short sums = (short)program_add_value(p, lse);
-        struct step fused = {.kind = KERNEL_ATTENTION, .unit = scores->unit};
+        struct step fused = {
+                .kind = KERNEL_ATTENTION, .unit = scores->unit, .scale = steps->at[at + 1].scale};
         for (int i = 0; i < KERNEL_OPERANDS; i++)
                 fused.view[i].value = -1;
         fused.view[0] = values->view[2];

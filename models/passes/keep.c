@@ -15,14 +15,15 @@ static void keep_read(const struct program *p, const struct steps *steps, enum v
                 }
 }
 
-void program_kept(const struct program *p, enum recompute recompute, bool kept[PROGRAM_VALUES])
+void program_kept(const struct program *p, enum recompute recompute, bool chunked, bool kept[PROGRAM_VALUES])
 {
         bool again[PROGRAM_STEPS] = {false};
         memset(kept, 0, PROGRAM_VALUES * sizeof *kept);
         keep_read(p, &p->backward, ROLE_ACTIVATION, 0, kept);
         program_run_again(p, recompute, again);
         for (int s = 0; s < p->forward.count; s++)
-                for (int i = 0; i < KERNEL_OPERANDS && again[s]; i++)
+                for (int i = 0; i < KERNEL_OPERANDS && (again[s] || (chunked && p->forward.at[s].chunked));
+                     i++)
                         if (step_writes(&p->forward.at[s], i))
                                 kept[p->forward.at[s].view[i].value] = false;
         if (p->output >= 0)
@@ -46,26 +47,29 @@ static bool shares_buffer(const struct value *a, const struct value *b)
                memcmp(a->extent, b->extent, (size_t)a->axes * sizeof *a->extent) == 0;
 }
 
-int64_t program_bytes(const struct program *p, const bool set[PROGRAM_VALUES], int element_bytes)
+int64_t program_bytes(const struct program *p, const bool set[PROGRAM_VALUES], int element_bytes,
+                      int64_t offset[PROGRAM_VALUES])
 {
         const int real_bytes = element_bytes > 4 ? element_bytes : 4;
-        int64_t bytes = 0;
-        bool counted[PROGRAM_VALUES] = {false};
+        int64_t end = 0, place[PROGRAM_VALUES];
+        bool placed[PROGRAM_VALUES] = {false};
         for (int value = 0; value < p->value_count; value++) {
-                if (!set[value] || counted[value])
+                const bool real = p->values[value].type == OPERAND_REAL;
+                if (!set[value] || placed[value])
                         continue;
-                int64_t elements = program_elements(p, value);
-                if (p->values[value].type != OPERAND_REAL) {
-                        bytes += memory_aligned(elements * element_bytes);
-                        continue;
-                }
-                for (int other = value + 1; other < p->value_count; other++) {
+                place[value] = end;
+                end += program_elements(p, value, 0) * (real ? real_bytes : element_bytes);
+                for (int other = value + 1; real && other < p->value_count; other++) {
                         if (!set[other] || !shares_buffer(&p->values[value], &p->values[other]))
                                 continue;
-                        counted[other] = true;
-                        elements += program_elements(p, other);
+                        placed[other] = true;
+                        place[other] = end;
+                        end += program_elements(p, other, 0) * real_bytes;
                 }
-                bytes += memory_aligned(elements * real_bytes);
+                end = memory_aligned(end);
         }
-        return bytes;
+        for (int value = 0; offset && value < p->value_count; value++)
+                if (set[value])
+                        offset[value] = place[value];
+        return end;
 }

@@ -168,33 +168,29 @@ static void part_loss(struct program *p, struct steps *steps, const struct step 
 {
         enum { LOSS, LOGITS, TARGETS, NUMBERS };
         const struct value logits = p->values[loss->view[LOGITS].value];
-        struct value numbers = {.name = "numbers",
-                                .role = ROLE_ACTIVATION,
-                                .type = OPERAND_REAL,
-                                .axes = 4,
-                                .extent = {p->shards, logits.extent[0], logits.extent[1], 3},
-                                .state = 0,
-                                .overwrites = -1,
-                                .origin = -1,
-                                .gradient = -1};
-        const int own = program_add_value(p, numbers);
-        numbers.state = STATE_WHOLE;
-        numbers.origin = own;
-        const int all = program_add_value(p, numbers);
+        const struct value numbers = {.name = "numbers",
+                                      .role = ROLE_ACTIVATION,
+                                      .type = OPERAND_REAL,
+                                      .axes = 4,
+                                      .extent = {p->shards, logits.extent[0], logits.extent[1], 3},
+                                      .state = STATE_WHOLE,
+                                      .overwrites = -1,
+                                      .origin = -1,
+                                      .gradient = -1};
+        const short all = (short)program_add_value(p, numbers);
+        const struct view whole = {.value = all, .rows = 15, .picked = -1};
+        const struct view by_shard = {.value = all, .rows = 7, .cols = 8, .picked = -1};
         struct step first = *loss, after = *loss;
         first.kind = KERNEL_CROSS_ENTROPY_LOSS;
-        first.view[LOSS].value = -1;
-        first.view[LOSS].rows = 0;
+        first.view[LOSS] = (struct view){.value = -1};
         first.view[LOGITS].value = (short)step_reads(p, loss, LOGITS);
-        first.view[NUMBERS] = (struct view){.value = (short)own, .rows = 15, .picked = -1};
+        first.view[NUMBERS] = after.view[NUMBERS] = whole;
         program_add_step(steps, first);
-        const struct view numbers_rows = {.value = (short)all, .rows = 7, .cols = 8, .picked = -1};
         program_add_step(steps, (struct step){.kind = KERNEL_TENSOR_ALL_GATHER,
                                               .unit = loss->unit,
-                                              .view = {numbers_rows, numbers_rows}});
-        after.view[NUMBERS] = (struct view){.value = (short)all, .rows = 15, .picked = -1};
+                                              .view = {by_shard, by_shard}});
         if (loss->kind == KERNEL_CROSS_ENTROPY_LOSS) /* of the numbers alone: N rows of 3 a shard */
-                after.view[LOGITS] = (struct view){.value = (short)all, .rows = 6, .cols = 9, .picked = -1};
+                after.view[LOGITS] = (struct view){.value = all, .rows = 6, .cols = 9, .picked = -1};
         program_add_step(steps, after);
 }
 

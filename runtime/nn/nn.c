@@ -1,7 +1,5 @@
 /* A stage's buffers. */
-#include "runtime/nn/nn.h"
-#include "runtime/nn/shards.h"
-#include "runtime/nn/slot.h"
+#include "runtime/nn/exec.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -42,7 +40,7 @@ static bool allocate_host(struct nn_stage *nn)
         nn->ranges = decay_ranges(nn->tensors, nn->tensor_count);
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors); /* in the order of their roles again */
         nn->together = calloc(1, sizeof *nn->together);
-        nn->walk = calloc(1, sizeof *nn->walk);
+        nn->exec = exec_new(nn);
         const struct memory_plan *plan = &nn->plan;
         const struct {
                 void ***table;
@@ -56,7 +54,7 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_outputs, plan->slots},
                       {&nn->host_inputs, plan->input_buffers},
                       {&nn->host_gradient_buffers, plan->gradient_buffers}};
-        bool ok = nn->ranges && nn->together && nn->walk;
+        bool ok = nn->ranges && nn->together && nn->exec;
         for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
                 *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
                 ok = ok && *tables[i].table;
@@ -141,25 +139,15 @@ static bool allocate_buffers(struct nn_stage *nn)
                 nn->host_slots[i] = allocate(nn, MEMORY_HOST, MEMORY_ACTIVATIONS, l->slot, &ok);
         for (int i = 0; i < nn->plan.deferred; i++) {
                 nn->deferred[i] = allocate(nn, MEMORY_DEVICE, MEMORY_ACTIVATIONS, l->deferred, &ok);
-                nn->deferred_tops[i] = ok ? slot_deferred(nn, i, nn->stage.layers - 1).output : NULL;
+                nn->deferred_tops[i] = ok ? pass_deferred_top(nn, i) : NULL;
         }
         allocate_messages(nn, MEMORY_DEVICE, nn->inputs, nn->plan.input_buffers, &ok);
         allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
-        nn->work_c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_c, &ok);
-        nn->work_4c = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_4c, &ok);
-        nn->work_qkv = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_qkv, &ok);
-        nn->work_attention = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_attention, &ok);
+        nn->exec->workspace = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, memory_workspace(l), &ok);
+        assert(nn->exec->bytes <= memory_workspace(l));
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
         if (l->zeros)
                 nn->zeros = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->zeros, &ok);
-        if (l->work_block)
-                nn->work_block = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_block, &ok);
-        if (l->work_gather)
-                nn->work_gather = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_gather, &ok);
-        if (l->work_logits)
-                nn->work_logits = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_logits, &ok);
-        if (l->work_losses)
-                nn->work_losses = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->work_losses, &ok);
         if (nn->stage.first) {
                 nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
                 nn->host_tokens = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);
@@ -267,7 +255,7 @@ void nn_close(struct nn_stage *nn)
         free(nn->tensors);
         free(nn->ranges);
         free(nn->together);
-        free(nn->walk);
+        free(nn->exec);
         free(nn->slots);
         free(nn->host_slots);
         free(nn->buckets);
@@ -291,15 +279,4 @@ void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)
         const bool embedding = nn->plan.staged_gradients < nn->parameters;
         const int64_t first = embedding && nn->stage.last ? nn->parameters - nn->plan.staged_gradients : 0;
         return nn_at(nn, nn->host_gradients, offset - first);
-}
-
-void *nn_output(struct nn_stage *nn, int slot)
-{
-        return slot_block(nn, slot, nn->stage.layers - 1).residual2;
-}
-
-void *nn_logits(struct nn_stage *nn, int slot)
-{
-        assert(nn->stage.last && !nn->work_logits);
-        return slot_final(nn, slot).logits;
 }

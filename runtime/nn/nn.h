@@ -14,7 +14,7 @@ struct nn_together {
         enum half half;
 };
 
-struct nn_walk;
+struct nn_exec;
 /* Zero: this replica updates parameters [offset, offset + count), and the optimizer's arrays have them at
  * `place`. The table is the caller's, and must be there before parameters are written or read. */
 struct nn_own {
@@ -44,7 +44,8 @@ struct nn_stage {
         void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
         void **inputs;              /* [plan.input_buffers] (B,T,C) */
         void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
-        void **deferred, **deferred_tops; /* [plan.deferred]: see slot.h */
+        void **deferred, **deferred_tops; /* [plan.deferred]: what the first part
+                                               of a backward leaves; the last block's output's gradient */
         /* Staged: on the host, one beside each slot's output, input and gradient buffer, else NULL. */
         void **host_outputs, **host_inputs, **host_gradient_buffers;
         void *host_gradients; /* staged: see nn_host_gradients */
@@ -52,15 +53,14 @@ struct nn_stage {
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
         double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
-        void *work_c, *work_4c, *work_qkv, *work_attention, *work_block, *work_gather, *zeros, *work_logits;
-        real *work_losses; /* (shards, N, 3): see kernels_cross_entropy_numbers */
+        void *zeros;
+        struct nn_exec *exec; /* what its passes launch: exec.h */
         double loss_scale; /* that gradients of logits are multiplied with, set by the caller; 1 at first */
         /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows
          * it.
          */
         int segment;
         struct nn_together *together;
-        struct nn_walk *walk;
 };
 
 enum nn_scalar {

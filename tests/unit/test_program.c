@@ -58,11 +58,12 @@ static bool case_of(int i, struct plan_case *c)
         return mode != 2 || sizes[size].batch * sizes[size].length % shards == 0;
 }
 
-static int64_t kept_bytes(const struct program *p, const struct plan_case *c, enum recompute recompute)
+static int64_t kept_bytes(const struct program *p, const struct plan_case *c, enum recompute recompute,
+                          bool chunked)
 {
         bool kept[PROGRAM_VALUES];
-        program_kept(p, recompute, kept);
-        return program_bytes(p, kept, c->work.element_bytes);
+        program_kept(p, recompute, chunked, kept);
+        return program_bytes(p, kept, c->work.element_bytes, NULL);
 }
 
 static void a_slot_holds_what_backward_reads(void **state)
@@ -77,11 +78,12 @@ static void a_slot_holds_what_backward_reads(void **state)
                 const struct memory_plan plan = {.work = c.work, .micro_batches = 1, .slots = 1};
                 const struct memory_layout layout = memory_layout(&c.gpt, &c.stage, &plan);
                 workload_init(&w, &c.gpt, &c.work, c.stage.shards);
-                assert_int_equal(kept_bytes(&w.block, &c, work_recomputation(&c.work)), layout.block);
+                assert_int_equal(kept_bytes(&w.block, &c, work_recomputation(&c.work), false), layout.block);
                 if (c.stage.first)
-                        assert_int_equal(kept_bytes(&w.embedding, &c, RECOMPUTE_NONE), layout.embedded);
-                if (c.stage.last && !w.loss_rows)
-                        assert_int_equal(kept_bytes(&w.head, &c, RECOMPUTE_NONE),
+                        assert_int_equal(kept_bytes(&w.embedding, &c, RECOMPUTE_NONE, w.loss_rows > 0),
+                                         layout.embedded);
+                if (c.stage.last)
+                        assert_int_equal(kept_bytes(&w.head, &c, RECOMPUTE_NONE, w.loss_rows > 0),
                                          layout.final_ln + layout.final_stats + layout.logits);
                 cases++;
         }
@@ -103,7 +105,7 @@ static void the_first_part_leaves_what_the_second_reads(void **state)
                 const struct memory_layout layout = memory_layout(&c.gpt, &c.stage, &plan);
                 workload_init(&w, &c.gpt, &c.work, 1);
                 program_deferred(&w.block, deferred);
-                assert_int_equal(program_bytes(&w.block, deferred, c.work.element_bytes),
+                assert_int_equal(program_bytes(&w.block, deferred, c.work.element_bytes, NULL),
                                  layout.deferred_block);
                 cases++;
         }

@@ -1,0 +1,61 @@
+/* The interpreter: launches the steps of a layer's program on a device. Private to nn. */
+#ifndef RANVIER_RUNTIME_NN_EXEC_H
+#define RANVIER_RUNTIME_NN_EXEC_H
+
+#include "runtime/nn/nn.h"
+
+enum exec_layer { EXEC_EMBEDDING, EXEC_BLOCK, EXEC_HEAD, EXEC_VALIDATION, EXEC_LAYERS };
+
+/* The steps of one layer's forward, or of a part of its backward, and where what they write lies. */
+struct exec_list {
+        const struct program *program;
+        struct steps steps;
+        struct placement place;
+        int collectives;
+};
+
+struct nn_exec {
+        struct workload workload;
+        struct program validation;
+        struct exec_list forward[EXEC_LAYERS], backward[PART_BOTH + 1][EXEC_VALIDATION];
+        int ordinal[EXEC_LAYERS]
+                   [PROGRAM_VALUES]; /* of a parameter, or its gradient: which of the layer's it is */
+        int64_t kept[EXEC_LAYERS]
+                    [PROGRAM_VALUES];     /* where a value begins in the layer's part of a slot; or -1 */
+        int64_t deferred[PROGRAM_VALUES]; /* and of a block in a buffer that is left for the second part */
+        int64_t bytes;                    /* of the workspace that any of the lists needs */
+        char *workspace;
+};
+
+/* Derives the lists of a stage. NULL: no memory. The caller frees it with free(). */
+struct nn_exec *exec_new(const struct nn_stage *nn);
+
+/* One layer of a pass: where what it does not write itself lies. */
+struct exec_frame {
+        enum exec_layer layer;
+        const struct exec_list *list;
+        int block;  /* of the stage's */
+        char *slot; /* the layer's part of the micro-batch's slot */
+        const void *x;
+        void *output_gradient, *input_gradient;
+        char *deferred; /* the block's part of a deferred buffer */
+        int micro_batch;
+};
+
+/* Where a frame's layer leaves its output. */
+void *exec_output(const struct nn_exec *, const struct exec_frame *);
+
+/* A pass, of which the shards' collectives make segments: one segment of it is run. */
+struct exec_pass {
+        int at; /* collectives so far */
+        bool stopped;
+};
+
+/* Runs what of a layer lies in segment nn->segment; `pass` is stopped where the shards do something together
+ * behind it, which then stands in nn->together. */
+void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_frame *frame);
+
+/* Where the gradient of the last block's output lies that a backward's first part leaves (pass.c). */
+void *pass_deferred_top(const struct nn_stage *nn, int deferred);
+
+#endif

@@ -1,0 +1,210 @@
+/* Forward and backward of a micro-batch: the layers of a stage, one after another. */
+#include "runtime/nn/exec.h"
+
+#include <assert.h>
+
+/* What is launched between them may be handed to the device together. */
+static void group_begin(struct device *device)
+{
+        if (device->ops->begin_group)
+                device->ops->begin_group(device);
+}
+
+static void group_end(struct device *device)
+{
+        if (device->ops->end_group)
+                device->ops->end_group(device);
+}
+
+static int chunk_layers(const struct nn_stage *nn)
+{
+        return nn->stage.layers / nn->stage.chunks;
+}
+
+/* A slot holds: the embedding if it can be the model's first chunk's, block after block, then what the last
+ * chunk stores if it can be that one's. */
+static char *slot_part(const struct nn_stage *nn, int slot, int place)
+{
+        const struct memory_layout *l = &nn->layout;
+        const bool embedded = nn->stage.chunks == 1 || slot < nn->plan.embedded_slots;
+        return (char *)nn->slots[slot] + (embedded ? l->embedded : 0) + place * l->block;
+}
+
+static struct exec_frame embedding_frame(const struct nn_stage *nn, int micro_batch, int slot)
+{
+        return (struct exec_frame){
+                .layer = EXEC_EMBEDDING, .slot = nn->slots[slot], .micro_batch = micro_batch};
+}
+
+static struct exec_frame block_frame(const struct nn_stage *nn, int block, int slot)
+{
+        return (struct exec_frame){
+                .layer = EXEC_BLOCK, .block = block, .slot = slot_part(nn, slot, block % chunk_layers(nn))};
+}
+
+void *nn_output(struct nn_stage *nn, int slot)
+{
+        const struct exec_frame last = block_frame(nn, nn->stage.layers - 1, slot);
+        return exec_output(nn->exec, &last);
+}
+
+/* Input of `block`: the output of the one before it, the embedding, or the received input buffer `input`. */
+static const void *block_input(const struct nn_stage *nn, int block, int slot, int input)
+{
+        if (block % chunk_layers(nn) > 0) {
+                const struct exec_frame before = block_frame(nn, block - 1, slot);
+                return exec_output(nn->exec, &before);
+        }
+        const struct exec_frame embedding = embedding_frame(nn, 0, slot);
+        return nn->stage.first && block == 0 ? exec_output(nn->exec, &embedding) : nn->inputs[input];
+}
+
+static struct exec_frame head_frame(struct nn_stage *nn, enum exec_layer layer, int micro_batch, int slot)
+{
+        return (struct exec_frame){.layer = layer,
+                                   .slot = slot_part(nn, slot, chunk_layers(nn)),
+                                   .x = nn_output(nn, slot),
+                                   .micro_batch = micro_batch};
+}
+
+void *nn_logits(struct nn_stage *nn, int slot)
+{
+        const struct nn_exec *e = nn->exec;
+        assert(nn->stage.last && !e->workload.loss_rows);
+        const struct exec_frame head = head_frame(nn, EXEC_VALIDATION, 0, slot);
+        const struct steps *steps = &e->validation.forward;
+        int s = 0;
+        while (!steps->at[s].chunked)
+                s++;
+        return head.slot + e->kept[EXEC_VALIDATION][steps->at[s].view[2].value];
+}
+
+static void run(struct nn_stage *nn, struct exec_pass *pass, struct exec_frame frame,
+                const struct exec_list lists[])
+{
+        frame.list = &lists[frame.layer];
+        exec_run(nn, pass, &frame);
+}
+
+bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
+{
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const struct exec_list *lists = nn->exec->forward;
+        struct exec_pass pass = {0};
+        group_begin(nn->device);
+        if (part.first)
+                run(nn, &pass, embedding_frame(nn, micro_batch, slot), lists);
+        for (int block = chunk * part.layers; block < (chunk + 1) * part.layers; block++) {
+                struct exec_frame frame = block_frame(nn, block, slot);
+                frame.x = block_input(nn, block, slot, input);
+                run(nn, &pass, frame, lists);
+        }
+        if (part.last)
+                run(nn, &pass, head_frame(nn, loss_only ? EXEC_VALIDATION : EXEC_HEAD, micro_batch, slot),
+                    lists);
+        group_end(nn->device);
+        return pass.stopped;
+}
+
+/* ---- backward ---- */
+
+/* A micro-batch's place in each kind of buffer; and which parts of its backward it is about. */
+struct backward {
+        int micro_batch, input, slot, gradient, deferred;
+        enum kernel_part parts;
+};
+
+/* A block's part of a deferred buffer. */
+static char *deferred_part(const struct nn_stage *nn, int deferred, int block)
+{
+        return (char *)nn->deferred[deferred] + nn->layout.embedded + block * nn->layout.deferred_block;
+}
+
+static void *deferred_output(const struct nn_stage *nn, int deferred, int block)
+{
+        const struct nn_exec *e = nn->exec;
+        if (block == nn->stage.layers - 1 && nn->deferred_tops[deferred])
+                return nn->deferred_tops[deferred];
+        return deferred_part(nn, deferred, block) + e->deferred[e->workload.block.output_gradient];
+}
+
+void *pass_deferred_top(const struct nn_stage *nn, int deferred)
+{
+        return deferred_output(nn, deferred, nn->stage.layers - 1);
+}
+
+/* The gradient of a block's output: all in the one gradient buffer, or, in parts, each kept. */
+static void *output_gradient(const struct nn_stage *nn, const struct backward *b, int block)
+{
+        return b->deferred < 0 ? nn->gradient_buffers[b->gradient] : deferred_output(nn, b->deferred, block);
+}
+
+static void *input_gradient(const struct nn_stage *nn, const struct backward *b, int block)
+{
+        if (b->deferred >= 0 && block > 0)
+                return deferred_output(nn, b->deferred, block - 1);
+        if (b->deferred >= 0 && nn->stage.first)
+                return nn->deferred[b->deferred];
+        return b->gradient >= 0 ? nn->gradient_buffers[b->gradient] : NULL;
+}
+
+/* What was received stays here; the gradient that is sent on is written where what was here before lay. */
+static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
+{
+        void *received = nn->gradient_buffers[gradient];
+        nn->gradient_buffers[gradient] = nn->deferred_tops[deferred];
+        nn->deferred_tops[deferred] = received;
+}
+
+static bool pass_back(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
+{
+        const struct exec_list *lists = nn->exec->backward[b->parts];
+        struct exec_pass pass = {0};
+        group_begin(nn->device);
+        if (span->head) {
+                struct exec_frame frame = head_frame(nn, EXEC_HEAD, b->micro_batch, b->slot);
+                frame.input_gradient = output_gradient(nn, b, span->top);
+                run(nn, &pass, frame, lists);
+        }
+        for (int block = span->top; block > span->top - span->blocks; block--) {
+                struct exec_frame frame = block_frame(nn, block, b->slot);
+                frame.x = block_input(nn, block, b->slot, b->input);
+                frame.output_gradient = output_gradient(nn, b, block);
+                frame.input_gradient = input_gradient(nn, b, block);
+                frame.deferred = b->deferred < 0 ? NULL : deferred_part(nn, b->deferred, block);
+                run(nn, &pass, frame, lists);
+        }
+        if (span->embedding) {
+                struct exec_frame frame = embedding_frame(nn, b->micro_batch, b->slot);
+                frame.output_gradient = input_gradient(nn, b, 0);
+                run(nn, &pass, frame, lists);
+        }
+        group_end(nn->device);
+        return pass.stopped;
+}
+
+bool nn_backward_part(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient,
+                      int deferred, enum kernel_part parts)
+{
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const struct partition_span all = {part.last, part.first, (chunk + 1) * part.layers - 1, part.layers,
+                                           0};
+        assert((deferred < 0) == (parts == PART_BOTH));
+        assert(deferred < 0 || (nn->stage.shards == 1 && nn->stage.chunks == 1));
+        if (parts == PART_INPUT && !part.last)
+                keep_gradient(nn, gradient, deferred);
+        return pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, deferred, parts}, &all);
+}
+
+void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient,
+                      const struct partition_span *span)
+{
+        assert(nn->stage.shards == 1 && nn->stage.chunks == 1);
+        nn->segment = 0;
+        pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, -1, PART_BOTH}, span);
+}
+
+bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)
+{
+        return nn_backward_part(nn, chunk, micro_batch, input, slot, gradient, -1, PART_BOTH);
+}

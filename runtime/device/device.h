@@ -94,7 +94,7 @@ struct device {
         double awake_seconds;              /* cpu: for so long after the host launched something it rests by
                                               looking again, on a processor of its own; 0: it has none */
         bool reserved;                     /* device_reserve was called */
-        device_record_fn *recorder; /* may be NULL; set while nothing is queued */
+        device_record_fn *recorder;        /* may be NULL; set while nothing is queued */
         void *recorder_context;
 };
 

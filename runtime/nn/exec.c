@@ -37,8 +37,11 @@ static void finish_list(struct nn_exec *e, struct exec_list *list, const struct 
 {
         list->program = p;
         list->collectives = 0;
-        for (int s = 0; s < list->steps.count; s++)
-                list->collectives += kernel_collective(list->steps.at[s].kind);
+        for (int s = 0; s < list->steps.count; s++) {
+                const struct step *step = &list->steps.at[s];
+                list->collectives += kernel_collective(step->kind);
+                list->kernel[s] = program_kernel(p, step, work_format(&e->workload.work), 0);
+        }
         program_place(p, &list->steps, fixed, e->workload.loss_rows, e->workload.work.element_bytes,
                       &list->place);
         if (list->place.bytes > e->bytes)
@@ -366,11 +369,13 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
 
 /* ---- running ---- */
 
-static void launch(const struct nn_stage *nn, const struct exec_frame *f, const struct step *step,
-                   int64_t first, int64_t rows)
+/* A step, of all rows of tokens, or of `rows` from `first` on. */
+static void launch(const struct nn_stage *nn, const struct exec_frame *f, int s, int64_t first, int64_t rows)
 {
+        const struct step *step = &f->list->steps.at[s];
         const struct kernel kernel =
-                program_kernel(f->list->program, step, work_format(&nn->plan.work), rows);
+                rows ? program_kernel(f->list->program, step, work_format(&nn->plan.work), rows)
+                     : f->list->kernel[s];
         struct kernel_args args = {0};
         for (int i = 0; i < KERNEL_OPERANDS; i++)
                 args.p[i] = operand(nn, f, &step->view[i], first);
@@ -378,10 +383,10 @@ static void launch(const struct nn_stage *nn, const struct exec_frame *f, const 
         nn->device->ops->launch(nn->device, &kernel, &args);
 }
 
-static struct nn_together together(const struct nn_stage *nn, const struct exec_frame *f,
-                                   const struct step *step)
+static struct nn_together together(const struct nn_stage *nn, const struct exec_frame *f, int s)
 {
-        const struct kernel kernel = program_kernel(f->list->program, step, work_format(&nn->plan.work), 0);
+        const struct step *step = &f->list->steps.at[s];
+        const struct kernel *kernel = &f->list->kernel[s];
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
         const bool scatters = step->kind == KERNEL_TENSOR_REDUCE_SCATTER;
         return (struct nn_together){.kind = step->kind,
@@ -389,8 +394,8 @@ static struct nn_together together(const struct nn_stage *nn, const struct exec_
                                     .own = out == in  ? NULL
                                            : scatters ? out
                                                       : in,
-                                    .elements = kernel.m * kernel.n,
-                                    .half = (enum half)kernel.half};
+                                    .elements = kernel->m * kernel->n,
+                                    .half = (enum half)kernel->half};
 }
 
 /* The steps from the first chunked one on, for a chunk of rows after another. Returns the step behind them.
@@ -404,7 +409,7 @@ static int run_chunks(const struct nn_stage *nn, const struct exec_frame *f, int
                 end++;
         for (int64_t first = 0; first < N; first += each)
                 for (int s = begin; s < end; s++)
-                        launch(nn, f, &steps->at[s], first, each < N - first ? each : N - first);
+                        launch(nn, f, s, first, each < N - first ? each : N - first);
         return end;
 }
 
@@ -421,7 +426,7 @@ void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_fra
                 const struct step *step = &list->steps.at[s];
                 if (kernel_collective(step->kind)) {
                         if (pass->at == nn->segment) {
-                                *nn->together = together(nn, frame, step);
+                                *nn->together = together(nn, frame, s);
                                 pass->stopped = true;
                         }
                         pass->at++;
@@ -430,7 +435,7 @@ void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_fra
                         s = run_chunks(nn, frame, s);
                 } else {
                         if (pass->at == nn->segment)
-                                launch(nn, frame, step, 0, 0);
+                                launch(nn, frame, s, 0, 0);
                         s++;
                 }
         }

@@ -10,6 +10,7 @@ enum exec_layer { EXEC_EMBEDDING, EXEC_BLOCK, EXEC_HEAD, EXEC_VALIDATION, EXEC_L
 struct exec_list {
         const struct program *program;
         struct steps steps;
+        struct kernel kernel[PROGRAM_STEPS]; /* of all rows */
         struct placement place;
         int collectives;
 };

@@ -1,12 +1,7 @@
 /* What the passes derive of a layer, against models/memory.c: what a slot holds, and what the first part of a
  * backward leaves for the second. That what is listed is what runs, test_workload shows. */
 #include "models/memory.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/unit/golden.h"
 
 struct plan_case {
         struct gpt gpt;
@@ -112,11 +107,97 @@ static void the_first_part_leaves_what_the_second_reads(void **state)
         assert_true(cases >= 320);
 }
 
+/* ---- lists ---- */
+
+enum list_kind { LIST_FORWARD, LIST_VALIDATION, LIST_BACKWARD, LIST_INPUT, LIST_WEIGHT, LISTS };
+enum { MOST_KERNELS = 4096 };
+
+static int list_of(const struct plan_case *c, enum list_kind kind, struct kernel *kernels)
+{
+        static const enum kernel_part parts[LISTS] = {
+                [LIST_BACKWARD] = PART_BOTH, [LIST_INPUT] = PART_INPUT, [LIST_WEIGHT] = PART_WEIGHT};
+        if (kind == LIST_FORWARD || kind == LIST_VALIDATION)
+                return workload_forward(&c->gpt, &c->stage, &c->work, kind == LIST_VALIDATION, kernels);
+        return workload_backward_part(&c->gpt, &c->stage, &c->work, parts[kind], kernels);
+}
+
+static uint64_t checksum_of(uint64_t sum, const struct kernel *k)
+{
+        const int64_t numbers[] = {k->kind, k->transpose_a, k->transpose_b, k->accumulate, k->part,
+                                   k->half, k->batch,       k->m,           k->n,          k->k};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+                sum = (sum ^ (uint64_t)numbers[i]) * 0x100000001b3; /* FNV-1a, a number at a time */
+        return sum;
+}
+
+static void write_list(FILE *out, const char *name, const struct kernel *kernels, int count)
+{
+        fprintf(out, "%s\n", name);
+        for (int i = 0; i < count; i++) {
+                const struct kernel *k = &kernels[i];
+                fprintf(out, "  %s%s%s%s %lld x %lld %lld %lld part %d\n", kernel_name(k->kind),
+                        k->transpose_a ? " a^T" : "", k->transpose_b ? " b^T" : "",
+                        k->accumulate ? " +=" : "", (long long)k->batch, (long long)k->m, (long long)k->n,
+                        (long long)k->k, k->part);
+        }
+}
+
+/* Some lists in full, and of all of them a checksum for each way to work. */
+static void write_lists(FILE *out)
+{
+        static struct kernel kernels[MOST_KERNELS];
+        static const char *const modes[MODES] = {"1 shard", "shards", "shards, sequence parallel"};
+        struct plan_case c;
+        for (int way = 0; way < 2 * RECOMPUTES * MODES; way++) {
+                uint64_t sums[LISTS];
+                int counts[LISTS] = {0};
+                for (int kind = 0; kind < LISTS; kind++)
+                        sums[kind] = 0xcbf29ce484222325;
+                for (int rest = 0; rest < SIZES * PLACES * 2; rest++) {
+                        const int i = rest % SIZES + SIZES * (way + 2 * RECOMPUTES * MODES * (rest / SIZES));
+                        for (int kind = 0; kind < LISTS && case_of(i, &c); kind++) {
+                                const int count = list_of(&c, (enum list_kind)kind, kernels);
+                                assert_true(count <= MOST_KERNELS);
+                                for (int k = 0; k < count; k++)
+                                        sums[kind] = checksum_of(sums[kind], &kernels[k]);
+                                counts[kind] += count;
+                        }
+                }
+                fprintf(out, "%s %s %s:", way % 2 ? "fused" : "plain",
+                        recompute_name((enum recompute)(way / 2 % RECOMPUTES)), modes[way / 2 / RECOMPUTES]);
+                for (int kind = 0; kind < LISTS; kind++)
+                        fprintf(out, " %d %016llx", counts[kind], (unsigned long long)sums[kind]);
+                fprintf(out, "\n");
+        }
+        for (int fused = 0; fused < 2; fused++)
+                for (int mode = 0; mode < MODES; mode += 2) {
+                        case_of(SIZES * (fused + 2 * RECOMPUTES * (mode + MODES * (PLACES - 1))), &c);
+                        c.stage.layers = 1;
+                        write_list(out, "forward", kernels, list_of(&c, LIST_FORWARD, kernels));
+                        write_list(out, "backward", kernels, list_of(&c, LIST_BACKWARD, kernels));
+                }
+}
+
+/* The file was written by the lists that stood in models/workload.c kernel by kernel before programs did. */
+static void lists_are_those_written_by_hand(void **state)
+{
+        char *text = NULL;
+        size_t size;
+        FILE *out = open_memstream(&text, &size);
+        (void)state;
+        assert_non_null(out);
+        write_lists(out);
+        fclose(out);
+        assert_golden(text, "tests/golden/lists.txt");
+        free(text);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_slot_holds_what_backward_reads),
                 cmocka_unit_test(the_first_part_leaves_what_the_second_reads),
+                cmocka_unit_test(lists_are_those_written_by_hand),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

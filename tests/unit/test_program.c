@@ -107,6 +107,108 @@ static void the_first_part_leaves_what_the_second_reads(void **state)
         assert_true(cases >= 320);
 }
 
+/* ---- placement ---- */
+
+struct memory_of {
+        const struct program *program;
+        const struct placement *place;
+        int64_t bytes[PROGRAM_VALUES]; /* of a store */
+        bool there[PROGRAM_VALUES];    /* a store has what was written to it last */
+};
+
+static bool is_placed(const struct memory_of *m, int value)
+{
+        return value >= 0 && m->place->offset[m->place->store[value]] >= 0;
+}
+
+static bool overlap(const struct memory_of *m, int a, int b)
+{
+        const int64_t *offset = m->place->offset;
+        return offset[a] >= 0 && offset[b] >= 0 && offset[a] < offset[b] + m->bytes[b] &&
+               offset[b] < offset[a] + m->bytes[a];
+}
+
+static void write_store(struct memory_of *m, int store)
+{
+        for (int other = 0; other < m->program->value_count; other++)
+                if (other != store && overlap(m, other, store))
+                        m->there[other] = false;
+        m->there[store] = true;
+}
+
+/* What a step reads is there when it begins and while it writes. */
+static void assert_step_reads_what_is_there(struct memory_of *m, const struct step *step)
+{
+        for (int i = 0; i < KERNEL_OPERANDS; i++) {
+                const int value = step_reads(m->program, step, i);
+                const bool scratch = step_writes(step, i) && value == step->view[i].value;
+                if (is_placed(m, value) && !scratch)
+                        assert_true(m->there[m->place->store[value]]);
+        }
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                if (step_writes(step, i) && is_placed(m, step->view[i].value))
+                        write_store(m, m->place->store[step->view[i].value]);
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                if (step->view[i].value >= 0 && is_placed(m, step->view[i].value))
+                        assert_true(m->there[m->place->store[step->view[i].value]]);
+}
+
+/* With everything that the list writes in one buffer, but what is `fixed`. Returns the sum of all stores. */
+static int64_t check_placement(const struct program *p, const struct steps *steps, const bool *fixed,
+                               int element_bytes, int64_t *bytes)
+{
+        struct placement place;
+        struct memory_of m = {.program = p, .place = &place};
+        int64_t sum = 0;
+        program_place(p, steps, fixed, 0, element_bytes, &place);
+        for (int value = 0; value < p->value_count; value++) {
+                m.bytes[value] =
+                        program_elements(p, value, 0) *
+                        (p->values[value].type == OPERAND_REAL && element_bytes < 4 ? 4 : element_bytes);
+                if (place.offset[value] < 0)
+                        continue;
+                assert_true(place.offset[value] + m.bytes[value] <= place.bytes);
+                sum += m.bytes[value];
+        }
+        for (int s = 0; s < steps->count; s++)
+                assert_step_reads_what_is_there(&m, &steps->at[s]);
+        *bytes = place.bytes;
+        return sum;
+}
+
+static void values_are_there_when_they_are_read(void **state)
+{
+        static struct workload w;
+        static struct steps steps;
+        struct plan_case c;
+        int shared = 0, lists = 0;
+        (void)state;
+        for (int i = 0; i < CASES; i++) {
+                if (!case_of(i, &c))
+                        continue;
+                workload_init(&w, &c.gpt, &c.work, c.stage.shards);
+                const struct program *programs[] = {&w.embedding, &w.block, &w.head};
+                for (int at = 0; at < 3 * 4; at++) {
+                        const struct program *p = programs[at % 3];
+                        const enum recompute recompute =
+                                at % 3 == 1 ? work_recomputation(&c.work) : RECOMPUTE_NONE;
+                        bool fixed[PROGRAM_VALUES] = {false};
+                        int64_t bytes;
+                        if (at / 3 == 0)
+                                steps = p->forward;
+                        else
+                                program_list_backward(p, recompute, (enum kernel_part)(at / 3), &steps);
+                        if (at / 3 == PART_INPUT || at / 3 == PART_WEIGHT)
+                                program_deferred(p, fixed);
+                        if (p->output_gradient >= 0)
+                                fixed[p->output_gradient] = true;
+                        shared += check_placement(p, &steps, fixed, c.work.element_bytes, &bytes) > bytes;
+                        lists++;
+                }
+        }
+        assert_true(lists > 9000 && shared > lists / 3); /* of most lists some values share their place */
+}
+
 /* ---- lists ---- */
 
 enum list_kind { LIST_FORWARD, LIST_VALIDATION, LIST_BACKWARD, LIST_INPUT, LIST_WEIGHT, LISTS };
@@ -197,6 +299,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_slot_holds_what_backward_reads),
                 cmocka_unit_test(the_first_part_leaves_what_the_second_reads),
+                cmocka_unit_test(values_are_there_when_they_are_read),
                 cmocka_unit_test(lists_are_those_written_by_hand),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

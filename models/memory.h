@@ -61,9 +61,10 @@ struct memory_plan {
         int update_buffers;        /* and how many updates' buffers there are */
 };
 
-/* Byte sizes of the individual buffers, for whoever allocates them: nn uses these, so there is one
- * arithmetic. Of a shard they are what it has: of heads, of the 4 C columns and of the vocabulary its part,
- * and, sequence parallel, of the rows of inputs, LayerNorms, residuals and messages. */
+/* Byte sizes of the individual buffers, for whoever allocates them. What lies where in a slot, and in the
+ * workspace, is the programs' matter (program_bytes, program_place), which must come to the same bytes. Of a
+ * shard they are what it has: of heads, of the 4 C columns and of the vocabulary its part, and, sequence
+ * parallel, of the rows of inputs, LayerNorms, residuals and messages. */
 struct memory_layout {
         /* block_attention and work_attention: (B,H,T,T), or, with fused kernels, (B,H,T) that is never half
          */

@@ -8,6 +8,7 @@
 #include "models/gpt.h"
 #include "models/kernels/kernel.h"
 
+/* Most of each; more are a mistake in a family, which an assertion names. */
 enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96 };
 
 enum value_role {
@@ -164,7 +165,8 @@ int64_t program_elements(const struct program *, int value, int64_t rows);
 /* Its extent along one axis. */
 int64_t program_axis(const struct program *, int value, int axis);
 
-/* The kernel that a step is. `rows`: of a chunk; 0: all. */
+/* The kernel that a step is. `rows`: of so many rows of tokens, where the step is run for a chunk of them; 0:
+ * of all. A collective is never run in chunks. */
 struct kernel program_kernel(const struct program *, const struct step *, enum half half, int64_t rows);
 
 /* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the

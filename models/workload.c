@@ -257,20 +257,24 @@ struct kernel workload_clear(int64_t parameters, enum half half)
                 .kind = KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = parameters};
 }
 
+static double flops_of(const struct program *program, const struct steps *steps)
+{
+        double flops = 0;
+        for (int s = 0; s < steps->count; s++) {
+                const struct kernel kernel = program_kernel(program, &steps->at[s], HALF_NONE, 0);
+                flops += kernel_flops(&kernel);
+        }
+        return flops;
+}
+
 /* Of a block on its own, forward and backward. */
 static double block_flops(const struct gpt *gpt, const struct work *work)
 {
-        enum { MOST_KERNELS = 256 };
-        struct kernel kernels[MOST_KERNELS];
-        const struct stage block = {.index = 1, .stages = 3, .chunks = 1, .layers = 1, .shards = 1};
-        double flops = 0;
-        int count = workload_forward(gpt, &block, work, false, NULL);
-        assert(count + workload_backward(gpt, &block, work, NULL) <= MOST_KERNELS);
-        count = workload_forward(gpt, &block, work, false, kernels);
-        count += workload_backward(gpt, &block, work, kernels + count);
-        for (int i = 0; i < count; i++)
-                flops += kernel_flops(&kernels[i]);
-        return flops;
+        struct program block;
+        struct steps backward;
+        derive(&block, gpt2_block, gpt, work, 1);
+        program_list_backward(&block, work_recomputation(work), PART_BOTH, &backward);
+        return flops_of(&block, &block.forward) + flops_of(&block, &backward);
 }
 
 int workload_balanced(const struct gpt *gpt, const struct work *work, int stages)

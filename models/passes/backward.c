@@ -290,6 +290,7 @@ void program_backward(struct program *p)
         }
         for (int s = p->forward.count - 1; s >= 0; s--)
                 adjoint_of(&a, &p->forward.at[s]);
+        assert(a.pending_count == 0); /* a bias follows its product */
         if (p->input >= 0)
                 p->input_gradient = a.gradient[value_root(p, p->input)];
 }

@@ -56,7 +56,7 @@ static void fuse_following(struct program *p, struct steps *steps, int at)
                         continue;
                 const int whole = follows.view[fusion->in_place].value, part = p->values[whole].overwrites;
                 const int product = product_before(p, steps, at, part);
-                if (product < 0)
+                if (product < 0 || steps->at[product].chunked || follows.chunked)
                         return;
                 const struct step of = steps->at[product];
                 struct step fused = {.kind = fusion->fused, .part = of.part, .unit = of.unit};

@@ -40,8 +40,11 @@ static int product_state(const struct program *p, const struct view *a, const st
 {
         const int left = p->values[a->value].state, right = p->values[b->value].state;
         int at = -1;
-        if (left >= 0 && (a->cols & (1U << left)))
+        if (left >= 0 && (a->cols & (1U << left))) {
+                assert(right >= 0 && same_place(a->cols, b->rows, left) == right);
                 return STATE_PARTIAL;
+        }
+        assert(right < 0 || !(b->rows & (1U << right))); /* what is summed over is split on both sides */
         if (left >= 0) {
                 at = same_place(a->rows, c->rows, left);
                 at = at >= 0 ? at : same_place(a->batch, c->batch, left);
@@ -147,6 +150,7 @@ static int together(struct program *p, struct steps *steps, enum kernel_kind kin
         return out;
 }
 
+/* The sum of the shards' parts `value`. Whoever reads it later must read what is returned. */
 static int sum(struct program *p, struct steps *steps, int value, int unit, unsigned char part)
 {
         return p->sequence_parallel

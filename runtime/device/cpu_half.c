@@ -23,6 +23,7 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
 
 void cpu_half(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
+        assert(!kernel_collective(kernel->kind));
         if (kernel_descriptor(kernel->kind)->split == SPLIT_ROWS) {
                 cpu_half_rows(kernel, args, scratch);
         } else if (kernels_with_scratch[kernel->kind]) {

@@ -1,6 +1,7 @@
-/* Typed launches, one a kernel of models/workload.h: the vocabulary in which runtime/nn and runtime/optim are
- * written. Each packs its operands for device->ops->launch. All matrices are row-major, all sums are added in
- * a fixed order (the same input gives the same bits). N rows, C columns unless said otherwise.
+/* Typed launches, one a kernel of models/kernels/kernel.h, for who launches single ones; runtime/nn/exec.c
+ * packs the operands of a stage's in the same way. Each packs its operands for device->ops->launch. All
+ * matrices are row-major, all sums are added in a fixed order (the same input gives the same bits). N rows, C
+ * columns unless said otherwise.
  *
  * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
  * of the function's parameters, shapes are in struct kernel. Besides: all products have ld of a, b, c (never

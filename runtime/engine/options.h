@@ -36,7 +36,7 @@ struct options {
         enum plan_order order;
         int split; /* of layers over stages: SPLIT_EVEN, SPLIT_BALANCED, or how many the last one has */
         enum options_fusion fusion; /* --fusion */
-        bool fused;                 /* resolved: the fused kernels of models/workload.h */
+        bool fused;                 /* resolved: the fused kernels of models/kernels/kernel.h */
         const char *device;         /* --device: "cpu", "cuda"; NULL: not given */
         bool offload_activations;
         int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */

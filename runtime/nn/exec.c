@@ -128,6 +128,25 @@ static void list_layer(struct nn_exec *e, enum exec_layer layer, bool parted)
         }
 }
 
+/* Whether what a slot has of each layer, and a deferred buffer of each block, is what was allocated. */
+static bool fits_layout(const struct nn_exec *e, const struct memory_layout *l)
+{
+        const int element_bytes = e->workload.work.element_bytes;
+        const bool chunked = e->workload.loss_rows > 0;
+        bool set[PROGRAM_VALUES];
+        program_kept(&e->workload.block, work_recomputation(&e->workload.work), chunked, set);
+        bool fits = program_bytes(&e->workload.block, set, element_bytes, NULL) == l->block;
+        program_deferred(&e->workload.block, set);
+        fits = fits && (e->workload.block.shards > 1 ||
+                        program_bytes(&e->workload.block, set, element_bytes, NULL) == l->deferred_block);
+        program_kept(&e->workload.embedding, RECOMPUTE_NONE, chunked, set);
+        fits = fits && (!l->embedded ||
+                        program_bytes(&e->workload.embedding, set, element_bytes, NULL) == l->embedded);
+        program_kept(&e->workload.head, RECOMPUTE_NONE, chunked, set);
+        return fits && (!l->final_ln || program_bytes(&e->workload.head, set, element_bytes, NULL) ==
+                                                l->final_ln + l->final_stats + l->logits);
+}
+
 struct nn_exec *exec_new(const struct nn_stage *nn)
 {
         struct nn_exec *e = calloc(1, sizeof *e);
@@ -138,6 +157,7 @@ struct nn_exec *exec_new(const struct nn_stage *nn)
         workload_validation(&e->validation, &nn->gpt, &nn->plan.work, nn->stage.shards);
         memset(e->kept, -1, sizeof e->kept); /* every one */
         memset(e->deferred, -1, sizeof e->deferred);
+        assert(fits_layout(e, &nn->layout));
         for (int layer = 0; layer < EXEC_LAYERS; layer++)
                 if (layer == EXEC_BLOCK || (layer == EXEC_EMBEDDING ? nn->stage.first : nn->stage.last))
                         list_layer(e, (enum exec_layer)layer, nn->plan.deferred > 0);

@@ -1,5 +1,5 @@
-/* A stage of a GPT on a device: forward and backward of one micro-batch, written over kernels.h. Enqueues
- * only: nothing here waits. Launches exactly what models/workload.h lists, in that order. */
+/* A stage of a GPT on a device: forward and backward of one micro-batch, whose layers' programs exec.h
+ * runs. Enqueues only: nothing here waits. Launches exactly what models/workload.h lists, in that order. */
 #ifndef RANVIER_RUNTIME_NN_NN_H
 #define RANVIER_RUNTIME_NN_NN_H
 

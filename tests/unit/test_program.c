@@ -1,5 +1,6 @@
-/* What the passes derive of a layer, against models/memory.c: what a slot holds, and what the first part of a
- * backward leaves for the second. That what is listed is what runs, test_workload shows. */
+/* What the passes derive of a layer: what a slot holds and what the first part of a backward leaves for the
+ * second, against models/memory.c; where a list's values lie; and the lists, against those that were written
+ * by hand before there were programs. */
 #include "models/memory.h"
 #include "tests/unit/golden.h"
 

@@ -1,4 +1,4 @@
-/* The CUDA device's own kernels, as cuda.c calls them: each queues one kernel of models/workload.h on
+/* The CUDA device's own kernels, as cuda.c calls them: each queues one kernel of models/kernels/kernel.h on
  * `stream`, with operands packed as runtime/device/kernels.h says, and does not wait. Products are cuBLASLt's
  * (matmul.h).
  *

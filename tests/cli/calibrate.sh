@@ -150,7 +150,7 @@ report $? "and its table says so"
 refuse() { # sentence of the test, what the message must say, arguments
         local sentence=$1 wanted=$2
         shift 2
-        timeout 60 "$ranvier" calibrate "$@" > "$folder/out" 2> "$folder/err"
+        timeout 1800 "$ranvier" calibrate "$@" > "$folder/out" 2> "$folder/err"
         local status=$?
         [ $status -eq 2 ] && [ "$(wc -l < "$folder/err")" -eq 1 ] && grep -q "^ranvier calibrate: " "$folder/err" &&
                 grep -qF -e "$wanted" "$folder/err" && [ ! -s "$folder/out" ] && [ ! -e "$folder/x.json" ]
@@ -196,7 +196,7 @@ report $? "and the model is as it was"
 # Ranks that find different things, as on different hosts: all must end, and the first rank says why.
 family="--quick --micro-batch-size 2 --out $folder/x.json"
 # shellcheck disable=SC2086 # words are options
-timeout 60 mpirun --allow-run-as-root --oversubscribe -n 1 "$ranvier" calibrate --model tiny $family : \
+timeout 1800 mpirun --allow-run-as-root --oversubscribe -n 1 "$ranvier" calibrate --model tiny $family : \
         -n 1 "$ranvier" calibrate --model only-elsewhere $family > "$folder/out" 2> "$folder/err"
 [ $? -eq 2 ] && [ "$(grep -c '^ranvier calibrate: .*only-elsewhere' "$folder/err")" -eq 1 ] && [ ! -e "$folder/x.json" ]
 report $? "what only the second rank finds wrong ends all ranks in one sentence"

@@ -11,7 +11,7 @@ import ranvier
 import text
 
 TOKENS = 40000
-LIMIT_SECONDS = 60  # only so that a job that hangs ends
+LIMIT_SECONDS = 1800  # only so that a job that hangs ends
 TRAIN = "train tiny --data text.txt --batch-size 4 --micro-batch-size 1 --steps 3 --threads 1"
 
 

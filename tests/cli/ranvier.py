@@ -8,7 +8,7 @@ BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
 DEVICE = os.environ.get("RANVIER_TEST_DEVICE")  # what `train` computes on, where a script does not say
 
 
-def run(arguments, ranks=0, folder=None, timeout=300, **variables):
+def run(arguments, ranks=0, folder=None, timeout=1800, **variables):
     """ranvier ARGUMENTS, under mpirun if ranks > 0, with environment `variables`; returns (exit status, stdout,
     stderr)."""
     command = [os.path.join(BIN, "ranvier")] + [str(a) for a in arguments]

@@ -98,7 +98,7 @@ def likeliest(weights, prompt, count):
 
 def sample(*arguments):
     run = subprocess.run([os.path.join(os.environ["RANVIER_BIN"], "ranvier"), "sample", *arguments],
-                         capture_output=True, timeout=120)
+                         capture_output=True, timeout=1800)
     return run.returncode, run.stdout, run.stderr.decode()
 
 

@@ -138,7 +138,7 @@ def check_published(tap, folder):
     """What README says of the published runs; AxoNN's are told, not held to anything."""
     out_csv = os.path.join(folder, "published.csv")
     table = os.path.join(TREE, "sim", "tables", "published.csv")
-    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv], timeout=600)
+    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv], timeout=1800)
     rows = rows_of(out_csv) if status == 0 else []
     errors = [abs(float(row["error"])) for row in rows]
     fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]

@@ -20,5 +20,6 @@ $(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(call lib,sim engine core profile models)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
+$(BUILD)/tests/worlds $(BUILD)/tests/ranking: LTO_LINK = $(if $(LTO),-O3 -flto=2)
 $(BUILD)/tests/ranking: $(call obj,tests/bench/ranking.c) $(call lib,sim engine core profile models)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

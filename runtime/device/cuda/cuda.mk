@@ -42,7 +42,7 @@ $(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/includ
 # so that the plugin can say itself that there is none.
 $(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o $(call lib,models)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
+	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
 		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
 
 # All-reduces by NCCL, a plugin of its own: built where NCCL is found. NCCL=0: not built.
@@ -56,7 +56,7 @@ $(BUILD)/obj/runtime/net/nccl/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include \
 	$(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(nccl_header))))
 $(BUILD)/bin/net_nccl.so: $(call obj,runtime/net/nccl/nccl.c runtime/device/cuda/lane.c) $(call lib,models)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
+	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
 		$(nccl_library) -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread
 endif
 endif

@@ -226,8 +226,10 @@ static int list_of(const struct plan_case *c, enum list_kind kind, struct kernel
 
 static uint64_t checksum_of(uint64_t sum, const struct kernel *k)
 {
-        const int64_t numbers[] = {k->kind, k->transpose_a, k->transpose_b, k->accumulate, k->part,
-                                   k->half, k->batch,       k->m,           k->n,          k->k};
+        const int64_t numbers[] = {k->transpose_a, k->transpose_b, k->accumulate, k->part, k->half,
+                                   k->batch,       k->m,           k->n,          k->k};
+        for (const char *c = kernel_name(k->kind); *c; c++)
+                sum = (sum ^ (uint64_t)*c) * 0x100000001b3;
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
                 sum = (sum ^ (uint64_t)numbers[i]) * 0x100000001b3; /* FNV-1a, a number at a time */
         return sum;

@@ -80,7 +80,7 @@ DEVICE_CFLAGS := $(BLAS_CFLAGS) -fno-math-errno -fno-trapping-math -ffp-contract
 $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
 DEVICE_LIBS = $(BLAS_LIBS) -ldl
 
-LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^)
+LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -Wl,-Map=$(BUILD)/obj/$(@F).map -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)

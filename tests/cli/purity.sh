@@ -19,12 +19,12 @@ else
         echo "not ok 2 - all of the core links with nothing but the C library"
 fi
 
-# The archive is linked into both: each of its functions is in both programs, with the same size.
-sizes() { nm -S --defined-only "$1" | awk 'NF == 4 && $3 ~ /[tT]/ { print $4, $2 }' | grep -E "^(core_|optimizer_|activations_|staging_|buffer_|policy_)" | sort -u; }
-sizes "$build/libcore.a" >"$alone"
-if [ -s "$alone" ] && [ -z "$(sizes "$RANVIER_BIN/ranvier-train" | comm -13 - "$alone")" ] &&
-        [ -z "$(sizes "$RANVIER_BIN/ranvier-sim" | comm -13 - "$alone")" ]; then
-        echo "ok 3 - ranvier-train and ranvier-sim carry the functions of this archive, size by size"
+# The linker's maps of both programs: of the core they have members of this archive, and the same ones.
+members() { grep -o 'libcore\.a([a-z_]*\.o)' "$build/obj/$1.map" | sort -u; }
+trained=$(members ranvier-train) simulated=$(members ranvier-sim)
+if [ -n "$trained" ] && [ "$trained" = "$simulated" ]; then
+        echo "ok 3 - ranvier-train and ranvier-sim are linked from the same members of the core's archive"
 else
-        echo "not ok 3 - ranvier-train and ranvier-sim carry the functions of this archive, size by size"
+        echo "not ok 3 - ranvier-train and ranvier-sim are linked from the same members of the core's archive"
+        echo "# $trained / $simulated"
 fi

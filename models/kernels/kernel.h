@@ -28,6 +28,12 @@ enum kernel_kind {
         KERNEL_BIAS_GELU,          /* h (m,n) += b in place; g (m,n) = gelu_tanh(h) */
         KERNEL_GELU_BACKWARD,      /* dh (m,n) = dg gelu'(h), in place */
         KERNEL_BIAS_RESIDUAL,      /* y (m,n) += b + x */
+        KERNEL_RESIDUAL,           /* y (m,n) += x */
+        KERNEL_RMSNORM,            /* y (m=N, n=C), and rstd (N) */
+        KERNEL_RMSNORM_BACKWARD,   /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw */
+        KERNEL_ROPE,               /* rotary positions of x (m=N, n), heads of k columns, in place; or back */
+        KERNEL_SWIGLU,             /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,    /* those rows' gradients, from dy (m,n) and them */
         KERNEL_SOFTMAX,            /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
         KERNEL_SOFTMAX_BACKWARD,   /* dS from P and dP, in place, scale included */
         KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
@@ -84,6 +90,7 @@ enum operand_extent {
         EXTENT_2M,    /* two a row: means, and, ld[0] behind them, reciprocal standard deviations */
         EXTENT_N,     /* a row, the same for all rows */
         EXTENT_MN,    /* rows: the output of a product, and what lies as it does */
+        EXTENT_M2N,   /* rows twice as wide: gates, then what they are for */
         EXTENT_MK,    /* the left operand of a product */
         EXTENT_KN,    /* the right one */
         EXTENT_3MK,   /* attention's queries, keys and values */
@@ -135,10 +142,11 @@ const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind);
 bool operand_read(const struct kernel_operand *operand, const struct kernel *kernel);
 bool operand_written(const struct kernel_operand *operand, const struct kernel *kernel);
 
-/* A tensor of rows (m,n); a vector that every row reads; one that every row adds to. */
+/* A tensor of rows (m,n) or (m,2n); a vector that every row reads; one that every row adds to. */
 static inline bool operand_has_rows(const struct kernel_operand *operand)
 {
-        return operand->type == OPERAND_STORED && operand->extent == EXTENT_MN;
+        return operand->type == OPERAND_STORED &&
+               (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N);
 }
 static inline bool operand_is_vector(const struct kernel_operand *operand)
 {
@@ -147,6 +155,22 @@ static inline bool operand_is_vector(const struct kernel_operand *operand)
 static inline bool operand_is_summed(const struct kernel_operand *operand)
 {
         return operand->extent == EXTENT_N && operand->writes != WHEN_NEVER;
+}
+
+/* Elements from a row of an operand to the next; 0: it has no rows. */
+static inline int64_t operand_row_elements(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        switch (operand->extent) {
+        case EXTENT_M:
+        case EXTENT_2M:
+                return 1;
+        case EXTENT_MN:
+                return kernel->n;
+        case EXTENT_M2N:
+                return 2 * kernel->n;
+        default:
+                return 0;
+        }
 }
 
 /* Whether a kernel is launched with the same operands batch after batch, and reads nothing of the host when

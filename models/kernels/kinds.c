@@ -95,6 +95,35 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                   {UPDATE("y", EXTENT_MN), READ("b", EXTENT_N), READ("x", EXTENT_MN)},
                                   .flops = 2,
                                   .split = SPLIT_ROWS},
+        [KERNEL_RESIDUAL] = {"residual",
+                             {UPDATE("y", EXTENT_MN), READ("x", EXTENT_MN)},
+                             .flops = 1,
+                             .split = SPLIT_ROWS},
+        /* squares 2, normalise and scale 2 */
+        [KERNEL_RMSNORM] = {"rmsnorm",
+                            {WRITE("y", EXTENT_MN), WRITE_REAL("rstd", EXTENT_M), READ("x", EXTENT_MN),
+                             READ("w", EXTENT_N)},
+                            .flops = 4,
+                            .split = SPLIT_ROWS},
+        /* normalise 1, dy w 1, sum 2, dw 2, dx 3, accumulate 1 */
+        [KERNEL_RMSNORM_BACKWARD] = {"rmsnorm_backward",
+                                     {ADD("dx", EXTENT_MN), UPDATE("dw", EXTENT_N), READ("dy", EXTENT_MN),
+                                      READ("x", EXTENT_MN), READ_REAL("rstd", EXTENT_M), READ("w", EXTENT_N)},
+                                     .flops = 9,
+                                     .accumulate_flops = 1,
+                                     .split = SPLIT_ROWS},
+        /* two products and their sum; sines and cosines, which all heads share, are not counted */
+        [KERNEL_ROPE] = {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .split = SPLIT_ROWS},
+        /* negation, exp, sum, division; up 1 */
+        [KERNEL_SWIGLU] = {"swiglu",
+                           {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N)},
+                           .flops = 5,
+                           .split = SPLIT_ROWS},
+        /* the logistic s 4, silu = g s 1; dup 1; dgate = dy up (s + silu (1 - s)) 5 */
+        [KERNEL_SWIGLU_BACKWARD] = {"swiglu_backward",
+                                    {WRITE("dgu", EXTENT_M2N), READ("dy", EXTENT_MN), READ("gu", EXTENT_M2N)},
+                                    .flops = 11,
+                                    .split = SPLIT_ROWS},
         /* scale, maximum, exp of difference, sum, division */
         [KERNEL_SOFTMAX] =
                 {"softmax", {UPDATE("s", EXTENT_MN)}, .flops = 5, .causal = true, .split = SPLIT_ROWS},

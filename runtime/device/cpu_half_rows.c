@@ -14,22 +14,23 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
                      const struct kernel_args *args, struct kernel_args *piece, real *scratch)
 {
         const int64_t n = kernel->n;
-        int vectors = 0, tensors = 0;
+        int64_t vectors = 0, row_elements = 0;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 if (operand_is_vector(&operands[i])) {
                         real *vector = piece->p[i] = scratch + vectors++ * n;
                         reals_from(kernel->half, vector, args->p[i], n);
                 }
-                tensors += operand_has_rows(&operands[i]);
+                if (operand_has_rows(&operands[i]))
+                        row_elements += operand_row_elements(&operands[i], kernel);
         }
-        const int64_t rows = PIECE / (tensors * n) > 0 ? PIECE / (tensors * n) : 1;
-        assert((vectors + tensors * rows) * n <= CPU_SCRATCH);
+        const int64_t rows = PIECE > row_elements ? PIECE / row_elements : 1;
+        assert(vectors * n + row_elements * rows <= CPU_SCRATCH);
         real *at = scratch + vectors * n;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 if (!operand_has_rows(&operands[i]))
                         continue;
                 piece->p[i] = at;
-                at += rows * n;
+                at += rows * operand_row_elements(&operands[i], kernel);
         }
         return rows;
 }
@@ -38,25 +39,27 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
 static void take_rows(const struct kernel_operand *operands, const struct kernel *kernel,
                       const struct kernel_args *args, struct kernel_args *piece, int64_t row)
 {
-        const int64_t n = kernel->n;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
+                const int64_t each = operand_row_elements(&operands[i], kernel);
                 if (operands[i].type == OPERAND_TOKENS)
                         piece->p[i] = (int32_t *)args->p[i] + row;
-                else if (operands[i].extent == EXTENT_2M)
-                        piece->p[i] = (real *)args->p[i] + row;
+                else if (operands[i].type == OPERAND_REAL && each > 0)
+                        piece->p[i] = (real *)args->p[i] + row * each;
                 else if (operand_has_rows(&operands[i]) && operand_read(&operands[i], kernel))
-                        reals_from(kernel->half, piece->p[i], (const uint16_t *)args->p[i] + row * n,
-                                   kernel->m * n);
+                        reals_from(kernel->half, piece->p[i], (const uint16_t *)args->p[i] + row * each,
+                                   kernel->m * each);
         }
 }
 
 static void return_rows(const struct kernel_operand *operands, const struct kernel *kernel,
                         const struct kernel_args *args, const struct kernel_args *piece, int64_t row)
 {
-        const int64_t n = kernel->n;
-        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
+                const int64_t each = operand_row_elements(&operands[i], kernel);
                 if (operand_has_rows(&operands[i]) && operands[i].writes != WHEN_NEVER)
-                        reals_to(kernel->half, (uint16_t *)args->p[i] + row * n, piece->p[i], kernel->m * n);
+                        reals_to(kernel->half, (uint16_t *)args->p[i] + row * each, piece->p[i],
+                                 kernel->m * each);
+        }
 }
 
 static void run_reals(const struct kernel *kernel, const struct kernel_args *args, real *scratch)

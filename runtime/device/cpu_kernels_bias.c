@@ -1,4 +1,4 @@
-/* Biases: added to rows, alone or with the residual; and their gradient. */
+/* Biases: added to rows, alone or with the residual; and their gradient. The residual alone. */
 #include "runtime/device/cpu_kernels.h"
 
 void cpu_bias(const struct kernel *kernel, const struct kernel_args *args)
@@ -19,6 +19,15 @@ void cpu_bias_residual(const struct kernel *kernel, const struct kernel_args *ar
         for (int64_t i = 0; i < m; i++)
                 for (int64_t j = 0; j < n; j++)
                         y[i * n + j] += b[j] + x[i * n + j];
+}
+
+void cpu_residual(const struct kernel *kernel, const struct kernel_args *args)
+{
+        real *restrict y = args->p[0];
+        const real *restrict x = args->p[1];
+        const int64_t count = kernel->m * kernel->n;
+        for (int64_t i = 0; i < count; i++)
+                y[i] += x[i];
 }
 
 /* db (n) += column sums of dy (m,n); four rows at a time, to read and write db less often. */

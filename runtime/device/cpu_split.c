@@ -70,7 +70,7 @@ static void rows_part(void *context, int part, real *scratch)
 {
         struct job *w = context;
         const struct range rows = own_range(w, part);
-        const int64_t n = w->kernel->n, row_bytes = n * element_bytes((enum half)w->kernel->half);
+        const int64_t n = w->kernel->n;
         struct kernel kernel = *w->kernel;
         struct kernel_args args = *w->args;
         kernel.batch = 1;
@@ -79,12 +79,12 @@ static void rows_part(void *context, int part, real *scratch)
         int sums = 0;
         for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
                 const struct kernel_operand *operand = &w->kind->operands[i];
-                if (operand_has_rows(operand))
-                        args.p[i] = advance(args.p[i], rows.begin * row_bytes);
+                const int64_t row_elements = operand_row_elements(operand, &kernel);
+                if (row_elements > 0)
+                        args.p[i] = advance(args.p[i],
+                                            rows.begin * row_elements * operand_bytes(operand, &kernel));
                 else if (operand->type == OPERAND_TOKENS)
                         args.p[i] = advance(args.p[i], rows.begin * (int64_t)sizeof(int32_t));
-                else if (operand->extent == EXTENT_2M)
-                        args.p[i] = (real *)args.p[i] + rows.begin;
                 else if (operand->type == OPERAND_NUMBER && args.p[i])
                         args.p[i] = &w->sums[part];
                 else if (operand_is_summed(operand))

@@ -131,6 +131,58 @@ void kernels_bias_residual(struct device *device, void *y, const void *b, const 
                &(struct kernel_args){.p = {y, (void *)b, (void *)x}});
 }
 
+void kernels_residual(struct device *device, void *y, const void *x, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_RESIDUAL, .m = m, .n = n},
+               &(struct kernel_args){.p = {y, (void *)x}});
+}
+
+void kernels_rmsnorm(struct device *device, void *y, real *rstd, const void *x, const void *w, int64_t N,
+                     int64_t C, double epsilon)
+{
+        launch(device, (struct kernel){.kind = KERNEL_RMSNORM, .m = N, .n = C},
+               &(struct kernel_args){.p = {y, rstd, (void *)x, (void *)w}, .scalar = {epsilon}});
+}
+
+void kernels_rmsnorm_backward(struct device *device, void *dx, void *dw, const void *dy, const void *x,
+                              const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_RMSNORM_BACKWARD,
+                               .accumulate = accumulate,
+                               .part = PART_BOTH,
+                               .m = N,
+                               .n = C},
+               &(struct kernel_args){.p = {dx, dw, (void *)dy, (void *)x, (void *)rstd, (void *)w}});
+}
+
+void kernels_rope(struct device *device, const struct rope *rope, void *x, int64_t B, int64_t T)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_ROPE,
+                               .part = rope->inverse ? PART_INPUT : 0,
+                               .m = B * T,
+                               .n = rope->columns,
+                               .k = rope->head_size},
+               &(struct kernel_args){.p = {x},
+                                     .ld = {T},
+                                     .inner = rope->rotated,
+                                     .scalar = {rope->theta, rope->inverse ? -1 : 1}});
+}
+
+void kernels_swiglu(struct device *device, void *y, const void *gu, int64_t m, int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_SWIGLU, .m = m, .n = n},
+               &(struct kernel_args){.p = {y, (void *)gu}});
+}
+
+void kernels_swiglu_backward(struct device *device, void *dgu, const void *dy, const void *gu, int64_t m,
+                             int64_t n)
+{
+        launch(device, (struct kernel){.kind = KERNEL_SWIGLU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+               &(struct kernel_args){.p = {dgu, (void *)dy, (void *)gu}});
+}
+
 void kernels_softmax(struct device *device, void *s, int64_t batch, int64_t T, double scale)
 {
         launch(device, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = batch, .m = T, .n = T},

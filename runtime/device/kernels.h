@@ -6,7 +6,9 @@
  * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
  * of the function's parameters, shapes are in struct kernel. Besides: all products have ld of a, b, c (never
  * 0), matmul also stride and inner; the embedding kernels have T in ld[0], LayerNorm the elements from a
- * row's mean to its rstd; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and
+ * row's mean to its rstd, RMSNorm its epsilon in scalar[0]; RoPE has T in ld[0], its first row in
+ * ld[1] (0), the columns of a row that it rotates in `inner`, theta in scalar[0] and 1, or -1 to rotate back,
+ * in scalar[1]; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and
  * cross-entropy have their scale in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon,
  * weight_decay, step in scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights;
  * overflow has its limit in scalar[0]. Of a shard's part of the vocabulary (the cpu alone has these): the
@@ -65,6 +67,33 @@ void kernels_bias_backward(struct device *, void *db, const void *dy, int64_t m,
 void kernels_bias_gelu(struct device *, void *g, void *h, const void *b, int64_t m, int64_t n);
 void kernels_gelu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n); /* dh holds dg */
 void kernels_bias_residual(struct device *, void *y, const void *b, const void *x, int64_t m, int64_t n);
+
+void kernels_residual(struct device *, void *y, const void *x, int64_t m, int64_t n);
+
+/* RMSNorm (Zhang & Sennrich 2019): y = x rstd w with rstd (N), never in half, 1 / sqrt(mean(x^2) + epsilon).
+ */
+void kernels_rmsnorm(struct device *, void *y, real *rstd, const void *x, const void *w, int64_t N, int64_t C,
+                     double epsilon);
+/* dx += ... if accumulate, else dx = ...; adds into dw. x is the RMSNorm's input. */
+void kernels_rmsnorm_backward(struct device *, void *dx, void *dw, const void *dy, const void *x,
+                              const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate);
+
+/* Rotary position embedding (Su et al. 2021) of x (B T, columns), in place: of each head's columns, i is
+ * rotated with i + head_size / 2 by the angle t theta^(-2 i / head_size), t being the row's position of T; or
+ * back, which is its gradient. */
+struct rope {
+        int64_t columns, rotated; /* of a row; the first ones that are rotated, whole heads */
+        int64_t head_size;        /* even */
+        double theta;
+        bool inverse;
+};
+void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
+
+/* SwiGLU (Shazeer 2020): y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its n u. silu(g)
+ * = g / (1 + e^-g). Backward writes all of dgu (m, 2 n). */
+void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
+void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
+                             int64_t n);
 
 /* s (batch, T, T): row t becomes softmax of scale s[t, 0..t], zeros after. */
 void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);

@@ -243,6 +243,11 @@ static inline float __fdividef(float x, float y)
 {
         return x / y;
 }
+static inline void sincospif(float x, float *sine, float *cosine)
+{
+        *sine = (float)sin(M_PI * (double)x);
+        *cosine = (float)cos(M_PI * (double)x);
+}
 static inline float __frcp_rn(float x)
 {
         return 1.0F / x;

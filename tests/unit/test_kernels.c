@@ -480,6 +480,270 @@ static void layernorm_backward_writes_or_adds_dx_and_adds_to_parameters(void **s
         }
 }
 
+static const double rms_epsilon = 1e-6;
+
+static double rms_rstd(const real *x, int64_t C)
+{
+        double squares = 0;
+        for (int64_t c = 0; c < C; c++)
+                squares += (double)x[c] * (double)x[c];
+        return 1 / sqrt(squares / (double)C + rms_epsilon);
+}
+
+/* rstd has a sum of C positive terms, half of whose relative error it keeps; two products follow. */
+static void rmsnorm_scales_rows(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t N = shapes[s].m, C = shapes[s].n;
+                real *x = random_tensor(device, &random, N * C, 2), *w = random_tensor(device, &random, C, 1);
+                real *y = poisoned_reals(N * C), *rstd = poisoned_reals(N);
+                kernels_rmsnorm(device, lend(device, y, N * C), rstd, lend(device, x, N * C),
+                                lend(device, w, C), N, C, rms_epsilon);
+                finish(device);
+                const double relative = (0.5 * (double)C + 5) * u;
+                for (int64_t n = 0; n < N; n++)
+                        assert_within(rstd[n], rms_rstd(x + n * C, C), relative * (double)rstd[n], "rstd", n);
+                for (int64_t i = 0; i < N * C; i++) {
+                        const double expected = (double)x[i] * rms_rstd(x + i / C * C, C) * (double)w[i % C];
+                        assert_stored(device, y[i], expected, relative * fabs(expected), "y", i);
+                }
+                free(x);
+                free(w);
+                free(y);
+                free(rstd);
+        }
+}
+
+struct rmsnorm_case {
+        int64_t N, C;
+        real *x, *w, *dy, *rstd, *dx, *dw, *dx_before, *dw_before;
+};
+
+static struct rmsnorm_case new_rmsnorm_case(struct device *device, uint64_t *random, int64_t N, int64_t C,
+                                            bool accumulate)
+{
+        struct rmsnorm_case k = {.N = N, .C = C};
+        k.x = random_tensor(device, random, N * C, 2);
+        k.w = random_tensor(device, random, C, 1);
+        k.dy = random_tensor(device, random, N * C, 1);
+        k.rstd = new_reals(N);
+        for (int64_t n = 0; n < N; n++)
+                k.rstd[n] = (real)rms_rstd(k.x + n * C, C);
+        k.dx = accumulate ? random_tensor(device, random, N * C, 1) : poisoned_reals(N * C);
+        k.dw = random_tensor(device, random, C, 1);
+        k.dx_before = copied_reals(k.dx, N * C);
+        k.dw_before = copied_reals(k.dw, C);
+        return k;
+}
+
+static void free_rmsnorm_case(struct rmsnorm_case *k)
+{
+        real *all[] = {k->x, k->w, k->dy, k->rstd, k->dx, k->dw, k->dx_before, k->dw_before};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                free(all[i]);
+}
+
+/* dx = rstd (g - h mean(g h)): a sum of C terms, each of a few roundings. */
+static void check_rmsnorm_dx(const struct device *device, const struct rmsnorm_case *k, int64_t n,
+                             bool accumulate)
+{
+        const int64_t C = k->C;
+        const double rstd = (double)k->rstd[n];
+        double gh_mean = 0, gh_size = 0;
+        for (int64_t i = n * C; i < (n + 1) * C; i++) {
+                const double gh = (double)k->dy[i] * (double)k->w[i % C] * (double)k->x[i] * rstd;
+                gh_mean += gh / (double)C;
+                gh_size += fabs(gh) / (double)C;
+        }
+        for (int64_t i = n * C; i < (n + 1) * C; i++) {
+                const double g = (double)k->dy[i] * (double)k->w[i % C], h = (double)k->x[i] * rstd;
+                const double before = accumulate ? (double)k->dx_before[i] : 0;
+                const double size = rstd * (fabs(g) + fabs(h) * gh_size) + fabs(before);
+                assert_stored(device, k->dx[i], before + rstd * (g - h * gh_mean), (double)(C + 8) * u * size,
+                              "dx", i);
+        }
+}
+
+static void check_rmsnorm_dw(const struct device *device, const struct rmsnorm_case *k)
+{
+        for (int64_t c = 0; c < k->C; c++) {
+                double dw = (double)k->dw_before[c], size = fabs(dw);
+                for (int64_t i = c; i < k->N * k->C; i += k->C) {
+                        const double term = (double)k->dy[i] * (double)k->x[i] * (double)k->rstd[i / k->C];
+                        dw += term;
+                        size += fabs(term);
+                }
+                assert_stored(device, k->dw[c], dw, (double)(k->N + 4) * u * size, "dw", c);
+        }
+}
+
+static void rmsnorm_backward_writes_or_adds_dx_and_adds_to_its_weight(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < 2 * SHAPES; s++) {
+                const int64_t N = shapes[s / 2].m, C = shapes[s / 2].n;
+                const bool accumulate = s % 2 == 1;
+                struct rmsnorm_case k = new_rmsnorm_case(device, &random, N, C, accumulate);
+                kernels_rmsnorm_backward(device, lend(device, k.dx, N * C), lend(device, k.dw, C),
+                                         lend(device, k.dy, N * C), lend(device, k.x, N * C), k.rstd,
+                                         lend(device, k.w, C), N, C, accumulate);
+                finish(device);
+                for (int64_t n = 0; n < N; n++)
+                        check_rmsnorm_dx(device, &k, n, accumulate);
+                check_rmsnorm_dw(device, &k);
+                free_rmsnorm_case(&k);
+        }
+}
+
+/* Of position t, with the angle in double; columns that are not rotated stay as they are. An fp32 sine is off
+ * by 2 u at most; two products and a sum follow. */
+static void check_rope(struct device *device, const struct rope *rope, int64_t B, int64_t T,
+                       const real *before, const real *x)
+{
+        const int64_t half = rope->head_size / 2;
+        for (int64_t at = 0; at < B * T * rope->columns; at++) {
+                const int64_t t = at / rope->columns % T, column = at % rope->columns;
+                const int64_t i = column % rope->head_size;
+                if (column >= rope->rotated) {
+                        assert_true(x[at] == before[at]);
+                        continue;
+                }
+                const double angle =
+                        (double)t * pow(rope->theta, -2 * (double)(i % half) / (double)rope->head_size);
+                const double sine = (i < half) == rope->inverse ? sin(angle) : -sin(angle);
+                const double with = (double)before[i < half ? at + half : at - half];
+                const double expected = (double)before[at] * cos(angle) + with * sine;
+                assert_stored(device, x[at], expected, 4 * u * (fabs((double)before[at]) + fabs(with)), "x",
+                              at);
+        }
+}
+
+static void rope_rotates_heads_by_their_position(void **state)
+{
+        static const struct {
+                int64_t B, T;
+                struct rope rope;
+        } cases[] = {{1, 1, {2, 2, 2, 10000, false}},        {3, 5, {12, 8, 4, 10000, false}},
+                     {2, 33, {97, 72, 24, 500000, false}},   {2, 131, {192, 128, 64, 500000, true}},
+                     {1, 1300, {20, 16, 16, 500000, false}}, {2, 3, {1040, 1036, 518, 10000, true}}};
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+                const int64_t B = cases[c].B, T = cases[c].T, count = B * T * cases[c].rope.columns;
+                real *x = random_tensor(device, &random, count, 1), *before = copied_reals(x, count);
+                kernels_rope(device, &cases[c].rope, lend(device, x, count), B, T);
+                finish(device);
+                check_rope(device, &cases[c].rope, B, T, before, x);
+                free(x);
+                free(before);
+        }
+}
+
+/* To positions of 131,072, of which the fastest column turns by as many radians. */
+static void rope_is_accurate_at_far_positions(void **state)
+{
+        enum { T = 131072, HEAD = 6 };
+        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false};
+        struct device *device = *state;
+        uint64_t random = seed;
+        real *x = random_tensor(device, &random, T * HEAD, 1), *before = copied_reals(x, T * HEAD);
+        kernels_rope(device, &rope, lend(device, x, T * HEAD), 1, T);
+        finish(device);
+        check_rope(device, &rope, 1, T, before, x);
+        free(x);
+        free(before);
+}
+
+/* Small and large arguments, and ones far out where the logistic is 0 or 1. */
+static real gelu_input(const struct device *device, uint64_t *random, int64_t i)
+{
+        static const real special[] = {0, 30, -30, 1e4F, -1e4F, 1e-20F, -5, 5};
+        const real x = i % 11 == 3 ? special[i / 11 % 8] : (real)(4 * random_number(random));
+        return rounded(device, x);
+}
+
+static double logistic(double x)
+{
+        return 1 / (1 + exp(-x));
+}
+
+/* The exponential's argument is exact, so that a logistic has the errors of an exponential, a sum and a
+ * quotient. Below e^-87 the result may be 0. */
+static void swiglu_multiplies_by_the_gate(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t m = shapes[s].m, n = shapes[s].n;
+                real *gu = random_tensor(device, &random, m * 2 * n, 2), *y = poisoned_reals(m * n);
+                for (int64_t i = 0; i < m * n; i++)
+                        gu[i / n * 2 * n + i % n] = gelu_input(device, &random, i);
+                kernels_swiglu(device, lend(device, y, m * n), lend(device, gu, m * 2 * n), m, n);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        const real *gate = gu + i / n * 2 * n + i % n;
+                        const double expected = (double)gate[0] * logistic((double)gate[0]) * (double)gate[n];
+                        assert_stored(device, y[i], expected, 8 * u * fabs(expected) + 1e-33, "y", i);
+                }
+                free(gu);
+                free(y);
+        }
+}
+
+static void swiglu_backward_is_its_slopes(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t m = shapes[s].m, n = shapes[s].n;
+                real *gu = random_tensor(device, &random, m * 2 * n, 2), *dgu = poisoned_reals(m * 2 * n);
+                real *dy = random_tensor(device, &random, m * n, 1);
+                for (int64_t i = 0; i < m * n; i++)
+                        gu[i / n * 2 * n + i % n] = gelu_input(device, &random, i);
+                kernels_swiglu_backward(device, lend(device, dgu, m * 2 * n), lend(device, dy, m * n),
+                                        lend(device, gu, m * 2 * n), m, n);
+                finish(device);
+                for (int64_t i = 0; i < m * n; i++) {
+                        const int64_t at = i / n * 2 * n + i % n;
+                        const double g = (double)gu[at], up = (double)gu[at + n], d = (double)dy[i];
+                        const double s_g = logistic(g), silu = g * s_g, rest = logistic(-g);
+                        const double size = s_g + fabs(silu) * rest;
+                        assert_stored(device, dgu[at], d * up * (s_g + silu * rest),
+                                      20 * u * fabs(d * up) * size + 1e-33, "dgate", i);
+                        assert_stored(device, dgu[at + n], d * silu, 8 * u * fabs(d * silu) + 1e-33, "dup",
+                                      i);
+                }
+                free(gu);
+                free(dgu);
+                free(dy);
+        }
+}
+
+static void the_residual_is_added(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t count = shapes[s].m * shapes[s].n;
+                real *y = random_tensor(device, &random, count, 1),
+                     *x = random_tensor(device, &random, count, 1);
+                real *before = copied_reals(y, count);
+                kernels_residual(device, lend(device, y, count), lend(device, x, count), shapes[s].m,
+                                 shapes[s].n);
+                finish(device);
+                for (int64_t i = 0; i < count; i++) {
+                        const double expected = (double)before[i] + (double)x[i];
+                        assert_stored(device, y[i], expected, u * fabs(expected), "y", i);
+                }
+                free(y);
+                free(x);
+                free(before);
+        }
+}
+
 static void biases_are_added_to_every_row(void **state)
 {
         struct device *device = *state;
@@ -545,14 +809,6 @@ static double gelu_slope(double x)
 {
         const double t = tanh(gelu_argument(x) / 2);
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
-}
-
-/* Small and large arguments, and ones far out where the logistic is 0 or 1. */
-static real gelu_input(const struct device *device, uint64_t *random, int64_t i)
-{
-        static const real special[] = {0, 30, -30, 1e4F, -1e4F, 1e-20F, -5, 5};
-        const real x = i % 11 == 3 ? special[i / 11 % 8] : (real)(4 * random_number(random));
-        return rounded(device, x);
 }
 
 /* The bound of gelu(x) for an x that is off by `x_bound`, where the slope is under 1.2. The exponential's
@@ -1529,7 +1785,13 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(layernorm_normalises_rows),                                                 \
                 cmocka_unit_test(layernorm_backward_writes_or_adds_dx_and_adds_to_parameters),               \
                 cmocka_unit_test(biases_are_added_to_every_row),                                             \
-                cmocka_unit_test(bias_gradients_are_column_sums),                                            \
+                cmocka_unit_test(bias_gradients_are_column_sums), cmocka_unit_test(the_residual_is_added),   \
+                cmocka_unit_test(rmsnorm_scales_rows),                                                       \
+                cmocka_unit_test(rmsnorm_backward_writes_or_adds_dx_and_adds_to_its_weight),                 \
+                cmocka_unit_test(rope_rotates_heads_by_their_position),                                      \
+                cmocka_unit_test(rope_is_accurate_at_far_positions),                                         \
+                cmocka_unit_test(swiglu_multiplies_by_the_gate),                                             \
+                cmocka_unit_test(swiglu_backward_is_its_slopes),                                             \
                 cmocka_unit_test(gelu_is_right_for_small_and_huge_arguments),                                \
                 cmocka_unit_test(gelu_backward_is_its_slope),                                                \
                 cmocka_unit_test(softmax_is_causal_and_survives_large_scores),                               \

@@ -648,6 +648,18 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_BIAS_GELU, .batch = 1, .m = 4, .n = 8}, 2 * 104, 4 * 104},
                 {{KERNEL_BIAS_RESIDUAL, .batch = 1, .m = 4, .n = 8}, 2 * 104, 4 * 104},
                 {{KERNEL_GELU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
+                {{KERNEL_RESIDUAL, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
+                /* x, y (32); w (8); rstd of 4 rows in fp32 */
+                {{KERNEL_RMSNORM, .batch = 1, .m = 4, .n = 8}, 2 * 72 + 4 * 4, 4 * 76},
+                /* dy, x, dx (32); w, and dw twice (8); rstd; added to: dx once more */
+                {{KERNEL_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 120 + 4 * 4, 4 * 124},
+                {{KERNEL_RMSNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8},
+                 2 * 152 + 4 * 4,
+                 4 * 156},
+                {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64, 4 * 64},
+                /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
+                {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
+                {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
                 /* 10 of 16 elements are on or below the diagonal */
                 {{KERNEL_SOFTMAX, .batch = 2, .m = 4, .n = 4}, 2 * 52, 4 * 52},
                 {{KERNEL_SOFTMAX_BACKWARD, .batch = 2, .m = 4, .n = 4}, 2 * 72, 4 * 72},
@@ -734,6 +746,28 @@ static void the_kernels_of_a_small_last_stage_are_listed_in_order(void **state)
 static double flops(enum kernel_kind kind, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
         return kernel_flops(&(struct kernel){.kind = kind, .batch = batch, .m = m, .n = n, .k = k});
+}
+
+/* Of 4 rows of 8 elements, counted in the formulas that the kernels' comments have. */
+static void operations_on_rows_are_those_counted_by_hand(void **state)
+{
+        (void)state;
+        static const struct {
+                struct kernel kernel;
+                double flops;
+        } cases[] = {
+                {{KERNEL_LAYERNORM, .batch = 1, .m = 4, .n = 8}, 8 * 32},
+                {{KERNEL_LAYERNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8}, 14 * 32},
+                {{KERNEL_RESIDUAL, .batch = 1, .m = 4, .n = 8}, 32},
+                {{KERNEL_RMSNORM, .batch = 1, .m = 4, .n = 8}, 4 * 32},
+                {{KERNEL_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8}, 9 * 32},
+                {{KERNEL_RMSNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8}, 10 * 32},
+                {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 3 * 32},
+                {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
+                {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                assert_close(kernel_flops(&cases[i].kernel), cases[i].flops, 0);
 }
 
 /* A fused product computes what the product and the elementwise kernels do that it stands for. Fused
@@ -1621,6 +1655,7 @@ int main(void)
                 cmocka_unit_test(the_norm_counts_every_parameter_once),
                 cmocka_unit_test(bytes_of_kernels_are_those_counted_by_hand),
                 cmocka_unit_test(the_kernels_of_a_small_last_stage_are_listed_in_order),
+                cmocka_unit_test(operations_on_rows_are_those_counted_by_hand),
                 cmocka_unit_test(fused_kernels_do_the_work_of_those_that_they_replace),
                 cmocka_unit_test(the_fused_kernels_of_a_stage_are_listed_in_order),
                 cmocka_unit_test(the_loss_is_made_in_chunks_of_rows),

@@ -212,6 +212,46 @@ static void bias_residual(struct world *w)
         kernels_bias_residual(&w->device, y, b, tensor(w, M * N), M, N);
 }
 
+static void residual(struct world *w)
+{
+        void *y = tensor(w, M * N);
+        kernels_residual(&w->device, y, tensor(w, M * N), M, N);
+}
+
+static void rmsnorm(struct world *w)
+{
+        void *y = tensor(w, M * N), *x = tensor(w, M * N), *weight = tensor(w, N);
+        kernels_rmsnorm(&w->device, y, reals(w, M), x, weight, M, N, 1e-5);
+}
+
+static void rmsnorm_backward(struct world *w)
+{
+        void *dx = tensor(w, M * N), *dw = tensor(w, N), *dy = tensor(w, M * N), *x = tensor(w, M * N);
+        void *weight = tensor(w, N);
+        w->terms = M;
+        kernels_rmsnorm_backward(&w->device, dx, dw, dy, x, reals(w, M), weight, M, N, true);
+}
+
+/* Parts begin in the middle of a sequence. */
+static void rope(struct world *w)
+{
+        enum { SEQUENCES = 7, POSITIONS = M / SEQUENCES };
+        const struct rope rope = {.columns = N, .rotated = 72, .head_size = 24, .theta = 500000};
+        kernels_rope(&w->device, &rope, tensor(w, M * N), SEQUENCES, POSITIONS);
+}
+
+static void swiglu(struct world *w)
+{
+        void *y = tensor(w, M * N);
+        kernels_swiglu(&w->device, y, tensor(w, M * 2 * N), M, N);
+}
+
+static void swiglu_backward(struct world *w)
+{
+        void *dgu = tensor(w, M * 2 * N), *dy = tensor(w, M * N);
+        kernels_swiglu_backward(&w->device, dgu, dy, tensor(w, M * 2 * N), M, N);
+}
+
 /* Parts begin in the middle of a matrix. */
 static void softmax(struct world *w)
 {
@@ -555,6 +595,12 @@ static const struct {
         {"bias_gelu", bias_gelu, ALWAYS, ANY_FORMAT},
         {"gelu_backward", gelu_backward, ALWAYS, ANY_FORMAT},
         {"bias_residual", bias_residual, ALWAYS, ANY_FORMAT},
+        {"residual", residual, ALWAYS, ANY_FORMAT},
+        {"rmsnorm", rmsnorm, ALWAYS, ANY_FORMAT},
+        {"rmsnorm_backward", rmsnorm_backward, IN_REALS, ANY_FORMAT},
+        {"rope", rope, ALWAYS, ANY_FORMAT},
+        {"swiglu", swiglu, ALWAYS, ANY_FORMAT},
+        {"swiglu_backward", swiglu_backward, ALWAYS, ANY_FORMAT},
         {"softmax", softmax, ALWAYS, ANY_FORMAT},
         {"softmax_backward", softmax_backward, ALWAYS, ANY_FORMAT},
         {"cross_entropy", cross_entropy, ALWAYS, ANY_FORMAT},

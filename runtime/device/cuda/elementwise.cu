@@ -1,10 +1,16 @@
-/* Biases, GELU and its gradient, and the gradient of a bias: one pass over their rows.
+/* Biases, the residual, GELU and its gradient, and the gradient of a bias: one pass over their rows.
  *
  * A warp has 32 neighbouring vectors of a row and as many of the rows below it, so that what it needs of the
  * bias stays in registers and ROWS loads an operand are under way at a time. */
 #include "runtime/device/cuda/reduce.cuh"
 
-enum elementwise { BIAS, BIAS_GELU, GELU_BACKWARD, BIAS_RESIDUAL };
+enum elementwise { BIAS, BIAS_GELU, GELU_BACKWARD, BIAS_RESIDUAL, RESIDUAL };
+
+/* Whether there are rows x beside y; whether there is a bias. */
+template <enum elementwise kind>
+constexpr bool has_x = kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL;
+template <enum elementwise kind> constexpr bool has_bias = kind != GELU_BACKWARD && kind != RESIDUAL;
+
 enum { ROWS = 4, WARPS = 8 }; /* rows that a thread has at once; warps of a block, one below the other */
 
 /* GELU with the tanh approximation is x s with the logistic s = 1 / (1 + e^(-2u)), 2u = TWO_ROOT x (1 + CUBIC
@@ -30,8 +36,8 @@ template <typename T> static __device__ __forceinline__ float gelu_gradient(floa
         return s + x * s * (e * s) * TWO_ROOT * (1 + 3 * CUBIC * x * x);
 }
 
-/* y (m,n) is read and written. x (m,n): what is read beside it (GELU_BACKWARD, BIAS_RESIDUAL); g (m,n): what
- * is written beside it (BIAS_GELU). */
+/* y (m,n) is read and written. x (m,n): what is read beside it (has_x); g (m,n): what is written beside it
+ * (BIAS_GELU). */
 template <typename T> struct elementwise_operands {
         T *y;
         const T *x, *b;
@@ -46,7 +52,7 @@ static __device__ __forceinline__ void apply(const struct elementwise_operands<T
 {
         float y[W], x[W], g[W];
         unpack<T, W>(y, stored_y);
-        if constexpr (kind == GELU_BACKWARD || kind == BIAS_RESIDUAL)
+        if constexpr (has_x<kind>)
                 unpack<T, W>(x, stored_x);
 #pragma unroll
         for (int i = 0; i < W; i++) {
@@ -54,6 +60,8 @@ static __device__ __forceinline__ void apply(const struct elementwise_operands<T
                         y[i] *= gelu_gradient<T>(x[i]);
                 else if constexpr (kind == BIAS_RESIDUAL)
                         y[i] += b[i] + x[i];
+                else if constexpr (kind == RESIDUAL)
+                        y[i] += x[i];
                 else
                         y[i] += b[i];
                 if constexpr (kind == BIAS_GELU)
@@ -71,7 +79,7 @@ static __global__ void __launch_bounds__(WARP *WARPS) elementwise_rows(struct el
         if (column >= of.n)
                 return;
         float b[W] = {0};
-        if constexpr (kind != GELU_BACKWARD)
+        if constexpr (has_bias<kind>)
                 load_floats<W>(b, of.b + column);
         const int64_t stride = (int64_t)gridDim.y * WARPS;
         for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < of.m; row += ROWS * stride) {
@@ -82,7 +90,7 @@ static __global__ void __launch_bounds__(WARP *WARPS) elementwise_rows(struct el
                                 continue;
                         const int64_t at = (row + r * stride) * of.n + column;
                         y[r] = load<W>((const T *)of.y + at);
-                        if constexpr (kind == GELU_BACKWARD || kind == BIAS_RESIDUAL)
+                        if constexpr (has_x<kind>)
                                 x[r] = load<W>(of.x + at);
                 }
 #pragma unroll
@@ -144,6 +152,13 @@ static cudaError_t bias_residual(cudaStream_t stream, const struct kernel *kerne
                 {(T *)args->p[0], (const T *)args->p[2], (const T *)args->p[1], NULL, kernel->m, kernel->n});
 }
 
+template <typename T>
+static cudaError_t residual(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
+{
+        return launch_elementwise<T, RESIDUAL>(
+                stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m, kernel->n});
+}
+
 cudaError_t cuda_bias(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                       const struct cuda_work *)
 {
@@ -166,6 +181,12 @@ cudaError_t cuda_bias_residual(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, const struct cuda_work *)
 {
         return CUDA_FOR_TYPE(kernel->half, bias_residual, stream, kernel, args);
+}
+
+cudaError_t cuda_residual(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                          const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, residual, stream, kernel, args);
 }
 
 /* The first half of column sums: row p of partials (gridDim.y, n) is the sum of every gridDim.y-th group of

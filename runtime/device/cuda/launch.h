@@ -29,9 +29,12 @@ typedef cudaError_t cuda_launch_fn(cudaStream_t stream, const struct kernel *ker
                                    const struct kernel_args *args, const struct cuda_work *work);
 
 cuda_launch_fn cuda_embedding, cuda_embedding_backward; /* embedding.cu */
-cuda_launch_fn cuda_layernorm, cuda_layernorm_backward; /* layernorm.cu */
-cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward,
-        cuda_bias_residual;                         /* elementwise.cu */
+cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm,
+        cuda_rmsnorm_backward; /* layernorm.cu */
+cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward, cuda_bias_residual,
+        cuda_residual;                              /* elementwise.cu */
+cuda_launch_fn cuda_rope;                           /* rope.cu */
+cuda_launch_fn cuda_swiglu, cuda_swiglu_backward;   /* swiglu.cu */
 cuda_launch_fn cuda_softmax, cuda_softmax_backward; /* softmax.cu: unfused attention */
 cuda_launch_fn cuda_cross_entropy; /* both kinds */ /* cross_entropy.cu */
 cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear; /* optimizer.cu */

@@ -1,4 +1,5 @@
-/* LayerNorm, forward and backward. Statistics and sums are fp32.
+/* LayerNorm and RMSNorm, forward and backward. Statistics and sums are fp32. RMSNorm is LayerNorm without
+ * mean and shift: the same kernels, with less to do.
  *
  * Forward: a thread keeps up to HELD vectors of its row in registers, so that mean, variance and result take
  * one read. A row is a warp's if that holds it, else a block's.
@@ -11,40 +12,50 @@
  * from the caches. */
 #include "runtime/device/cuda/reduce.cuh"
 
-#define EPSILON 1e-5F /* GPT-2's */
+#define EPSILON 1e-5F /* LayerNorm's, as GPT-2 */
+
+enum norm { LAYERNORM, RMSNORM };
 
 enum { HELD = 8, HELD_THREADS = 512 /* at most, so that a thread may have 128 registers */ };
 enum { ROWS_A_BLOCK = 4 /* where a row is a warp's */ };
 
-template <typename T> struct layernorm_operands {
+/* RMSNorm has neither mean nor b. */
+template <typename T> struct norm_operands {
         T *y;
         float *mean, *rstd;
         const T *x, *w, *b;
         int64_t N, C;
+        float epsilon;
 };
 
-template <typename T, int W>
-static __device__ __forceinline__ void store_normalised(const struct layernorm_operands<T> &of, int64_t row,
+template <typename T, int W, enum norm norm>
+static __device__ __forceinline__ void store_normalised(const struct norm_operands<T> &of, int64_t row,
                                                         int64_t column, const pack<T, W> &stored, float mean,
                                                         float rstd)
 {
         float x[W], w[W], b[W];
         unpack<T, W>(x, stored);
         load_floats<W>(w, of.w + column);
-        load_floats<W>(b, of.b + column);
+        if constexpr (norm == LAYERNORM)
+                load_floats<W>(b, of.b + column);
 #pragma unroll
-        for (int j = 0; j < W; j++)
-                x[j] = (x[j] - mean) * rstd * w[j] + b[j];
+        for (int j = 0; j < W; j++) {
+                if constexpr (norm == LAYERNORM)
+                        x[j] = (x[j] - mean) * rstd * w[j] + b[j];
+                else
+                        x[j] = x[j] * rstd * w[j];
+        }
         store_floats<W>(of.y + row * of.C + column, x);
 }
 
-template <typename T>
-static __device__ __forceinline__ void store_statistics(const struct layernorm_operands<T> &of, int64_t row,
+template <typename T, enum norm norm>
+static __device__ __forceinline__ void store_statistics(const struct norm_operands<T> &of, int64_t row,
                                                         float mean, float rstd)
 {
         if (threadIdx.x != 0)
                 return;
-        of.mean[row] = mean;
+        if constexpr (norm == LAYERNORM)
+                of.mean[row] = mean;
         of.rstd[row] = rstd;
 }
 
@@ -69,14 +80,14 @@ static __device__ __forceinline__ float squares_of(const pack<T, W> &p, float me
         return sum;
 }
 
-static __device__ __forceinline__ float rstd_of(float squares, int64_t C)
+static __device__ __forceinline__ float rstd_of(float squares, int64_t C, float epsilon)
 {
-        return 1 / sqrtf(squares / (float)C + EPSILON);
+        return 1 / sqrtf(squares / (float)C + epsilon);
 }
 
 /* For rows of at most HELD blockDim.x accesses of W elements. */
-template <typename T, int W>
-static __global__ void __launch_bounds__(HELD_THREADS) layernorm_held(struct layernorm_operands<T> of)
+template <typename T, int W, enum norm norm>
+static __global__ void __launch_bounds__(HELD_THREADS) norm_held(struct norm_operands<T> of)
 {
         __shared__ float shared[WARP];
         const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -89,74 +100,92 @@ static __global__ void __launch_bounds__(HELD_THREADS) layernorm_held(struct lay
         for (int k = 0; k < HELD; k++)
                 if (mine + k * stride < accesses)
                         held[k] = load<W>(x + (mine + k * stride) * W);
-        float sum = 0, squares = 0;
+        float mean = 0, squares = 0;
+        if constexpr (norm == LAYERNORM) {
+                float sum = 0;
 #pragma unroll
-        for (int k = 0; k < HELD; k++)
-                if (mine + k * stride < accesses)
-                        sum += sum_of<T, W>(held[k]);
-        const float mean = row_sum(sum, shared) / (float)of.C;
+                for (int k = 0; k < HELD; k++)
+                        if (mine + k * stride < accesses)
+                                sum += sum_of<T, W>(held[k]);
+                mean = row_sum(sum, shared) / (float)of.C;
+        }
 #pragma unroll
         for (int k = 0; k < HELD; k++)
                 if (mine + k * stride < accesses)
                         squares += squares_of<T, W>(held[k], mean);
-        const float rstd = rstd_of(row_sum(squares, shared), of.C);
-        store_statistics<T>(of, row, mean, rstd);
+        const float rstd = rstd_of(row_sum(squares, shared), of.C, of.epsilon);
+        store_statistics<T, norm>(of, row, mean, rstd);
 #pragma unroll
         for (int k = 0; k < HELD; k++)
                 if (mine + k * stride < accesses)
-                        store_normalised<T, W>(of, row, (mine + k * stride) * W, held[k], mean, rstd);
+                        store_normalised<T, W, norm>(of, row, (mine + k * stride) * W, held[k], mean, rstd);
 }
 
-/* For longer rows: a block a row, read three times. */
-template <typename T, int W>
-static __global__ void __launch_bounds__(MOST_THREADS) layernorm_long(struct layernorm_operands<T> of)
+/* For longer rows: a block a row, read three times (RMSNorm: twice). */
+template <typename T, int W, enum norm norm>
+static __global__ void __launch_bounds__(MOST_THREADS) norm_long(struct norm_operands<T> of)
 {
         __shared__ float shared[WARP];
         const int64_t row = blockIdx.x, first = (int64_t)threadIdx.x * W, stride = (int64_t)blockDim.x * W;
         const T *x = of.x + row * of.C;
-        float sum = 0, squares = 0;
+        float mean = 0, squares = 0;
+        if constexpr (norm == LAYERNORM) {
+                float sum = 0;
 #pragma unroll 4
-        for (int64_t c = first; c < of.C; c += stride)
-                sum += sum_of<T, W>(load<W>(x + c));
-        const float mean = row_sum(sum, shared) / (float)of.C;
+                for (int64_t c = first; c < of.C; c += stride)
+                        sum += sum_of<T, W>(load<W>(x + c));
+                mean = row_sum(sum, shared) / (float)of.C;
+        }
 #pragma unroll 4
         for (int64_t c = first; c < of.C; c += stride)
                 squares += squares_of<T, W>(load<W>(x + c), mean);
-        const float rstd = rstd_of(row_sum(squares, shared), of.C);
-        store_statistics<T>(of, row, mean, rstd);
+        const float rstd = rstd_of(row_sum(squares, shared), of.C, of.epsilon);
+        store_statistics<T, norm>(of, row, mean, rstd);
         for (int64_t c = first; c < of.C; c += stride)
-                store_normalised<T, W>(of, row, c, load<W>(x + c), mean, rstd);
+                store_normalised<T, W, norm>(of, row, c, load<W>(x + c), mean, rstd);
 }
 
-template <typename T, int W>
-static cudaError_t launch_layernorm(cudaStream_t stream, const struct layernorm_operands<T> *of)
+template <typename T, int W, enum norm norm>
+static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T> *of)
 {
         const int64_t accesses = of->C / W;
         if (accesses <= WARP * HELD)
-                CUDA_LAUNCH((layernorm_held<T, W>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
+                CUDA_LAUNCH((norm_held<T, W, norm>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
                             dim3(WARP, ROWS_A_BLOCK), 0, stream, *of);
         else if (accesses <= HELD_THREADS * HELD)
-                CUDA_LAUNCH((layernorm_held<T, W>), dim3((unsigned)of->N),
+                CUDA_LAUNCH((norm_held<T, W, norm>), dim3((unsigned)of->N),
                             dim3(whole_warps(ceil_div(accesses, HELD / 2), HELD_THREADS)), 0, stream, *of);
         else
-                CUDA_LAUNCH((layernorm_long<T, W>), dim3((unsigned)of->N), dim3(MOST_THREADS), 0, stream,
+                CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(MOST_THREADS), 0, stream,
                             *of);
         return cudaGetLastError();
+}
+
+template <typename T, enum norm norm>
+static cudaError_t launch_forward(cudaStream_t stream, const struct norm_operands<T> &of)
+{
+        if (of.N == 0 || of.C == 0)
+                return cudaSuccess;
+        if (whole_vectors<T>(of.C, of.y, of.x, of.w, of.b))
+                return launch_norm<T, per_vector<T>, norm>(stream, &of);
+        return launch_norm<T, 1, norm>(stream, &of);
 }
 
 template <typename T>
 static cudaError_t layernorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
 {
         float *stats = (float *)args->p[1];
-        const struct layernorm_operands<T> of = {
-                (T *)args->p[0], stats, stats + args->ld[0], (const T *)args->p[2], (const T *)args->p[3],
-                        (const T *)args->p[4], kernel->m, kernel->n
-        };
-        if (of.N == 0 || of.C == 0)
-                return cudaSuccess;
-        if (whole_vectors<T>(of.C, of.y, of.x, of.w, of.b))
-                return launch_layernorm<T, per_vector<T>>(stream, &of);
-        return launch_layernorm<T, 1>(stream, &of);
+        return launch_forward<T, LAYERNORM>(stream, {(T *)args->p[0], stats, stats + args->ld[0],
+                                                     (const T *)args->p[2], (const T *)args->p[3],
+                                                     (const T *)args->p[4], kernel->m, kernel->n, EPSILON});
+}
+
+template <typename T>
+static cudaError_t rmsnorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
+{
+        return launch_forward<T, RMSNORM>(stream, {(T *)args->p[0], NULL, (float *)args->p[1],
+                                                   (const T *)args->p[2], (const T *)args->p[3], NULL,
+                                                   kernel->m, kernel->n, (float)args->scalar[0]});
 }
 
 cudaError_t cuda_layernorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
@@ -165,22 +194,31 @@ cudaError_t cuda_layernorm(cudaStream_t stream, const struct kernel *kernel, con
         return CUDA_FOR_TYPE(kernel->half, layernorm, stream, kernel, args);
 }
 
-template <typename T> struct layernorm_backward_operands {
+cudaError_t cuda_rmsnorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                         const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, rmsnorm, stream, kernel, args);
+}
+
+template <typename T> struct norm_backward_operands {
         T *dx;
         const T *dy, *x, *w;
         const float *mean, *rstd;
         int64_t N, C;
         bool accumulate;
-        float *partials; /* (blocks, 2, C): each block's dw, then its db */
+        float *partials; /* (blocks, 2, C): each block's dw, then its db; RMSNorm (blocks, C): dw */
 };
 
-/* With h = (x - mean) rstd and g = dy w: the sums of g and g h over a row. */
+/* dw and db, or dw alone. */
+template <enum norm norm> constexpr int summed_vectors = norm == LAYERNORM ? 2 : 1;
+
+/* With h = (x - mean) rstd and g = dy w: the sums of g (RMSNorm: 0) and g h over a row. */
 struct row_sums {
         float g, gh;
 };
 
 /* h, and a vector's part of its row's sums. */
-template <typename T, int W>
+template <typename T, int W, enum norm norm>
 static __device__ __forceinline__ struct row_sums
 normalised_sums(float h[W], const float dy[W], const pack<T, W> &x, const float w[W], float mean, float rstd)
 {
@@ -189,7 +227,8 @@ normalised_sums(float h[W], const float dy[W], const pack<T, W> &x, const float 
 #pragma unroll
         for (int j = 0; j < W; j++) {
                 h[j] = (h[j] - mean) * rstd;
-                sums.g += dy[j] * w[j];
+                if constexpr (norm == LAYERNORM)
+                        sums.g += dy[j] * w[j];
                 sums.gh += dy[j] * w[j] * h[j];
         }
         return sums;
@@ -211,10 +250,12 @@ static __device__ __forceinline__ void store_dx(T *dx, const pack<T, W> &before,
 
 /* The sums over the row of blockDim.x threads that this thread is in. `shared`: a value a warp of the block;
  * a call may use what the call before the last one used. */
+template <enum norm norm>
 static __device__ __forceinline__ struct row_sums group_sums(struct row_sums mine, float2 *shared)
 {
         const int warps = (int)blockDim.x / WARP, first = (int)threadIdx.y * warps;
-        mine.g = warp_sum(mine.g);
+        if constexpr (norm == LAYERNORM)
+                mine.g = warp_sum(mine.g);
         mine.gh = warp_sum(mine.gh);
         if (threadIdx.x % WARP == 0)
                 shared[first + (int)threadIdx.x / WARP] = make_float2(mine.g, mine.gh);
@@ -251,15 +292,15 @@ static __device__ __forceinline__ void store_partial(float *to, const float mine
         }
 }
 
-/* What a thread reads of a row; zeros beside the matrix. */
+/* What a thread reads of a row; zeros beside the matrix, and for RMSNorm's mean. */
 template <typename T, int W> struct row_vectors {
         pack<T, W> dy, x;
         float mean, rstd;
 };
 
-template <typename T, int W>
+template <typename T, int W, enum norm norm>
 static __device__ __forceinline__ struct row_vectors<T, W>
-row_vectors_of(const struct layernorm_backward_operands<T> &of, int64_t row, int64_t column) {
+row_vectors_of(const struct norm_backward_operands<T> &of, int64_t row, int64_t column) {
         struct row_vectors<T, W> v = {
                 zeros<T, W>(), zeros<T, W>(), 0, 0
         };
@@ -268,7 +309,8 @@ row_vectors_of(const struct layernorm_backward_operands<T> &of, int64_t row, int
         const int64_t at = row * of.C + column;
         v.dy = load<W>(of.dy + at);
         v.x = load<W>(of.x + at);
-        v.mean = of.mean[row];
+        if constexpr (norm == LAYERNORM)
+                v.mean = of.mean[row];
         v.rstd = of.rstd[row];
         return v;
 }
@@ -278,9 +320,9 @@ enum { BACKWARD_THREADS = 768 };
 
 /* blockDim (threads of a row, groups): a thread has one vector of columns, blockDim.y rows are under way in
  * the block. Dynamic shared memory: W floats a thread. */
-template <typename T, int W>
+template <typename T, int W, enum norm norm>
 static __global__ void __launch_bounds__(BACKWARD_THREADS)
-        layernorm_backward_held(struct layernorm_backward_operands<T> of)
+        norm_backward_held(struct norm_backward_operands<T> of)
 {
         CUDA_DYNAMIC_SHARED(shared);
         __shared__ float2 sums_of_warps[2][WARP];
@@ -290,7 +332,7 @@ static __global__ void __launch_bounds__(BACKWARD_THREADS)
         float dw[W] = {0}, db[W] = {0};
         const int64_t stride = (int64_t)gridDim.x * blockDim.y;
         struct row_vectors<T, W> next =
-                row_vectors_of<T, W>(of, (int64_t)blockIdx.x * blockDim.y + threadIdx.y, column);
+                row_vectors_of<T, W, norm>(of, (int64_t)blockIdx.x * blockDim.y + threadIdx.y, column);
         const float scale = 1 / (float)of.C;
         int turn = 0;
         for (int64_t first = (int64_t)blockIdx.x * blockDim.y; first < of.N; first += stride) {
@@ -299,32 +341,44 @@ static __global__ void __launch_bounds__(BACKWARD_THREADS)
                 T *dx = of.dx + row * of.C + column;
                 const bool mine = inside && row < of.N;
                 const pack<T, W> before = mine && of.accumulate ? load<W>((const T *)dx) : zeros<T, W>();
-                next = row_vectors_of<T, W>(of, row + stride, column);
+                next = row_vectors_of<T, W, norm>(of, row + stride, column);
                 float h[W], dy[W], w[W];
                 unpack<T, W>(w, stored_w);
                 unpack<T, W>(dy, now.dy);
-                const struct row_sums sums = group_sums(
-                        normalised_sums<T, W>(h, dy, now.x, w, now.mean, now.rstd), sums_of_warps[turn]);
+                const struct row_sums sums =
+                        group_sums<norm>(normalised_sums<T, W, norm>(h, dy, now.x, w, now.mean, now.rstd),
+                                         sums_of_warps[turn]);
                 turn ^= 1;
 #pragma unroll
                 for (int j = 0; j < W; j++) {
                         dw[j] += dy[j] * h[j];
-                        db[j] += dy[j];
+                        if constexpr (norm == LAYERNORM)
+                                db[j] += dy[j];
                 }
                 if (mine)
                         store_dx<T, W>(dx, before, h, dy, w, now.rstd, sums.g * scale, sums.gh * scale);
         }
-        float *to = of.partials + (int64_t)blockIdx.x * 2 * of.C + column;
+        float *to = of.partials + (int64_t)blockIdx.x * summed_vectors<norm> * of.C + column;
         store_partial<W>(to, dw, (float *)shared, inside);
-        store_partial<W>(to + of.C, db, (float *)shared, inside);
+        if constexpr (norm == LAYERNORM)
+                store_partial<W>(to + of.C, db, (float *)shared, inside);
 }
 
 /* For longer rows: the block's sums stay in its part of `partials`, which are read and written for every
  * LONG_ROWS rows. */
 enum { LONG_ROWS = 4, LONG_THREADS = 512 };
 
-template <typename T, int W>
-static __device__ __forceinline__ void long_row_sums(const struct layernorm_backward_operands<T> &of,
+template <typename T, enum norm norm>
+static __device__ __forceinline__ float mean_of(const struct norm_backward_operands<T> &of, int64_t row)
+{
+        if constexpr (norm == LAYERNORM)
+                return of.mean[row];
+        else
+                return 0;
+}
+
+template <typename T, int W, enum norm norm>
+static __device__ __forceinline__ void long_row_sums(const struct norm_backward_operands<T> &of,
                                                      int64_t first, struct row_sums sums[LONG_ROWS],
                                                      float *shared)
 {
@@ -340,23 +394,24 @@ static __device__ __forceinline__ void long_row_sums(const struct layernorm_back
                                 continue;
                         const int64_t row = first + r, at = row * of.C + c;
                         load_floats<W>(dy, of.dy + at);
-                        const struct row_sums part = normalised_sums<T, W>(h, dy, load<W>(of.x + at), w,
-                                                                           of.mean[row], of.rstd[row]);
+                        const struct row_sums part = normalised_sums<T, W, norm>(
+                                h, dy, load<W>(of.x + at), w, mean_of<T, norm>(of, row), of.rstd[row]);
                         sums[r].g += part.g;
                         sums[r].gh += part.gh;
                 }
         }
 #pragma unroll
         for (int r = 0; r < LONG_ROWS; r++) {
-                sums[r].g = row_sum(sums[r].g, shared) / (float)of.C;
+                if constexpr (norm == LAYERNORM)
+                        sums[r].g = row_sum(sums[r].g, shared) / (float)of.C;
                 sums[r].gh = row_sum(sums[r].gh, shared) / (float)of.C;
         }
 }
 
-template <typename T, int W>
-static __device__ __forceinline__ void long_rows(const struct layernorm_backward_operands<T> &of,
-                                                 int64_t first, const struct row_sums means[LONG_ROWS],
-                                                 float *partial, bool fresh)
+template <typename T, int W, enum norm norm>
+static __device__ __forceinline__ void long_rows(const struct norm_backward_operands<T> &of, int64_t first,
+                                                 const struct row_sums means[LONG_ROWS], float *partial,
+                                                 bool fresh)
 {
         for (int64_t c = (int64_t)threadIdx.x * W; c < of.C; c += (int64_t)blockDim.x * W) {
                 float w[W], dy[W], h[W], dw[W] = {0}, db[W] = {0};
@@ -364,7 +419,8 @@ static __device__ __forceinline__ void long_rows(const struct layernorm_backward
 #pragma unroll
                 for (int j = 0; j < W && !fresh; j++) {
                         dw[j] = partial[c + j];
-                        db[j] = partial[of.C + c + j];
+                        if constexpr (norm == LAYERNORM)
+                                db[j] = partial[of.C + c + j];
                 }
 #pragma unroll
                 for (int r = 0; r < LONG_ROWS; r++) {
@@ -373,46 +429,48 @@ static __device__ __forceinline__ void long_rows(const struct layernorm_backward
                         const int64_t row = first + r, at = row * of.C + c;
                         const float rstd = of.rstd[row];
                         load_floats<W>(dy, of.dy + at);
-                        normalised_sums<T, W>(h, dy, load<W>(of.x + at), w, of.mean[row], rstd);
+                        normalised_sums<T, W, norm>(h, dy, load<W>(of.x + at), w, mean_of<T, norm>(of, row),
+                                                    rstd);
                         const pack<T, W> before =
                                 of.accumulate ? load<W>((const T *)of.dx + at) : zeros<T, W>();
                         store_dx<T, W>(of.dx + at, before, h, dy, w, rstd, means[r].g, means[r].gh);
 #pragma unroll
                         for (int j = 0; j < W; j++) {
                                 dw[j] += dy[j] * h[j];
-                                db[j] += dy[j];
+                                if constexpr (norm == LAYERNORM)
+                                        db[j] += dy[j];
                         }
                 }
 #pragma unroll
                 for (int j = 0; j < W; j++) {
                         partial[c + j] = dw[j];
-                        partial[of.C + c + j] = db[j];
+                        if constexpr (norm == LAYERNORM)
+                                partial[of.C + c + j] = db[j];
                 }
         }
 }
 
-template <typename T, int W>
-static __global__ void __launch_bounds__(LONG_THREADS)
-        layernorm_backward_long(struct layernorm_backward_operands<T> of)
+template <typename T, int W, enum norm norm>
+static __global__ void __launch_bounds__(LONG_THREADS) norm_backward_long(struct norm_backward_operands<T> of)
 {
         __shared__ float shared[WARP];
-        float *partial = of.partials + (int64_t)blockIdx.x * 2 * of.C;
+        float *partial = of.partials + (int64_t)blockIdx.x * summed_vectors<norm> * of.C;
         bool fresh = true;
         for (int64_t first = (int64_t)blockIdx.x * LONG_ROWS; first < of.N;
              first += (int64_t)gridDim.x * LONG_ROWS) {
                 struct row_sums means[LONG_ROWS];
-                long_row_sums<T, W>(of, first, means, shared);
-                long_rows<T, W>(of, first, means, partial, fresh);
+                long_row_sums<T, W, norm>(of, first, means, shared);
+                long_rows<T, W, norm>(of, first, means, partial, fresh);
                 fresh = false;
         }
 }
 
-template <typename T, int W>
-static cudaError_t launch_layernorm_backward(cudaStream_t stream,
-                                             const struct layernorm_backward_operands<T> *of, T *dw, T *db,
-                                             const struct cuda_work *work)
+template <typename T, int W, enum norm norm>
+static cudaError_t launch_norm_backward(cudaStream_t stream, const struct norm_backward_operands<T> *of,
+                                        T *dw, T *db, const struct cuda_work *work)
 {
-        const int64_t fit = CUDA_SCRATCH_BYTES / (2 * (int64_t)sizeof(float)) / of->C, accesses = of->C / W;
+        const int64_t row_bytes = summed_vectors<norm> * (int64_t)sizeof(float) * of->C;
+        const int64_t fit = CUDA_SCRATCH_BYTES / row_bytes, accesses = of->C / W;
         if (fit == 0)
                 return cudaErrorInvalidValue;
         int64_t blocks;
@@ -421,16 +479,27 @@ static cudaError_t launch_layernorm_backward(cudaStream_t stream,
                 const int64_t groups = most(BACKWARD_THREADS / 2 / threads, 1);
                 const int64_t resident = work->processors * (BACKWARD_THREADS / (threads * groups));
                 blocks = least(least(resident, fit), ceil_div(of->N, groups));
-                CUDA_LAUNCH((layernorm_backward_held<T, W>), dim3((unsigned)blocks),
+                CUDA_LAUNCH((norm_backward_held<T, W, norm>), dim3((unsigned)blocks),
                             dim3((unsigned)threads, (unsigned)groups),
                             (size_t)(threads * groups * W) * sizeof(float), stream, *of);
         } else {
                 blocks = least(least(2 * (int64_t)work->processors, fit), ceil_div(of->N, LONG_ROWS));
-                CUDA_LAUNCH((layernorm_backward_long<T, W>), dim3((unsigned)blocks), dim3(LONG_THREADS), 0,
+                CUDA_LAUNCH((norm_backward_long<T, W, norm>), dim3((unsigned)blocks), dim3(LONG_THREADS), 0,
                             stream, *of);
         }
         const cudaError_t error = cudaGetLastError();
         return error ? error : launch_add_partials<T>(stream, dw, db, of->partials, blocks, of->C);
+}
+
+template <typename T, enum norm norm>
+static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_operands<T> &of, T *dw,
+                                   T *db, const struct cuda_work *work)
+{
+        if (of.N == 0 || of.C == 0)
+                return cudaSuccess;
+        if (whole_vectors<T>(of.C, of.dx, of.dy, of.x, of.w))
+                return launch_norm_backward<T, per_vector<T>, norm>(stream, &of, dw, db, work);
+        return launch_norm_backward<T, 1, norm>(stream, &of, dw, db, work);
 }
 
 template <typename T>
@@ -438,21 +507,32 @@ static cudaError_t layernorm_backward(cudaStream_t stream, const struct kernel *
                                       const struct kernel_args *args, const struct cuda_work *work)
 {
         const float *stats = (const float *)args->p[5];
-        const struct layernorm_backward_operands<T> of = {
-                (T *)args->p[0], (const T *)args->p[3], (const T *)args->p[4], (const T *)args->p[6], stats,
-                        stats + args->ld[0], kernel->m, kernel->n, kernel->accumulate != 0,
-                        (float *)work->scratch
-        };
-        T *dw = (T *)args->p[1], *db = (T *)args->p[2];
-        if (of.N == 0 || of.C == 0)
-                return cudaSuccess;
-        if (whole_vectors<T>(of.C, of.dx, of.dy, of.x, of.w))
-                return launch_layernorm_backward<T, per_vector<T>>(stream, &of, dw, db, work);
-        return launch_layernorm_backward<T, 1>(stream, &of, dw, db, work);
+        return launch_backward<T, LAYERNORM>(stream,
+                                             {(T *)args->p[0], (const T *)args->p[3], (const T *)args->p[4],
+                                              (const T *)args->p[6], stats, stats + args->ld[0], kernel->m,
+                                              kernel->n, kernel->accumulate != 0, (float *)work->scratch},
+                                             (T *)args->p[1], (T *)args->p[2], work);
+}
+
+template <typename T>
+static cudaError_t rmsnorm_backward(cudaStream_t stream, const struct kernel *kernel,
+                                    const struct kernel_args *args, const struct cuda_work *work)
+{
+        return launch_backward<T, RMSNORM>(stream,
+                                           {(T *)args->p[0], (const T *)args->p[2], (const T *)args->p[3],
+                                            (const T *)args->p[5], NULL, (const float *)args->p[4], kernel->m,
+                                            kernel->n, kernel->accumulate != 0, (float *)work->scratch},
+                                           (T *)args->p[1], NULL, work);
 }
 
 cudaError_t cuda_layernorm_backward(cudaStream_t stream, const struct kernel *kernel,
                                     const struct kernel_args *args, const struct cuda_work *work)
 {
         return CUDA_FOR_TYPE(kernel->half, layernorm_backward, stream, kernel, args, work);
+}
+
+cudaError_t cuda_rmsnorm_backward(cudaStream_t stream, const struct kernel *kernel,
+                                  const struct kernel_args *args, const struct cuda_work *work)
+{
+        return CUDA_FOR_TYPE(kernel->half, rmsnorm_backward, stream, kernel, args, work);
 }

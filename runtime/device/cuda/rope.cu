@@ -1,0 +1,119 @@
+/* Rotary position embedding, in place: of a head's columns, i turns with i + head_size / 2.
+ *
+ * A block has a row at a time. Its threads first make the row's sines and cosines, once for all heads, in
+ * shared memory: a thread has one frequency, which it keeps from row to row. Then each turns vectors of the
+ * heads' two halves. Heads of more than 2 FREQUENCIES columns are done in parts.
+ *
+ * A position times a frequency reaches 1e5 radians, where fp32 is coarse to a hundredth. So the angle is made
+ * in double, in half turns, and whole turns are taken off it there; what is left, within [-1, 1], is rounded
+ * to fp32, which brings at most 2^-25 pi = 9.4e-8 to the sine and the cosine. Their own error is an ulp or
+ * two, as sincospif's argument needs no reduction. */
+#include "runtime/device/cuda/reduce.cuh"
+
+#include <limits.h>
+
+enum { FREQUENCIES = 128, THREADS = FREQUENCIES, BLOCKS_A_PROCESSOR = 16 };
+
+template <typename T> struct rope_operands {
+        T *x;
+        int N, positions, first; /* rows; of a sequence; the first row's */
+        int64_t columns, rotated, head_size;
+        double log2_theta, direction;
+};
+
+/* theta^(-2 i / head_size) / pi: half turns a position. */
+template <typename T>
+static __device__ __forceinline__ double half_turns(const struct rope_operands<T> &of, int64_t i)
+{
+        return of.direction * 0.318309886183790671538 *
+               exp2(-2 * (double)i / (double)of.head_size * of.log2_theta);
+}
+
+static __device__ __forceinline__ void sine_and_cosine(double half_turns, float *sine, float *cosine)
+{
+        sincospif((float)(half_turns - 2 * rint(half_turns / 2)), sine, cosine);
+}
+
+/* W columns of the first half of a head, with those of the second. */
+template <typename T, int W>
+static __device__ __forceinline__ void turn(T *low, T *high, const float *sine, const float *cosine)
+{
+        float a[W], b[W], x[W], y[W];
+        load_floats<W>(a, (const T *)low);
+        load_floats<W>(b, (const T *)high);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+                x[j] = a[j] * cosine[j] - b[j] * sine[j];
+                y[j] = b[j] * cosine[j] + a[j] * sine[j];
+        }
+        store_floats<W>(low, x);
+        store_floats<W>(high, y);
+}
+
+/* `count` columns of the first half of every head, with those of the second. */
+template <typename T, int W>
+static __device__ __forceinline__ void turn_row(const struct rope_operands<T> &of, T *x, int count,
+                                                unsigned heads, const float *sine, const float *cosine)
+{
+        const unsigned a_head = (unsigned)count / W, accesses = heads * a_head;
+        for (unsigned at = threadIdx.x; at < accesses; at += THREADS) {
+                const int i = (int)(at % a_head) * W;
+                T *low = x + at / a_head * of.head_size + i;
+                turn<T, W>(low, low + of.head_size / 2, sine + i, cosine + i);
+        }
+}
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(THREADS) rope_rows(struct rope_operands<T> of)
+{
+        __shared__ __align__(16) float sine[FREQUENCIES], cosine[FREQUENCIES];
+        const int mine = (int)threadIdx.x;
+        const unsigned heads = (unsigned)(of.rotated / of.head_size);
+        for (int64_t begin = 0; begin < of.head_size / 2; begin += FREQUENCIES) {
+                const int64_t left = of.head_size / 2 - begin;
+                const int count = left < FREQUENCIES ? (int)left : (int)FREQUENCIES;
+                const double turns = half_turns(of, begin + mine);
+                for (unsigned row = blockIdx.x; row < (unsigned)of.N; row += gridDim.x) {
+                        __syncthreads(); /* the row before is done with sines and cosines */
+                        if (mine < count)
+                                sine_and_cosine(((unsigned)of.first + row) % (unsigned)of.positions * turns,
+                                                &sine[mine], &cosine[mine]);
+                        __syncthreads();
+                        turn_row<T, W>(of, of.x + row * of.columns + begin, count, heads, sine, cosine);
+                }
+        }
+}
+
+template <typename T, int W>
+static cudaError_t launch_rope(cudaStream_t stream, const struct rope_operands<T> *of,
+                               const struct cuda_work *work)
+{
+        const int64_t blocks = least(of->N, (int64_t)BLOCKS_A_PROCESSOR * work->processors);
+        CUDA_LAUNCH((rope_rows<T, W>), dim3((unsigned)blocks), dim3(THREADS), 0, stream, *of);
+        return cudaGetLastError();
+}
+
+template <typename T>
+static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                        const struct cuda_work *work)
+{
+        const int64_t positions = args->ld[0];
+        if (kernel->m > INT_MAX / 2 || args->inner > INT_MAX || positions > INT_MAX / 2)
+                return cudaErrorInvalidValue;
+        const struct rope_operands<T> of = {
+                (T *)args->p[0], (int)kernel->m, (int)positions,
+                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k,
+                        log2(args->scalar[0]), args->scalar[1]
+        };
+        if (of.N == 0 || of.rotated == 0)
+                return cudaSuccess;
+        if (whole_vectors<T>(of.columns, of.x) && whole_vectors<T>(of.head_size / 2))
+                return launch_rope<T, per_vector<T>>(stream, &of, work);
+        return launch_rope<T, 1>(stream, &of, work);
+}
+
+cudaError_t cuda_rope(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                      const struct cuda_work *work)
+{
+        return CUDA_FOR_TYPE(kernel->half, rope, stream, kernel, args, work);
+}

@@ -1,0 +1,135 @@
+/* SwiGLU and its gradient: one pass over their rows, which elementwise.cu says more of. */
+#include "runtime/device/cuda/reduce.cuh"
+
+enum { WARPS = 8, MOST_BLOCKS_Y = 65535 };
+
+/* Rows that a thread has at once. */
+template <bool backward> constexpr int rows_at_once = backward ? 2 : 4;
+
+/* gu and, backward, dgu are (m, 2 n): a row has n gates, then n of what they are for. Forward writes y (m,n),
+ * backward reads dy (m,n). */
+template <typename T> struct swiglu_operands {
+        T *y;
+        const T *gu, *dy;
+        T *dgu;
+        int64_t m, n;
+};
+
+/* 1 / (1 + e^-g) is quotient(1, 1 + this). The bound keeps it and 1 + it finite; NaN comes back through g. */
+template <typename T> static __device__ __forceinline__ float gate_exponential(float g)
+{
+        return exponential<T>(fminf(-g, 80));
+}
+
+template <typename T, int W>
+static __device__ __forceinline__ void store_forward(T *y, const pack<T, W> &gate, const pack<T, W> &up)
+{
+        float g[W], u[W];
+        unpack<T, W>(g, gate);
+        unpack<T, W>(u, up);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+                u[i] *= quotient<T>(g[i], 1 + gate_exponential<T>(g[i]));
+        store_floats<W>(y, u);
+}
+
+/* The slope of silu at g is s + g s (1 - s) with the logistic s, and 1 - s as e^-g s so that nothing cancels.
+ */
+template <typename T, int W>
+static __device__ __forceinline__ void store_backward(T *dgate, T *dup, const pack<T, W> &stored_dy,
+                                                      const pack<T, W> &gate, const pack<T, W> &up)
+{
+        float dy[W], g[W], u[W];
+        unpack<T, W>(dy, stored_dy);
+        unpack<T, W>(g, gate);
+        unpack<T, W>(u, up);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+                const float e = gate_exponential<T>(g[i]), s = quotient<T>(1, 1 + e), silu = g[i] * s;
+                g[i] = dy[i] * u[i] * (s + silu * (e * s));
+                u[i] = dy[i] * silu;
+        }
+        store_floats<W>(dgate, g);
+        store_floats<W>(dup, u);
+}
+
+template <typename T, int W, bool backward>
+static __global__ void __launch_bounds__(WARP *WARPS) swiglu_rows(struct swiglu_operands<T> of)
+{
+        constexpr int rows = rows_at_once<backward>;
+        const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
+        if (column >= of.n)
+                return;
+        const int64_t stride = (int64_t)gridDim.y * WARPS;
+        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < of.m; row += rows * stride) {
+                pack<T, W> gate[rows], up[rows], dy[rows];
+#pragma unroll
+                for (int r = 0; r < rows; r++) {
+                        if (row + r * stride >= of.m)
+                                continue;
+                        const int64_t at = (row + r * stride) * of.n + column, wide = 2 * at - column;
+                        gate[r] = load<W>(of.gu + wide);
+                        up[r] = load<W>(of.gu + wide + of.n);
+                        if constexpr (backward)
+                                dy[r] = load<W>(of.dy + at);
+                }
+#pragma unroll
+                for (int r = 0; r < rows; r++) {
+                        if (row + r * stride >= of.m)
+                                continue;
+                        const int64_t at = (row + r * stride) * of.n + column, wide = 2 * at - column;
+                        if constexpr (backward)
+                                store_backward<T, W>(of.dgu + wide, of.dgu + wide + of.n, dy[r], gate[r],
+                                                     up[r]);
+                        else
+                                store_forward<T, W>(of.y + at, gate[r], up[r]);
+                }
+        }
+}
+
+template <typename T, int W, bool backward>
+static cudaError_t launch_rows(cudaStream_t stream, const struct swiglu_operands<T> *of)
+{
+        const int64_t below = ceil_div(of->m, rows_at_once<backward> * WARPS);
+        CUDA_LAUNCH((swiglu_rows<T, W, backward>),
+                    dim3((unsigned)ceil_div(of->n, WARP * W), (unsigned)least(below, MOST_BLOCKS_Y)),
+                    dim3(WARP, WARPS), 0, stream, *of);
+        return cudaGetLastError();
+}
+
+template <typename T, bool backward>
+static cudaError_t launch_swiglu(cudaStream_t stream, const struct swiglu_operands<T> &of)
+{
+        if (of.m == 0 || of.n == 0)
+                return cudaSuccess;
+        if (whole_vectors<T>(of.n, of.y, of.gu, of.dy, of.dgu))
+                return launch_rows<T, per_vector<T>, backward>(stream, &of);
+        return launch_rows<T, 1, backward>(stream, &of);
+}
+
+template <typename T>
+static cudaError_t swiglu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
+{
+        return launch_swiglu<T, false>(
+                stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m, kernel->n});
+}
+
+template <typename T>
+static cudaError_t swiglu_backward(cudaStream_t stream, const struct kernel *kernel,
+                                   const struct kernel_args *args)
+{
+        return launch_swiglu<T, true>(stream, {NULL, (const T *)args->p[2], (const T *)args->p[1],
+                                               (T *)args->p[0], kernel->m, kernel->n});
+}
+
+cudaError_t cuda_swiglu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                        const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, swiglu, stream, kernel, args);
+}
+
+cudaError_t cuda_swiglu_backward(cudaStream_t stream, const struct kernel *kernel,
+                                 const struct kernel_args *args, const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->half, swiglu_backward, stream, kernel, args);
+}

@@ -745,9 +745,147 @@ static void layernorms_conform(void **state)
                 }
 }
 
+/* ---- RMSNorm ---- */
+
+static const double rms_epsilon = 1e-6;
+
+static double rms_rstd(const double *x, int64_t C)
+{
+        double squares = 0;
+        for (int64_t i = 0; i < C; i++)
+                squares += x[i] * x[i];
+        return 1 / sqrt(squares / (double)C + rms_epsilon);
+}
+
+static void launch_rmsnorm(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_rmsnorm(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], rms_epsilon);
+}
+
+static void launch_rmsnorm_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_rmsnorm_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], c->n[0], c->n[1], c->flag);
+}
+
+static void check_rmsnorm(struct pair *pair, int64_t N, int64_t C)
+{
+        struct test_case c = {.launch = launch_rmsnorm, .n = {N, C}};
+        NAME(&c, "rmsnorm N %lld C %lld", LL(N), LL(C));
+        double *y = add_output(pair, &c, TENSOR, N * C), *rstd = add_output(pair, &c, REAL, N);
+        const double *x = add_random(pair, &c, TENSOR, N * C, 2), *w = add_random(pair, &c, TENSOR, C, 1);
+        const double relative = (0.5 * (double)C + 6) * u;
+        for (int64_t n = 0; n < N; n++) {
+                const double scale = rms_rstd(x + n * C, C);
+                rstd[n] = relative * scale;
+                for (int64_t i = n * C; i < (n + 1) * C; i++)
+                        y[i] = relative * fabs(x[i] * scale * w[i % C]);
+        }
+        conforms(pair, &c);
+}
+
+/* Bounds of one row's dx, and what it adds to the sizes of dw. */
+static void bound_rmsnorm_row(const double *dy, const double *x, const double *w, const double *before,
+                              int64_t C, double rstd, double *dx, double *dw)
+{
+        double gh_size = 0;
+        for (int64_t i = 0; i < C; i++) {
+                gh_size += fabs(dy[i] * w[i] * x[i] * rstd) / (double)C;
+                dw[i] += fabs(dy[i] * x[i] * rstd);
+        }
+        for (int64_t i = 0; i < C; i++) {
+                const double size = rstd * (fabs(dy[i] * w[i]) + fabs(x[i] * rstd) * gh_size);
+                dx[i] = (double)(C + 8) * u * (size + (before ? fabs(before[i]) : 0));
+        }
+}
+
+static void check_rmsnorm_backward(struct pair *pair, int64_t N, int64_t C, bool accumulate)
+{
+        struct test_case c = {.launch = launch_rmsnorm_backward, .n = {N, C}, .flag = accumulate};
+        NAME(&c, "rmsnorm_backward N %lld C %lld%s", LL(N), LL(C), accumulate ? ", added" : "");
+        const double *before = accumulate ? add_random(pair, &c, TENSOR, N * C, 1) : NULL;
+        double *dx = accumulate ? written(&c) : add_output(pair, &c, TENSOR, N * C);
+        const double *dw0 = add_random(pair, &c, TENSOR, C, 1);
+        double *dw = written(&c);
+        const double *dy = add_random(pair, &c, TENSOR, N * C, 1),
+                     *x = add_random(pair, &c, TENSOR, N * C, 2);
+        double *rstd = new_doubles(N);
+        for (int64_t n = 0; n < N; n++)
+                rstd[n] = rms_rstd(x + n * C, C);
+        add(pair, &c, REAL, N, rstd);
+        const double *w = add_random(pair, &c, TENSOR, C, 1);
+        for (int64_t i = 0; i < C; i++)
+                dw[i] = fabs(dw0[i]);
+        for (int64_t n = 0; n < N; n++)
+                bound_rmsnorm_row(dy + n * C, x + n * C, w, before ? before + n * C : NULL, C, rstd[n],
+                                  dx + n * C, dw);
+        for (int64_t i = 0; i < C; i++)
+                dw[i] *= (double)(N + 4) * u;
+        conforms(pair, &c);
+}
+
+static void rmsnorms_conform(void **state)
+{
+        for (int s = 0; s < SHAPES; s++)
+                for (int again = 0; again < 2; again++) {
+                        check_rmsnorm(*state, shapes[s].m, shapes[s].n);
+                        check_rmsnorm_backward(*state, shapes[s].m, shapes[s].n, again);
+                }
+}
+
+/* ---- rotary positions ---- */
+
+static void launch_rope(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_rope(device, c->context, p[0], c->n[0], c->n[1]);
+}
+
+/* A sine may be off by 1e-7 of angles within a turn, and by two roundings. */
+static void check_rope(struct pair *pair, const struct rope *rope, int64_t B, int64_t T)
+{
+        struct test_case c = {.launch = launch_rope, .n = {B, T}, .context = rope};
+        NAME(&c, "rope B %lld T %lld, %lld of %lld columns, heads of %lld", LL(B), LL(T), LL(rope->rotated),
+             LL(rope->columns), LL(rope->head_size));
+        const double *x = add_random(pair, &c, TENSOR, B * T * rope->columns, 1);
+        double *bound = written(&c);
+        const int64_t half = rope->head_size / 2;
+        for (int64_t i = 0; i < B * T * rope->columns; i++) {
+                const int64_t column = i % rope->columns;
+                if (column < rope->rotated)
+                        bound[i] =
+                                6 * u *
+                                (fabs(x[i]) + fabs(x[column % rope->head_size < half ? i + half : i - half]));
+        }
+        conforms(pair, &c);
+}
+
+static void rotary_positions_conform(void **state)
+{
+        static const struct {
+                int64_t B, T;
+                struct rope rope;
+        } cases[] = {
+                {1, 1, {2, 2, 2, 10000, false}},       {3, 5, {12, 8, 4, 10000, false}},
+                {2, 33, {97, 72, 24, 500000, false}},  {2, 131, {192, 128, 64, 500000, true}},
+                {1, 70, {768, 640, 128, 1e4, false}},  {2, 3, {1040, 1036, 518, 10000, true}},
+                {1, 3, {1024, 1024, 1024, 1e4, true}}, {1, 32768, {8, 8, 8, 500000, false}},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                for (int again = 0; again < AGAIN; again++) /* aligned in other ways */
+                        check_rope(*state, &cases[i].rope, cases[i].B, cases[i].T);
+}
+
 /* ---- elementwise ---- */
 
-enum elementwise { BIAS, BIAS_GELU, BIAS_RESIDUAL, BIAS_BACKWARD, GELU_BACKWARD, ELEMENTWISE_KINDS };
+enum elementwise {
+        BIAS,
+        BIAS_GELU,
+        BIAS_RESIDUAL,
+        BIAS_BACKWARD,
+        GELU_BACKWARD,
+        RESIDUAL,
+        SWIGLU,
+        SWIGLU_BACKWARD
+};
 
 static void launch_elementwise(struct device *device, void *p[], const struct test_case *c)
 {
@@ -765,18 +903,32 @@ static void launch_elementwise(struct device *device, void *p[], const struct te
         case BIAS_BACKWARD:
                 kernels_bias_backward(device, p[1], p[0], m, n);
                 break;
+        case RESIDUAL:
+                kernels_residual(device, p[0], p[1], m, n);
+                break;
+        case SWIGLU:
+                kernels_swiglu(device, p[0], p[1], m, n);
+                break;
+        case SWIGLU_BACKWARD:
+                kernels_swiglu_backward(device, p[0], p[1], p[2], m, n);
+                break;
         default:
                 kernels_gelu_backward(device, p[0], p[1], m, n);
         }
 }
 
 /* Small and large arguments of GELU, and ones far out where the logistic is 0 or 1. */
-static double *add_gelu_inputs(struct pair *pair, struct test_case *c, int64_t count)
+static double gelu_input(struct pair *pair, int64_t i)
 {
         static const double special[] = {0, 30, -30, 1e4, -1e4, 1e-7, -5, 5};
+        return i % 11 == 3 ? special[i / 11 % 8] : 4 * random_number(&pair->random);
+}
+
+static double *add_gelu_inputs(struct pair *pair, struct test_case *c, int64_t count)
+{
         double *values = new_doubles(count);
         for (int64_t i = 0; i < count; i++)
-                values[i] = i % 11 == 3 ? special[i / 11 % 8] : 4 * random_number(&pair->random);
+                values[i] = gelu_input(pair, i);
         return add(pair, c, TENSOR, count, values);
 }
 
@@ -832,6 +984,49 @@ static void check_gelu_backward(struct pair *pair, int64_t m, int64_t n)
         conforms(pair, &c);
 }
 
+static void check_residual(struct pair *pair, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, RESIDUAL}};
+        NAME(&c, "residual m %lld n %lld", LL(m), LL(n));
+        const double *y = add_random(pair, &c, TENSOR, m * n, 1);
+        double *bound = written(&c);
+        const double *x = add_random(pair, &c, TENSOR, m * n, 1);
+        for (int64_t i = 0; i < m * n; i++)
+                bound[i] = u * fabs(y[i] + x[i]);
+        conforms(pair, &c);
+}
+
+/* Rows of n gates, as large as GELU's arguments, then n of what they are for. */
+static double *add_gated(struct pair *pair, struct test_case *c, int64_t m, int64_t n)
+{
+        double *values = new_doubles(2 * m * n);
+        for (int64_t i = 0; i < 2 * m * n; i++)
+                values[i] = i / n % 2 == 0 ? gelu_input(pair, i) : random_number(&pair->random);
+        return add(pair, c, TENSOR, 2 * m * n, values);
+}
+
+/* A gate of -1e4 may be closed to e^-80, exponentials of what is stored in half may be approximate. */
+static void check_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, backward ? SWIGLU_BACKWARD : SWIGLU}};
+        NAME(&c, "swiglu%s m %lld n %lld", backward ? "_backward" : "", LL(m), LL(n));
+        double *bound = add_output(pair, &c, TENSOR, backward ? 2 * m * n : m * n);
+        const double *dy = backward ? add_random(pair, &c, TENSOR, m * n, 1) : NULL;
+        const double *gu = add_gated(pair, &c, m, n);
+        const double each = (pair->half ? 80 : 20) * u, closed = 1e4 * exp(-80);
+        for (int64_t i = 0; i < m * n; i++) {
+                const int64_t at = i / n * 2 * n + i % n;
+                const double g = gu[at], up = fabs(gu[at + n]), s = 1 / (1 + exp(-g)), silu = fabs(g) * s;
+                if (!backward) {
+                        bound[i] = up * (each * silu + closed);
+                        continue;
+                }
+                bound[at] = fabs(dy[i]) * up * (each * (s + silu / (1 + exp(g))) + closed);
+                bound[at + n] = fabs(dy[i]) * (each * silu + closed);
+        }
+        conforms(pair, &c);
+}
+
 static void elementwise_kernels_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
@@ -841,6 +1036,9 @@ static void elementwise_kernels_conform(void **state)
                         check_biased(*state, BIAS_RESIDUAL, shapes[s].m, shapes[s].n);
                         check_bias_backward(*state, shapes[s].m, shapes[s].n);
                         check_gelu_backward(*state, shapes[s].m, shapes[s].n);
+                        check_residual(*state, shapes[s].m, shapes[s].n);
+                        check_swiglu(*state, shapes[s].m, shapes[s].n, false);
+                        check_swiglu(*state, shapes[s].m, shapes[s].n, true);
                 }
 }
 
@@ -1540,11 +1738,11 @@ static void use_emulated_plugin(void)
 #define KERNELS_OF_ANY                                                                                       \
         cmocka_unit_test(products_conform), cmocka_unit_test(fused_products_conform),                        \
                 cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
-                cmocka_unit_test(products_with_layernorm_conform),                                           \
-                cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(softmaxes_conform),          \
-                cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
-                cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
-                cmocka_unit_test(adamw_conforms)
+                cmocka_unit_test(products_with_layernorm_conform), cmocka_unit_test(rmsnorms_conform),       \
+                cmocka_unit_test(rotary_positions_conform), cmocka_unit_test(elementwise_kernels_conform),   \
+                cmocka_unit_test(softmaxes_conform), cmocka_unit_test(cross_entropies_conform),              \
+                cmocka_unit_test(attention_conforms), cmocka_unit_test(attention_backward_conforms),         \
+                cmocka_unit_test(squared_norms_conform), cmocka_unit_test(adamw_conforms)
 
 /* An argument is a pattern of the names of tests to run: "attention*". */
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* Gradients of every tensor against finite differences of the loss. Everything here, device, nn and this
  * file, is the double-precision build; a network in one stage, and in two stages whose messages are carried
  * by hand. */
+#include "runtime/device/kernels.h"
 #include "runtime/nn/nn.h"
 #include "tests/unit/numbers.h"
 
@@ -390,9 +391,132 @@ static void recomputed_activations_give_the_same_gradients(void **state)
         }
 }
 
+/* ---- kernels by themselves ---- */
+
+enum { ROWS = 6, COLUMNS = 20, WIDE = 2 * COLUMNS };
+
+/* y (ROWS, COLUMNS) of x, (ROWS, `columns`), and of w (COLUMNS), if it has one; and the gradients of the sum
+ * of dy y. */
+struct row_kernel {
+        const char *name;
+        int64_t columns;
+        void (*forward)(struct device *, real *y, const real *x, const real *w);
+        void (*backward)(struct device *, real *dx, real *dw, const real *dy, const real *x, const real *w);
+};
+
+static void rmsnorm(struct device *device, real *y, const real *x, const real *w)
+{
+        real rstd[ROWS];
+        kernels_rmsnorm(device, y, rstd, x, w, ROWS, COLUMNS, 1e-5);
+        device->ops->synchronize(device);
+}
+
+static void rmsnorm_backward(struct device *device, real *dx, real *dw, const real *dy, const real *x,
+                             const real *w)
+{
+        real rstd[ROWS], y[ROWS * COLUMNS];
+        kernels_rmsnorm(device, y, rstd, x, w, ROWS, COLUMNS, 1e-5);
+        kernels_rmsnorm_backward(device, dx, dw, dy, x, rstd, w, ROWS, COLUMNS, false);
+        device->ops->synchronize(device);
+}
+
+static struct rope rope_of(bool inverse)
+{
+        return (struct rope){
+                .columns = COLUMNS, .rotated = 16, .head_size = 8, .theta = 10000, .inverse = inverse};
+}
+
+static void rope(struct device *device, real *y, const real *x, const real *w)
+{
+        const struct rope forward_rope = rope_of(false);
+        (void)w;
+        memcpy(y, x, ROWS * COLUMNS * sizeof *y);
+        kernels_rope(device, &forward_rope, y, 2, ROWS / 2);
+        device->ops->synchronize(device);
+}
+
+static void rope_backward(struct device *device, real *dx, real *dw, const real *dy, const real *x,
+                          const real *w)
+{
+        const struct rope inverse_rope = rope_of(true);
+        (void)dw, (void)x, (void)w;
+        memcpy(dx, dy, ROWS * COLUMNS * sizeof *dx);
+        kernels_rope(device, &inverse_rope, dx, 2, ROWS / 2);
+        device->ops->synchronize(device);
+}
+
+static void swiglu(struct device *device, real *y, const real *x, const real *w)
+{
+        (void)w;
+        kernels_swiglu(device, y, x, ROWS, COLUMNS);
+        device->ops->synchronize(device);
+}
+
+static void swiglu_backward(struct device *device, real *dx, real *dw, const real *dy, const real *x,
+                            const real *w)
+{
+        (void)dw, (void)w;
+        kernels_swiglu_backward(device, dx, dy, x, ROWS, COLUMNS);
+        device->ops->synchronize(device);
+}
+
+static double weighted_sum(struct device *device, const struct row_kernel *kernel, const real *dy,
+                           const real *x, const real *w)
+{
+        real y[ROWS * COLUMNS];
+        double sum = 0;
+        kernel->forward(device, y, x, w);
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+                sum += dy[i] * y[i];
+        return sum;
+}
+
+/* Central differences in each of `count` elements of x or w: their error is of the step's square. */
+static void check_differences(struct device *device, const struct row_kernel *kernel, const real *dy,
+                              const real *x, const real *w, real *changed, const real *gradient,
+                              int64_t count)
+{
+        const double step = 1e-5;
+        for (int64_t i = 0; i < count; i++) {
+                const real before = changed[i];
+                changed[i] = before + step;
+                const double more = weighted_sum(device, kernel, dy, x, w);
+                changed[i] = before - step;
+                const double less = weighted_sum(device, kernel, dy, x, w);
+                changed[i] = before;
+                assert_within(gradient[i], (more - less) / (2 * step), 1e-7, kernel->name, i);
+        }
+}
+
+static void kernels_of_rows_have_their_slopes(void **state)
+{
+        static const struct row_kernel kernels[] = {{"rmsnorm", COLUMNS, rmsnorm, rmsnorm_backward},
+                                                    {"rope", COLUMNS, rope, rope_backward},
+                                                    {"swiglu", WIDE, swiglu, swiglu_backward}};
+        struct rv_error_info err = {0};
+        struct device *device = device_cpu_open(1, &err);
+        uint64_t random = seed;
+        (void)state;
+        assert_non_null(device);
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+                const int64_t count = ROWS * kernels[k].columns;
+                real *x = random_reals(&random, count, 3), *w = random_reals(&random, COLUMNS, 1);
+                real *dy = random_reals(&random, ROWS * COLUMNS, 1), *dx = poisoned_reals(count);
+                real dw[COLUMNS] = {0};
+                kernels[k].backward(device, dx, dw, dy, x, w);
+                check_differences(device, &kernels[k], dy, x, w, x, dx, count);
+                check_differences(device, &kernels[k], dy, x, w, w, dw, COLUMNS);
+                real *all[] = {x, w, dy, dx};
+                for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                        free(all[i]);
+        }
+        device->ops->close(device);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(kernels_of_rows_have_their_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),

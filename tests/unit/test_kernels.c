@@ -1533,19 +1533,22 @@ static void a_nan_stays_visible(void **state)
 {
         struct device *device = *state;
         for (int at = 0; at < 19; at++) {
-                real h[19] = {0}, b[19] = {0}, g[19] = {0}, s[19 * 19] = {0}, x[19] = {0};
+                real h[19] = {0}, b[19] = {0}, g[19] = {0}, s[19 * 19] = {0}, x[19] = {0}, gu[38] = {0},
+                     y[19];
                 const int32_t target = 4;
                 double loss = 0, norm = 0;
-                h[at] = x[at] = (real)NAN;
+                h[at] = x[at] = gu[at] = (real)NAN;
                 s[18 * 19 + at] = (real)NAN;
                 kernels_bias_gelu(device, lend(device, g, 19), lend(device, h, 19), lend(device, b, 19), 1,
                                   19);
                 kernels_softmax(device, lend(device, s, 19 * 19), 1, 19, 1);
                 kernels_squared_norm(device, &norm, lend(device, x, 19), 19, false);
+                kernels_swiglu(device, lend(device, y, 19), lend(device, gu, 38), 1, 19);
                 finish(device);
                 kernels_cross_entropy(device, &loss, lend(device, x, 19), &target, 1, 19, 1, false);
                 finish(device);
                 assert_true(isnan(g[at]) && isnan(s[18 * 19]) && isnan(norm) && isnan(loss));
+                assert_true(isnan(y[at]) && y[(at + 1) % 19] == 0);
                 assert_true(g[(at + 1) % 19] == 0);
                 assert_true(s[17 * 19] > 0);
         }
@@ -1752,7 +1755,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
 {
         struct device *device = *state;
         enum { N = 20000, C = 9 };
-        real *dy = new_reals(N * C), db[C] = {0}, dw[C] = {0}, shift[C] = {0},
+        real *dy = new_reals(N * C), db[C] = {0}, dw[C] = {0}, scale[C] = {0}, shift[C] = {0},
              ones[C] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
         real *stats = new_reals(2 * N), *dx = poisoned_reals(N * C);
         for (int i = 0; i < N * C; i++)
@@ -1765,11 +1768,14 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
         kernels_layernorm_backward(device, lend(device, dx, N * C), lend(device, dw, C),
                                    lend(device, shift, C), rows, rows, stats, lend(device, ones, C), N, C,
                                    false);
+        kernels_rmsnorm_backward(device, lend(device, dx, N * C), lend(device, scale, C), rows, rows,
+                                 stats + N, lend(device, ones, C), N, C, false);
         finish(device);
         for (int c = 0; c < C; c++) {
                 assert_stored(device, db[c], sum, N * u * sum, "db", c);
                 assert_stored(device, shift[c], sum, N * u * sum, "shift", c);
                 assert_stored(device, dw[c], square, (N + 2) * u * square, "dw", c);
+                assert_stored(device, scale[c], square, (N + 2) * u * square, "scale", c);
         }
         free(dy);
         free(dx);

@@ -1,6 +1,6 @@
 /* Rotary position embedding (Su et al. 2021), in the layout of Hugging Face's Llama: of a head's columns, i
- * turns with i + k / 2. Angles are in double, since a position times a frequency reaches 1e5 radians, where
- * fp32 is coarse to a hundredth; sines and cosines are made once a row, for all heads. */
+ * turns with i + k / 2. Angles are in double, since a position times a frequency reaches 1e5 radians, which
+ * fp32 rounds by 2^-8; sines and cosines are made once a row, for all heads. */
 #include "runtime/device/cpu_kernels.h"
 #include "runtime/device/cpu_math.h"
 

@@ -1763,13 +1763,11 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
         for (int i = 0; i < 2 * N; i++)
                 stats[i] = i >= N; /* mean 0, rstd 1 */
         const double sum = N * (double)dy[0], square = sum * (double)dy[0];
-        void *rows = lend(device, dy, N * C);
+        void *rows = lend(device, dy, N * C), *out = lend(device, dx, N * C), *w = lend(device, ones, C);
         kernels_bias_backward(device, lend(device, db, C), rows, N, C);
-        kernels_layernorm_backward(device, lend(device, dx, N * C), lend(device, dw, C),
-                                   lend(device, shift, C), rows, rows, stats, lend(device, ones, C), N, C,
-                                   false);
-        kernels_rmsnorm_backward(device, lend(device, dx, N * C), lend(device, scale, C), rows, rows,
-                                 stats + N, lend(device, ones, C), N, C, false);
+        kernels_layernorm_backward(device, out, lend(device, dw, C), lend(device, shift, C), rows, rows,
+                                   stats, w, N, C, false);
+        kernels_rmsnorm_backward(device, out, lend(device, scale, C), rows, rows, stats + N, w, N, C, false);
         finish(device);
         for (int c = 0; c < C; c++) {
                 assert_stored(device, db[c], sum, N * u * sum, "db", c);

@@ -4,7 +4,7 @@
  * shared memory: a thread has one frequency, which it keeps from row to row. Then each turns vectors of the
  * heads' two halves. Heads of more than 2 FREQUENCIES columns are done in parts.
  *
- * A position times a frequency reaches 1e5 radians, where fp32 is coarse to a hundredth. So the angle is made
+ * A position times a frequency reaches 1e5 radians, which fp32 rounds by 2^-8. So the angle is made
  * in double, in half turns, and whole turns are taken off it there; what is left, within [-1, 1], is rounded
  * to fp32, which brings at most 2^-25 pi = 9.4e-8 to the sine and the cosine. Their own error is an ulp or
  * two, as sincospif's argument needs no reduction. */

@@ -13,7 +13,8 @@ import ranvier
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SUFFIXES = {"fp32": "", "mixed": "_half", "bf16": "_bf16"}
 KERNELS = ("matmul embedding embedding_backward layernorm layernorm_backward bias bias_backward bias_gelu gelu_backward "
-           "bias_residual softmax softmax_backward cross_entropy cross_entropy_loss squared_norm adamw clear").split()
+           "bias_residual residual rmsnorm rmsnorm_backward rope swiglu swiglu_backward softmax softmax_backward cross_entropy "
+           "cross_entropy_loss squared_norm adamw clear").split()
 HALF_KERNELS = ["overflow", "unscale"]  # of 16 bits only
 PLAN = ["tiny", "--gpus", 2, "--dp", 2, "--micro-batch-size", 2, "--batch-size", 8, "--platform", "generic"]
 SWEEP = ["sweep", "tiny", "--gpus", 2, "--batch-size", 8, "--pp", "1,2", "--micro-batch-size", 2, "--platform", "generic",

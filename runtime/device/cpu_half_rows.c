@@ -23,6 +23,7 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
                 if (operand_has_rows(&operands[i]))
                         row_elements += operand_row_elements(&operands[i], kernel);
         }
+        assert(row_elements > 0);
         const int64_t rows = PIECE > row_elements ? PIECE / row_elements : 1;
         assert(vectors * n + row_elements * rows <= CPU_SCRATCH);
         real *at = scratch + vectors * n;

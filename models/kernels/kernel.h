@@ -51,7 +51,7 @@ enum kernel_kind {
         KERNEL_MATMUL_BIAS_RESIDUAL,           /* y (m,n) = x w^T + b + r */
         KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM, /* that, and LayerNorm of y (m,n), with mean, rstd (m) */
         KERNEL_MATMUL_GELU_BACKWARD,           /* dh (m,n) = (dy w) gelu'(h) */
-        KERNEL_ATTENTION, /* causal attention: batch (sequences x heads) of m = n = T, k = head size */
+        KERNEL_ATTENTION, /* causal attention: batch (sequences x query heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
         KERNEL_KINDS,
         /* No kernels, but entries of a shard's list all the same, where they run: what the shards of a stage
@@ -70,6 +70,7 @@ struct kernel {
         unsigned char accumulate;               /* adds to its output instead of writing it */
         unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
         unsigned char half;                     /* enum half: what tensors are stored as */
+        unsigned char group;                    /* attention: heads of queries to one of keys; 0 is 1 */
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
 
@@ -93,7 +94,7 @@ enum operand_extent {
         EXTENT_M2N,   /* rows twice as wide: gates, then what they are for */
         EXTENT_MK,    /* the left operand of a product */
         EXTENT_KN,    /* the right one */
-        EXTENT_3MK,   /* attention's queries, keys and values */
+        EXTENT_QKV,   /* attention's queries, and keys and values that a group of heads shares */
         EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens choose */
         EXTENTS
 };
@@ -194,6 +195,12 @@ int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes);
 const char *kernel_name(enum kernel_kind kind);
 int kernel_kind_of(const char *name);                             /* -1 if there is none */
 bool kernel_same(const struct kernel *a, const struct kernel *b); /* same work; `part` is ignored */
+
+/* How many heads of queries share one of keys and values (Ainslie et al. 2023); 1: each has its own. */
+static inline int kernel_group(const struct kernel *kernel)
+{
+        return kernel->group > 1 ? kernel->group : 1;
+}
 
 /* Floating-point operations, and bytes read and written once each: 2 an element if half, else 4; what is fp32
  * in either (LayerNorm's statistics, master parameters, moments) counts as 4. */

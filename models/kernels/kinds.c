@@ -214,7 +214,7 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                          .fused = true},
         /* S and P V, and a softmax */
         [KERNEL_ATTENTION] = {"attention",
-                              {WRITE("y", EXTENT_MK), WRITE_REAL("lse", EXTENT_M), READ("qkv", EXTENT_3MK)},
+                              {WRITE("y", EXTENT_MK), WRITE_REAL("lse", EXTENT_M), READ("qkv", EXTENT_QKV)},
                               .products = 2,
                               .flops = 5,
                               .causal = true,
@@ -222,9 +222,9 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                               .fused = true},
         /* S again, dP, dQ, dK, dV; P again and dS. It keeps the sums of dy y of each row in `rows` */
         [KERNEL_ATTENTION_BACKWARD] = {"attention_backward",
-                                       {WRITE("dqkv", EXTENT_3MK), UPDATE_REAL("rows", EXTENT_M),
+                                       {WRITE("dqkv", EXTENT_QKV), UPDATE_REAL("rows", EXTENT_M),
                                         READ("dy", EXTENT_MK), READ("y", EXTENT_MK),
-                                        READ_REAL("lse", EXTENT_M), READ("qkv", EXTENT_3MK)},
+                                        READ_REAL("lse", EXTENT_M), READ("qkv", EXTENT_QKV)},
                                        .products = 5,
                                        .flops = 7,
                                        .causal = true,

@@ -90,11 +90,11 @@ static int heads_state(const struct program *p, const struct step *step, int ope
 {
         enum { HEADS_OF_QKV = 3 };
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
-                if (operand_of(step, i)->extent == EXTENT_3MK && step_reads(p, step, i) >= 0 &&
+                if (operand_of(step, i)->extent == EXTENT_QKV && step_reads(p, step, i) >= 0 &&
                     p->values[step->view[i].value].state != HEADS_OF_QKV)
                         return STATE_WHOLE;
         const enum operand_extent extent = operand_of(step, operand)->extent;
-        return extent == EXTENT_3MK ? HEADS_OF_QKV : extent == EXTENT_MK ? 2 : 1;
+        return extent == EXTENT_QKV ? HEADS_OF_QKV : extent == EXTENT_MK ? 2 : 1;
 }
 
 static void set_states(struct program *p, const struct step *step)

@@ -14,25 +14,28 @@ enum {
         KEYS = 8 * PANEL,    /* of a row of scores */
         TILE = 4 * PANEL,    /* backward's queries, and keys */
         HELD = 1 << 19,      /* elements of K, and of V, that forward holds packed */
-        CHUNK = 1 << 18,     /* elements of dQ that backward sums at a time */
+        CHUNK = 1 << 18,     /* elements of dQ, of all heads of a group, that backward sums at a time */
         WIDE = 4096,         /* heads that are wider get the least tiles */
         LEAST = LANES_IN_SUM /* rows of those */
 };
 static_assert(LEAST % LANES == 0 && LEAST % ROWS == 0 && KEYS % LEAST == 0 && TILE % LEAST == 0,
               "tiles are of whole vectors and of whole blocks of rows");
 
-/* One head of one sequence. Tensors of T rows: of qkv and dqkv every third of a row has C columns. */
+enum part { Q, K, V, PARTS };
+
+/* One head of queries of one sequence, and the keys and values that it has, or shares. Tensors have T rows.
+ */
 struct head {
         enum half format;
-        int64_t T, hs, C;
+        int64_t T, hs;
+        int64_t group;             /* heads that share these keys and values */
+        int64_t qkv_ld, y_ld;      /* elements of a row of qkv or dqkv, and of y or dy */
         int64_t width;             /* of a packed row: hs and zeros up to whole vectors */
         int64_t panel, keys, tile; /* as PANEL, KEYS and TILE, or less */
         real scale;
-        int64_t qkv_at, y_at; /* where the head's first row is in qkv or dqkv, and in y or dy */
-        int64_t row_at;       /* and in lse and rows */
+        int64_t part_at[PARTS], y_at; /* where the first row is in qkv or dqkv, and in y or dy */
+        int64_t row_at;               /* and in lse and rows */
 };
-
-enum part { Q, K, V };
 
 static int64_t whole(int64_t count, int64_t of)
 {
@@ -42,19 +45,32 @@ static int64_t whole(int64_t count, int64_t of)
 static struct head head_of(const struct kernel *kernel, const struct kernel_args *args, int64_t index)
 {
         const int64_t T = kernel->m, hs = kernel->k, H = args->inner, b = index / H, h = index % H;
+        const int64_t group = kernel_group(kernel), KV = H / group, kv = h / group;
+        const int64_t qkv_ld = (H + 2 * KV) * hs, first = b * T * qkv_ld;
         const bool wide = hs > WIDE;
         return (struct head){.format = (enum half)kernel->half,
                              .T = T,
                              .hs = hs,
-                             .C = H * hs,
+                             .group = group,
+                             .qkv_ld = qkv_ld,
+                             .y_ld = H * hs,
                              .width = whole(hs, LANES),
                              .panel = wide ? LANES : PANEL,
                              .keys = wide ? LEAST : KEYS,
                              .tile = wide ? LEAST : TILE,
                              .scale = (real)args->scalar[0],
-                             .qkv_at = b * T * 3 * H * hs + h * hs,
+                             .part_at = {first + h * hs, first + (H + kv) * hs, first + (H + KV + kv) * hs},
                              .y_at = b * T * H * hs + h * hs,
                              .row_at = index * T};
+}
+
+/* The next head of queries of the same group. */
+static struct head next_head(struct head head)
+{
+        head.part_at[Q] += head.hs;
+        head.y_at += head.hs;
+        head.row_at += head.T;
+        return head;
 }
 
 /* ---- packing ---- */
@@ -81,26 +97,24 @@ static void store(const struct head *head, void *to, const real *from, int64_t a
 static void load_part(const struct head *head, real *to, const void *qkv, enum part part, int64_t row,
                       int64_t rows)
 {
-        const int64_t ld = 3 * head->C;
-        load(head, to, qkv, head->qkv_at + part * head->C + row * ld, ld, rows);
+        load(head, to, qkv, head->part_at[part] + row * head->qkv_ld, head->qkv_ld, rows);
 }
 
 static void store_part(const struct head *head, void *dqkv, const real *from, enum part part, int64_t row,
                        int64_t rows)
 {
-        const int64_t ld = 3 * head->C;
-        store(head, dqkv, from, head->qkv_at + part * head->C + row * ld, ld, rows);
+        store(head, dqkv, from, head->part_at[part] + row * head->qkv_ld, head->qkv_ld, rows);
 }
 
 /* The same of y or dy. */
 static void load_y(const struct head *head, real *to, const void *y, int64_t row, int64_t rows)
 {
-        load(head, to, y, head->y_at + row * head->C, head->C, rows);
+        load(head, to, y, head->y_at + row * head->y_ld, head->y_ld, rows);
 }
 
 static void store_y(const struct head *head, void *y, const real *from, int64_t row, int64_t rows)
 {
-        store(head, y, from, head->y_at + row * head->C, head->C, rows);
+        store(head, y, from, head->y_at + row * head->y_ld, head->y_ld, rows);
 }
 
 /* Zeros after the last of `rows` packed rows, up to a whole number of `of` rows. */
@@ -283,13 +297,13 @@ struct backward {
         real *dk, *dv;
         real *q, *dy_tile; /* a tile of queries; q times the scale */
         real *p, *ds;      /* queries x keys */
-        real *dq;          /* of a chunk of queries, without the scale */
+        real *dq;          /* of a chunk of queries of each head of the group, without the scale */
 };
 
-/* Queries whose dq is summed at a time. */
+/* Queries of each head whose dq is summed at a time. */
 static int64_t chunk_of(const struct head *head)
 {
-        const int64_t fit = CHUNK / head->width / head->tile * head->tile;
+        const int64_t fit = CHUNK / (head->group * head->width) / head->tile * head->tile;
         return fit > 0 ? fit : head->tile;
 }
 
@@ -387,46 +401,67 @@ static void square_backward(const struct head *head, const struct backward *b, r
         }
 }
 
-/* What the queries of a chunk give to dk and dv of a tile of keys, and that tile to their dq. The sums of
- * keys before the chunk are those of earlier chunks. */
+/* Where dq of a chunk begins, of one head of the group. */
+static real *chunk_dq(const struct head *head, const struct backward *b, int64_t index)
+{
+        return b->dq + index * chunk_of(head) * head->width;
+}
+
+/* What the queries of a chunk, of all heads of the group in turn, give to dk and dv of a tile of keys, and
+ * that tile to their dq. The sums of keys before the chunk are those of earlier chunks. */
 static void tile_backward(const struct head *head, const struct backward *b, int64_t first, int64_t end,
                           int64_t key)
 {
-        const int64_t keys = least(head->tile, head->T - key);
+        const int64_t keys = least(head->tile, head->T - key), from = first > key ? first : key;
+        struct head own = *head;
         load_keys(head, b, key, keys);
         if (key < first) {
                 load_part(head, b->dk, b->dqkv, K, key, keys);
                 load_part(head, b->dv, b->dqkv, V, key, keys);
         }
-        for (int64_t query = first > key ? first : key; query < end; query += head->tile)
-                square_backward(head, b, b->dq + (query - first) * head->width, query,
-                                least(head->tile, end - query), key, keys, query == key);
+        for (int64_t i = 0; i < head->group; i++, own = next_head(own))
+                for (int64_t query = from; query < end; query += head->tile)
+                        square_backward(&own, b, chunk_dq(head, b, i) + (query - first) * head->width, query,
+                                        least(head->tile, end - query), key, keys, i == 0 && query == key);
         store_part(head, b->dqkv, b->dk, K, key, keys);
         store_part(head, b->dqkv, b->dv, V, key, keys);
 }
 
-/* dq is summed over keys, dk and dv over queries, and only one of the two can stay in the scratch while the
- * other's loop is the inner one: dq does, of as many queries as fit. In 16 bits dk and dv are rounded once
- * for each of these chunks, dq once. */
+static void finish_dq(const struct head *head, const struct backward *b, int64_t first, int64_t end)
+{
+        struct head own = *head;
+        for (int64_t i = 0; i < head->group; i++, own = next_head(own)) {
+                real *dq = chunk_dq(head, b, i);
+                multiply(dq, (end - first) * head->width, head->scale);
+                store_part(&own, b->dqkv, dq, Q, first, end - first);
+        }
+}
+
+/* All heads of a group, of which `head` is the first. dq is summed over keys, dk and dv over queries, and
+ * only one of the two can stay in the scratch while the other's loop is the inner one: dq does, of as many
+ * queries as fit. In 16 bits dk and dv are rounded once for each of these chunks, dq once. */
 static void attend_backward(const struct head *head, const struct backward *b)
 {
         const int64_t chunk = chunk_of(head);
-        sum_rows(head, b);
+        struct head own = *head;
+        for (int64_t i = 0; i < head->group; i++, own = next_head(own))
+                sum_rows(&own, b);
         for (int64_t first = 0; first < head->T; first += chunk) {
                 const int64_t end = least(first + chunk, head->T);
                 for (int64_t key = 0; key < end; key += head->tile)
                         tile_backward(head, b, first, end, key);
-                multiply(b->dq, (end - first) * head->width, head->scale);
-                store_part(head, b->dqkv, b->dq, Q, first, end - first);
+                finish_dq(head, b, first, end);
         }
 }
 
 void cpu_attention_backward(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
-        for (int64_t index = 0; index < kernel->batch; index++) {
+        const int64_t group = kernel_group(kernel);
+        assert(kernel->batch % group == 0 && args->ld[1] % group == 0);
+        for (int64_t index = 0; index < kernel->batch; index += group) {
                 const struct head head = head_of(kernel, args, args->ld[1] + index);
                 const struct backward b = backward_of(&head, args, scratch);
-                assert(b.dq + chunk_of(&head) * head.width <= scratch + CPU_SCRATCH);
+                assert(chunk_dq(&head, &b, group) <= scratch + CPU_SCRATCH);
                 attend_backward(&head, &b);
         }
 }

@@ -27,10 +27,10 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
         return rows == 0 || (row >= 0 && row < rows) ? row : -1;
 }
 
-/* Elements of the scratch that some kernels work in: what attention's backward needs for the widest head that
- * models/gpt.c lets a model have, which is more than any other kernel needs at once. Pages that no kernel
- * touches take no memory. It is this device's own, as BLAS has buffers for packing: a GPU has registers and
- * shared memory for that, so it is not counted as device memory. */
+/* Elements of the scratch that some kernels work in: what attention's backward needs for the widest head, or
+ * group of heads, that models/gpt.c lets a model have, which is more than any other kernel needs at once.
+ * Pages that no kernel touches take no memory. It is this device's own, as BLAS has buffers for packing: a
+ * GPU has registers and shared memory for that, so it is not counted as device memory. */
 enum { CPU_SCRATCH = (1 << 24) + (1 << 12) };
 typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
 

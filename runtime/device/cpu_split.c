@@ -134,7 +134,7 @@ static bool split_rows(struct job *w)
         return true;
 }
 
-/* ---- heads of attention ---- */
+/* ---- heads of attention, which stay with those that they share keys with ---- */
 
 static void heads_part(void *context, int part, real *scratch)
 {
@@ -150,8 +150,8 @@ static void heads_part(void *context, int part, real *scratch)
 static bool split_heads(struct job *w)
 {
         w->count = w->kernel->batch;
-        w->unit = 1;
-        w->parts = (int)least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
+        w->unit = kernel_group(w->kernel);
+        w->parts = (int)least(w->count / w->unit, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, heads_part);
         return true;
 }

@@ -1,6 +1,7 @@
 #include "runtime/device/kernels.h"
 
 #include <assert.h>
+#include <limits.h>
 
 static void launch_as(struct device *device, struct kernel kernel, enum half half,
                       const struct kernel_args *args)
@@ -259,20 +260,33 @@ void kernels_matmul_gelu_backward(struct device *device, void *dh, const void *d
                 (struct kernel_args){.p = {dh, (void *)dy, (void *)w, (void *)h}});
 }
 
-void kernels_attention(struct device *device, void *y, real *lse, const void *qkv, int64_t B, int64_t T,
-                       int64_t H, int64_t hs, double scale)
+static unsigned char group_of(int64_t H, int64_t KV)
 {
-        launch(device, (struct kernel){.kind = KERNEL_ATTENTION, .batch = B * H, .m = T, .n = T, .k = hs},
+        assert(KV > 0 && H % KV == 0 && H / KV <= UCHAR_MAX);
+        return (unsigned char)(H / KV);
+}
+
+void kernels_attention(struct device *device, void *y, real *lse, const void *qkv, int64_t B, int64_t T,
+                       int64_t H, int64_t KV, int64_t hs, double scale)
+{
+        launch(device,
+               (struct kernel){.kind = KERNEL_ATTENTION,
+                               .group = group_of(H, KV),
+                               .batch = B * H,
+                               .m = T,
+                               .n = T,
+                               .k = hs},
                &(struct kernel_args){.p = {y, lse, (void *)qkv}, .inner = H, .scalar = {scale}});
 }
 
 void kernels_attention_backward(struct device *device, void *dqkv, real *rows, const void *dy, const void *y,
-                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t hs,
-                                double scale)
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                                int64_t hs, double scale)
 {
         launch(device,
                (struct kernel){.kind = KERNEL_ATTENTION_BACKWARD,
                                .part = PART_INPUT,
+                               .group = group_of(H, KV),
                                .batch = B * H,
                                .m = T,
                                .n = T,

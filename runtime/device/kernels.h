@@ -22,8 +22,9 @@
  * The fused kernels: products' operands are dense, and what else is (m,n) lies as c does;
  * matmul_bias_residual_layernorm has its product's five operands first, then LayerNorm's other four, and the
  * elements from a row's mean to its rstd in stride[0][0]; attention has T in m and n, the size of a head in
- * k, sequences x heads in batch, heads in `inner`, its scale in scalar[0] and the first of the batch in ld[1]
- * (0: the pointers are those of head 0 all the same). */
+ * k, sequences x heads of queries in batch, heads of queries in `inner`, how many of those share one of keys
+ * and values in `group` (0 or 1: none), its scale in scalar[0] and the first of the batch in ld[1] (0: the
+ * pointers are those of head 0 all the same). */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
@@ -132,15 +133,16 @@ static inline struct kernel_args kernels_layernorm_args(const struct kernel_args
         return layernorm;
 }
 
-/* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. q, k and v are the three
- * parts of the columns of qkv (B,T, 3 H hs), a head's are hs wide. lse (B,H,T), never in half: the natural
- * logarithm of each row's sum of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward
- * left them; rows (B,H,T), never in half, is its scratch: each row's sum of dy y. */
+/* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. The columns of qkv
+ * (B,T, (H + 2 KV) hs) are H heads of q, KV of k and KV of v, each hs wide; H is a multiple of KV, and head h
+ * of q has head h / (H / KV) of k and v. lse (B,H,T), never in half: the natural logarithm of each row's sum
+ * of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward left them, dk and dv being sums
+ * over the heads of q that have them; rows (B,H,T), never in half, is its scratch: each row's sum of dy y. */
 void kernels_attention(struct device *, void *y, real *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
-                       int64_t hs, double scale);
+                       int64_t KV, int64_t hs, double scale);
 void kernels_attention_backward(struct device *, void *dqkv, real *rows, const void *dy, const void *y,
-                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t hs,
-                                double scale);
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                                int64_t hs, double scale);
 
 /* Adds the summed negative log likelihood of targets (N) to *loss (double) and, unless loss_only, leaves
  * scale (softmax - onehot) in logits (N, V). */

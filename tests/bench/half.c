@@ -111,14 +111,14 @@ static struct attention attention_of(const struct side *side, int64_t T)
 static void attention(struct side *side, const struct kernel *k)
 {
         const struct attention a = attention_of(side, k->m);
-        kernels_attention(side->device, a.y, side->fp32[0], a.qkv, 1, k->m, HEADS, HEAD, 0.125);
+        kernels_attention(side->device, a.y, side->fp32[0], a.qkv, 1, k->m, HEADS, HEADS, HEAD, 0.125);
 }
 
 static void attention_backward(struct side *side, const struct kernel *k)
 {
         const struct attention a = attention_of(side, k->m);
         kernels_attention_backward(side->device, a.dqkv, side->fp32[1], a.dy, a.y, side->fp32[0], a.qkv, 1,
-                                   k->m, HEADS, HEAD, 0.125);
+                                   k->m, HEADS, HEADS, HEAD, 0.125);
 }
 
 /* s (heads,T,T) = a b^T, both with `lda` and `ldb` elements a row. */

@@ -1157,25 +1157,30 @@ static void cross_entropies_conform(void **state)
 /* ---- attention ---- */
 
 struct heads {
-        int64_t B, T, H, hs;
+        int64_t B, T, H, KV, hs;
         double scale;
 };
 
 static void launch_attention(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_attention(device, p[0], p[1], p[2], c->n[0], c->n[1], c->n[2], c->n[3], c->scalar);
+        kernels_attention(device, p[0], p[1], p[2], c->n[0], c->n[1], c->n[2], c->n[3], c->n[4], c->scalar);
 }
 
 static void launch_attention_backward(struct device *device, void *p[], const struct test_case *c)
 {
         kernels_attention_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], c->n[0], c->n[1], c->n[2],
-                                   c->n[3], c->scalar);
+                                   c->n[3], c->n[4], c->scalar);
 }
 
 /* Where row t of part (q, k, v) of a head is in qkv, and in y. */
 static int64_t in_qkv(const struct heads *a, int64_t head, int64_t t, int part)
 {
-        return ((head / a->H * a->T + t) * 3 + part) * a->H * a->hs + head % a->H * a->hs;
+        const int64_t h = head % a->H, kv = h / (a->H / a->KV), heads[] = {h, a->H + kv, a->H + a->KV + kv};
+        return ((head / a->H * a->T + t) * (a->H + 2 * a->KV) + heads[part]) * a->hs;
+}
+static int64_t qkv_elements(const struct heads *a)
+{
+        return a->B * a->T * (a->H + 2 * a->KV) * a->hs;
 }
 static int64_t in_y(const struct heads *a, int64_t head, int64_t t)
 {
@@ -1247,11 +1252,13 @@ static void attend(const struct pair *pair, const struct heads *a, const double 
 
 static void name_attention(struct test_case *c, const char *what, const struct heads *a)
 {
-        NAME(c, "%s B %lld T %lld H %lld hs %lld", what, LL(a->B), LL(a->T), LL(a->H), LL(a->hs));
+        NAME(c, "%s B %lld T %lld H %lld KV %lld hs %lld", what, LL(a->B), LL(a->T), LL(a->H), LL(a->KV),
+             LL(a->hs));
         c->n[0] = a->B;
         c->n[1] = a->T;
         c->n[2] = a->H;
-        c->n[3] = a->hs;
+        c->n[3] = a->KV;
+        c->n[4] = a->hs;
         c->scalar = a->scale;
 }
 
@@ -1262,7 +1269,7 @@ static void check_attention(struct pair *pair, const struct heads *a, double siz
         name_attention(&c, "attention", a);
         double *y_bound = add_output(pair, &c, TENSOR, elements),
                *lse_bound = add_output(pair, &c, REAL, rows);
-        const double *qkv = add_random(pair, &c, TENSOR, 3 * elements, size);
+        const double *qkv = add_random(pair, &c, TENSOR, qkv_elements(a), size);
         double *y = new_doubles(elements), *lse = new_doubles(rows);
         attend(pair, a, qkv, y, lse, y_bound, lse_bound);
         free(y);
@@ -1277,7 +1284,7 @@ static void bound_attention_row(const struct pair *pair, const struct heads *a, 
 {
         const double *qkv = in[0], *dy = in[1] + in_y(a, head, t), *y = in[2] + in_y(a, head, t);
         const double lse = in[3][head * a->T + t], h = pair->half ? pair->h : 0,
-                     terms = (double)(a->T + 8) * u;
+                     terms = (double)(a->T * (a->H / a->KV) + 8) * u;
         double row_size, size;
         const double row = dot(dy, y, a->hs, &row_size);
         (void)attention_scores(a, qkv, head, t, s, error);
@@ -1304,10 +1311,10 @@ static void check_attention_backward(struct pair *pair, const struct heads *a, d
         const int64_t elements = a->B * a->T * a->H * a->hs, rows = a->B * a->H * a->T;
         struct test_case c = {.launch = launch_attention_backward};
         name_attention(&c, "attention_backward", a);
-        double *bound = add_output(pair, &c, TENSOR, 3 * elements),
+        double *bound = add_output(pair, &c, TENSOR, qkv_elements(a)),
                *rows_bound = add_output(pair, &c, REAL, rows);
-        double *y = new_doubles(elements), *lse = new_doubles(rows), *qkv = new_doubles(3 * elements);
-        for (int64_t i = 0; i < 3 * elements; i++) {
+        double *y = new_doubles(elements), *lse = new_doubles(rows), *qkv = new_doubles(qkv_elements(a));
+        for (int64_t i = 0; i < qkv_elements(a); i++) {
                 unsigned char element[8];
                 write_element(pair, TENSOR, element, size * random_number(&pair->random));
                 qkv[i] = read_element(pair, TENSOR, element);
@@ -1316,7 +1323,7 @@ static void check_attention_backward(struct pair *pair, const struct heads *a, d
         const double *dy = add_random(pair, &c, TENSOR, elements, 1);
         add(pair, &c, TENSOR, elements, y);
         add(pair, &c, REAL, rows, lse);
-        add(pair, &c, TENSOR, 3 * elements, qkv);
+        add(pair, &c, TENSOR, qkv_elements(a), qkv);
         for (int64_t i = 0; i < rows; i++)
                 rows_bound[i] = NOT_COMPARED; /* a device's own */
         double *s = new_doubles(a->T), *error = new_doubles(a->T);
@@ -1330,18 +1337,21 @@ static void check_attention_backward(struct pair *pair, const struct heads *a, d
 }
 
 static const struct {
-        int64_t B, T, H, hs;
-} attentions[] = {{1, 1, 1, 1},    {1, 2, 1, 8},     {2, 7, 3, 16},   {1, 16, 2, 64},
-                  {1, 17, 1, 3},   {2, 33, 2, 20},   {1, 64, 2, 64},  {1, 65, 3, 32},
-                  {2, 100, 1, 40}, {1, 127, 1, 128}, {1, 128, 1, 64}, {1, 129, 2, 65},
-                  {1, 200, 2, 64}, {1, 150, 1, 80},  {1, 70, 1, 96},  {1, 300, 1, 64}};
+        int64_t B, T, H, KV, hs;
+} attentions[] = {{1, 1, 1, 1, 1},    {1, 2, 1, 1, 8},     {2, 7, 3, 3, 16},   {1, 16, 2, 2, 64},
+                  {1, 17, 1, 1, 3},   {2, 33, 2, 2, 20},   {1, 64, 2, 2, 64},  {1, 65, 3, 3, 32},
+                  {2, 100, 1, 1, 40}, {1, 127, 1, 1, 128}, {1, 128, 1, 1, 64}, {1, 129, 2, 2, 65},
+                  {1, 200, 2, 2, 64}, {1, 150, 1, 1, 80},  {1, 70, 1, 1, 96},  {1, 300, 1, 1, 64},
+                  {2, 7, 2, 1, 5},    {2, 129, 4, 2, 64},  {1, 97, 6, 2, 128}, {2, 65, 6, 2, 20},
+                  {1, 131, 4, 1, 64}, {1, 33, 4, 1, 96}};
 enum { ATTENTIONS = sizeof attentions / sizeof *attentions };
 
 static void attention_conforms(void **state)
 {
         for (int i = 0; i < ATTENTIONS; i++)
                 for (int again = 0; again < 2; again++) { /* aligned in other ways; larger scores */
-                        const struct heads a = {attentions[i].B, attentions[i].T, attentions[i].H,
+                        const struct heads a = {attentions[i].B,  attentions[i].T,
+                                                attentions[i].H,  attentions[i].KV,
                                                 attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
                         check_attention(*state, &a, again ? 5 : 1);
                 }
@@ -1351,7 +1361,8 @@ static void attention_backward_conforms(void **state)
 {
         for (int i = 0; i < ATTENTIONS; i++)
                 for (int again = 0; again < 2; again++) {
-                        const struct heads a = {attentions[i].B, attentions[i].T, attentions[i].H,
+                        const struct heads a = {attentions[i].B,  attentions[i].T,
+                                                attentions[i].H,  attentions[i].KV,
                                                 attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
                         check_attention_backward(*state, &a, again ? 3 : 1);
                 }

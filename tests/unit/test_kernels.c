@@ -1138,7 +1138,8 @@ static void softmax_backward_is_right_and_zero_after_the_diagonal(void **state)
 /* Attention in double, from tensors as a device stores them: `p` (B,H,T,T) and the bound of each element's
  * relative error, y and lse. */
 struct attention_case {
-        int64_t B, T, H, hs;
+        int64_t B, T, H, KV, hs;
+        int64_t y_elements, qkv_elements;
         double scale;
         real *qkv, *y, *lse, *dy, *dqkv, *rows;
         double *p, *relative;
@@ -1154,7 +1155,8 @@ static double *new_doubles(int64_t count)
 /* Where element c of part 0, 1 or 2 (q, k, v) of a head's row is in qkv; and of y. */
 static int64_t qkv_at(const struct attention_case *a, int64_t head, int64_t t, int part, int64_t c)
 {
-        return ((head / a->H * a->T + t) * 3 + part) * a->H * a->hs + head % a->H * a->hs + c;
+        const int64_t h = head % a->H, kv = h / (a->H / a->KV), heads[] = {h, a->H + kv, a->H + a->KV + kv};
+        return ((head / a->H * a->T + t) * (a->H + 2 * a->KV) + heads[part]) * a->hs + c;
 }
 static int64_t y_at(const struct attention_case *a, int64_t head, int64_t t, int64_t c)
 {
@@ -1205,16 +1207,19 @@ static double attention_row(const struct attention_case *a, int64_t head, int64_
 }
 
 static struct attention_case new_attention_case(const struct device *device, uint64_t *random,
-                                                const int64_t shape[4], double size)
+                                                const int64_t shape[5], double size)
 {
-        struct attention_case a = {.B = shape[0], .T = shape[1], .H = shape[2], .hs = shape[3]};
-        const int64_t elements = a.B * a.T * a.H * a.hs, rows = a.B * a.H * a.T;
+        struct attention_case a = {
+                .B = shape[0], .T = shape[1], .H = shape[2], .KV = shape[3], .hs = shape[4]};
+        const int64_t rows = a.B * a.H * a.T;
+        a.y_elements = a.B * a.T * a.H * a.hs;
+        a.qkv_elements = a.B * a.T * (a.H + 2 * a.KV) * a.hs;
         a.scale = 1 / sqrt((double)a.hs);
-        a.qkv = random_tensor(device, random, 3 * elements, size);
-        a.dy = random_tensor(device, random, elements, 1);
-        a.y = poisoned_reals(elements);
+        a.qkv = random_tensor(device, random, a.qkv_elements, size);
+        a.dy = random_tensor(device, random, a.y_elements, 1);
+        a.y = poisoned_reals(a.y_elements);
         a.lse = poisoned_reals(rows);
-        a.dqkv = poisoned_reals(3 * elements);
+        a.dqkv = poisoned_reals(a.qkv_elements);
         a.rows = poisoned_reals(rows);
         a.p = new_doubles(rows * a.T);
         a.relative = new_doubles(rows * a.T);
@@ -1245,12 +1250,11 @@ static double attention_y(const struct attention_case *a, int64_t head, int64_t 
 
 /* Numerator and denominator of y have t + 1 terms each, and a few roundings each time that the maximum grows.
  */
-static void check_attention(struct device *device, uint64_t *random, const int64_t shape[4], double size)
+static void check_attention(struct device *device, uint64_t *random, const int64_t shape[5], double size)
 {
         struct attention_case a = new_attention_case(device, random, shape, size);
-        const int64_t elements = a.B * a.T * a.H * a.hs;
-        kernels_attention(device, lend(device, a.y, elements), a.lse, lend(device, a.qkv, 3 * elements), a.B,
-                          a.T, a.H, a.hs, a.scale);
+        kernels_attention(device, lend(device, a.y, a.y_elements), a.lse, lend(device, a.qkv, a.qkv_elements),
+                          a.B, a.T, a.H, a.KV, a.hs, a.scale);
         finish(device);
         for (int64_t row = 0; row < a.B * a.H * a.T; row++) {
                 const int64_t head = row / a.T, t = row % a.T;
@@ -1268,12 +1272,12 @@ static void check_attention(struct device *device, uint64_t *random, const int64
         free_attention_case(&a);
 }
 
-/* B, T, H, hs. The last ones: several tiles of queries and keys, and heads so large that tiles get fewer
- * rows.
- */
-static const int64_t attention_shapes[][4] = {
-        {1, 1, 1, 1},   {2, 7, 3, 5},    {1, 16, 2, 16},  {3, 33, 1, 64}, {1, 127, 2, 8},
-        {1, 128, 1, 8}, {1, 129, 2, 17}, {2, 261, 2, 33}, {1, 513, 1, 3}, {1, 70, 1, 5000}};
+/* B, T, H, KV, hs: several tiles of queries and keys, heads so large that tiles get fewer rows, and groups of
+ * heads that share keys, also so large that not all of their queries' gradients are summed at a time. */
+static const int64_t attention_shapes[][5] = {
+        {1, 1, 1, 1, 1},   {2, 7, 3, 3, 5},    {1, 16, 2, 2, 16},  {3, 33, 1, 1, 64},  {1, 127, 2, 2, 8},
+        {1, 128, 1, 1, 8}, {1, 129, 2, 2, 17}, {2, 261, 2, 2, 33}, {1, 513, 1, 1, 3},  {1, 70, 1, 1, 5000},
+        {2, 33, 2, 1, 16}, {2, 77, 4, 2, 8},   {1, 129, 4, 1, 17}, {2, 131, 6, 2, 33}, {1, 150, 8, 1, 512}};
 enum { ATTENTION_SHAPES = sizeof attention_shapes / sizeof *attention_shapes };
 
 static void attention_is_causal_and_survives_large_scores(void **state)
@@ -1332,9 +1336,10 @@ static void add_term(struct gradient *g, double factor, double factor_bound, dou
 static void check_gradients(const struct device *device, const struct attention_case *a,
                             const struct gradient *expected, int rounds)
 {
-        for (int64_t i = 0; i < 3 * a->B * a->T * a->H * a->hs; i++) {
+        const int64_t most_terms = a->T * (a->H / a->KV);
+        for (int64_t i = 0; i < a->qkv_elements; i++) {
                 const struct gradient *g = &expected[i];
-                const double sums = (double)(a->T + 6) * u * g->size + (double)a->T * FLUSHED;
+                const double sums = (double)(most_terms + 6) * u * g->size + (double)most_terms * FLUSHED;
                 const double partial = device->half ? (rounds - 1) * unit(device) * g->size : 0;
                 assert_stored(device, a->dqkv[i], g->value, 1.01 * g->bound + sums + partial, "dqkv", i);
         }
@@ -1368,22 +1373,21 @@ static void add_gradients(const struct attention_case *a, struct gradient *g, in
         }
 }
 
-static void check_attention_backward(struct device *device, uint64_t *random, const int64_t shape[4],
+static void check_attention_backward(struct device *device, uint64_t *random, const int64_t shape[5],
                                      double size)
 {
         struct attention_case a = new_attention_case(device, random, shape, size);
-        const int64_t elements = a.B * a.T * a.H * a.hs;
         attention_forward(device, &a);
-        kernels_attention_backward(device, lend(device, a.dqkv, 3 * elements), a.rows,
-                                   lend(device, a.dy, elements), lend(device, a.y, elements), a.lse,
-                                   lend(device, a.qkv, 3 * elements), a.B, a.T, a.H, a.hs, a.scale);
+        kernels_attention_backward(device, lend(device, a.dqkv, a.qkv_elements), a.rows,
+                                   lend(device, a.dy, a.y_elements), lend(device, a.y, a.y_elements), a.lse,
+                                   lend(device, a.qkv, a.qkv_elements), a.B, a.T, a.H, a.KV, a.hs, a.scale);
         finish(device);
-        struct gradient *expected = calloc((size_t)(3 * elements), sizeof *expected);
+        struct gradient *expected = calloc((size_t)a.qkv_elements, sizeof *expected);
         assert_non_null(expected);
         for (int64_t row = 0; row < a.B * a.H * a.T; row++)
                 for (int64_t j = 0; j <= row % a.T; j++)
                         add_gradients(&a, expected, row / a.T, row % a.T, j);
-        check_gradients(device, &a, expected, a.hs < 1024 ? 1 : 3);
+        check_gradients(device, &a, expected, a.H / a.KV * a.hs < 1024 ? 1 : 3);
         check_rows(&a);
         free(expected);
         free_attention_case(&a);
@@ -1564,7 +1568,7 @@ static void a_nan_in_a_query_stays_in_its_row_of_attention(void **state)
                      lse[T];
                 qkv[at * 3 * HS + 2] = (real)NAN;
                 kernels_attention(device, lend(device, y, T * HS), lse, lend(device, qkv, T * 3 * HS), 1, T,
-                                  1, HS, 0.4);
+                                  1, 1, HS, 0.4);
                 finish(device);
                 for (int64_t t = 0; t < T; t++) {
                         assert_true((isnan(lse[t]) != 0) == (t == at));
@@ -1609,24 +1613,24 @@ static void the_same_input_gives_the_same_bits(void **state)
 static void attention_gives_the_same_bits(void **state)
 {
         struct device *device = *state;
-        enum { B = 2, T = 141, H = 3, HS = 20, N = B * T * H * HS };
+        enum { B = 2, T = 141, H = 6, KV = 2, HS = 20, N = B * T * H * HS, QKV = B * T * (H + 2 * KV) * HS };
         real *results[2];
         for (int run = 0; run < 2; run++) {
                 uint64_t random = seed;
-                real *qkv = random_tensor(device, &random, 3 * N, 1),
+                real *qkv = random_tensor(device, &random, QKV, 1),
                      *dy = random_tensor(device, &random, N, 1);
                 real *y = poisoned_reals(N), lse[B * H * T], rows[B * H * T];
-                real *dqkv = results[run] = poisoned_reals(3 * N);
-                void *tqkv = lend(device, qkv, 3 * N), *ty = lend(device, y, N);
-                kernels_attention(device, ty, lse, tqkv, B, T, H, HS, 0.2);
-                kernels_attention_backward(device, lend(device, dqkv, 3 * N), rows, lend(device, dy, N), ty,
-                                           lse, tqkv, B, T, H, HS, 0.2);
+                real *dqkv = results[run] = poisoned_reals(QKV);
+                void *tqkv = lend(device, qkv, QKV), *ty = lend(device, y, N);
+                kernels_attention(device, ty, lse, tqkv, B, T, H, KV, HS, 0.2);
+                kernels_attention_backward(device, lend(device, dqkv, QKV), rows, lend(device, dy, N), ty,
+                                           lse, tqkv, B, T, H, KV, HS, 0.2);
                 finish(device);
                 free(qkv);
                 free(dy);
                 free(y);
         }
-        assert_memory_equal(results[0], results[1], 3 * N * sizeof(real));
+        assert_memory_equal(results[0], results[1], QKV * sizeof(real));
         free(results[0]);
         free(results[1]);
 }

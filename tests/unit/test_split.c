@@ -337,7 +337,26 @@ static void attention(struct world *w)
 {
         void *y = tensor(w, B * T * H * HS);
         real *lse = reals(w, B * H * T);
-        kernels_attention(&w->device, y, lse, tensor(w, B * T * 3 * H * HS), B, T, H, HS, 0.2);
+        kernels_attention(&w->device, y, lse, tensor(w, B * T * 3 * H * HS), B, T, H, H, HS, 0.2);
+}
+
+/* Two groups of three heads a sequence: three threads share four groups. */
+enum { GROUPS = 2, GROUPED = 6 };
+
+static void grouped_attention(struct world *w)
+{
+        void *y = tensor(w, B * T * GROUPED * HS), *qkv = tensor(w, B * T * (GROUPED + 2 * GROUPS) * HS);
+        kernels_attention(&w->device, y, reals(w, B * GROUPED * T), qkv, B, T, GROUPED, GROUPS, HS, 0.2);
+}
+
+static void grouped_attention_backward(struct world *w)
+{
+        const int64_t elements = B * T * (GROUPED + 2 * GROUPS) * HS;
+        void *dqkv = tensor(w, elements), *dy = tensor(w, B * T * GROUPED * HS);
+        void *y = tensor(w, B * T * GROUPED * HS), *qkv = tensor(w, elements);
+        real *rows = reals(w, B * GROUPED * T);
+        kernels_attention_backward(&w->device, dqkv, rows, dy, y, reals(w, B * GROUPED * T), qkv, B, T,
+                                   GROUPED, GROUPS, HS, 0.2);
 }
 
 static void attention_backward(struct world *w)
@@ -345,7 +364,8 @@ static void attention_backward(struct world *w)
         void *dqkv = tensor(w, B * T * 3 * H * HS), *dy = tensor(w, B * T * H * HS);
         void *y = tensor(w, B * T * H * HS), *qkv = tensor(w, B * T * 3 * H * HS);
         real *rows = reals(w, B * H * T);
-        kernels_attention_backward(&w->device, dqkv, rows, dy, y, reals(w, B * H * T), qkv, B, T, H, HS, 0.2);
+        kernels_attention_backward(&w->device, dqkv, rows, dy, y, reals(w, B * H * T), qkv, B, T, H, H, HS,
+                                   0.2);
 }
 
 enum { FLAT = 100003 };
@@ -612,6 +632,8 @@ static const struct {
         {"embedding_backward", embedding_backward, NEVER, ANY_FORMAT},
         {"attention", attention, ALWAYS, ANY_FORMAT},
         {"attention_backward", attention_backward, ALWAYS, ANY_FORMAT},
+        {"grouped attention", grouped_attention, ALWAYS, ANY_FORMAT},
+        {"grouped attention_backward", grouped_attention_backward, ALWAYS, ANY_FORMAT},
         {"squared_norm", squared_norm, ALWAYS, ANY_FORMAT},
         {"adamw", adamw, ALWAYS, ANY_FORMAT},
         {"clear", clear, ALWAYS, ANY_FORMAT},
@@ -703,9 +725,9 @@ static void the_widest_head_fits_the_scratch(void **state)
         void *dqkv = tensor(w, 3 * WIDEST), *dy = tensor(w, WIDEST);
         const size_t head = WIDEST * element_bytes(w, TENSOR);
         real *lse = reals(w, 1);
-        kernels_attention(&w->device, y, lse, qkv, 1, 1, 1, WIDEST, 1e-3);
+        kernels_attention(&w->device, y, lse, qkv, 1, 1, 1, 1, WIDEST, 1e-3);
         assert_memory_equal(y, qkv + 2 * head, head);
-        kernels_attention_backward(&w->device, dqkv, reals(w, 1), dy, y, lse, qkv, 1, 1, 1, WIDEST, 1e-3);
+        kernels_attention_backward(&w->device, dqkv, reals(w, 1), dy, y, lse, qkv, 1, 1, 1, 1, WIDEST, 1e-3);
         assert_memory_equal((char *)dqkv + 2 * head, dy, head);
 }
 

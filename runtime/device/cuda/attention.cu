@@ -150,14 +150,15 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_forward
         using sizes = attention_sizes<HS>;
         constexpr int half_stage = sizes::keys * sizes::pitch, own_rows = 16 * sizes::strips;
         CUDA_DYNAMIC_SHARED(shared);
-        struct attention_block block = attention_block(&a, attention_tiles(&a, sizes::rows), true);
-        struct attention_matrix<const uint16_t> k = attention_part<const uint16_t>(&a, a.qkv, block.head, 1);
-        struct attention_matrix<const uint16_t> v = attention_part<const uint16_t>(&a, a.qkv, block.head, 2);
+        struct attention_block block = attention_block(a.heads, attention_tiles(&a, sizes::rows), true);
+        int64_t kv_head = block.head / a.group;
+        struct attention_matrix<const uint16_t> k = attention_keys<const uint16_t>(&a, a.qkv, kv_head);
+        struct attention_matrix<const uint16_t> v = attention_values<const uint16_t>(&a, a.qkv, kv_head);
         int first = block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows, mine = first + own;
         int end = first + sizes::rows < a.T ? first + sizes::rows : a.T;
 
         attention_load<HS, sizes::rows>(shared + 2 * half_stage, &a,
-                                        attention_part<const uint16_t>(&a, a.qkv, block.head, 0), first);
+                                        attention_queries<const uint16_t>(&a, a.qkv, block.head), first);
         attention_load<HS, sizes::keys>(shared, &a, k, 0);
         attention_load<HS, sizes::keys>(shared + half_stage, &a, v, 0);
         attention_arrive();

@@ -22,9 +22,13 @@ struct attention {
         const void *qkv, *dy;
         void *dqkv, *y;
         float *lse, *rows;
-        int64_t heads; /* B H */
-        int H, T, hs;
-        bool aligned; /* every row of a head begins at a multiple of 16 bytes */
+        int64_t heads; /* of queries, of all sequences */
+        int H, KV;     /* a sequence's heads of queries, and of keys and values */
+        int group;     /* H / KV */
+        int T, hs;
+        int64_t row;          /* elements of a row of qkv */
+        int64_t keys, values; /* from a row's beginning to its keys, from there to its values */
+        bool aligned;         /* every row of a head begins at a multiple of 16 bytes */
         float scale;
 };
 
@@ -32,25 +36,25 @@ struct attention {
 cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention);
 cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention);
 
-/* Which tile of which head a block takes. */
+/* Which tile of which head a block takes: a head of queries, or of keys and values. */
 struct attention_block {
         int64_t head;
         int tile;
 };
 
 /* Blocks start in the order of their index. Tiles with more steps come first, so that the last blocks to run
- * are short; ATTENTION_GROUP heads are taken at a time, so that the blocks that run together read few
- * heads' operands, which stay in the L2 cache: K and V of 16 heads of 64 with T = 1024 are 4 MiB. `rank` 0 is
- * the tile with the most steps. */
-enum { ATTENTION_GROUP = 16 };
-static __device__ __forceinline__ struct attention_block attention_block(const struct attention *a, int tiles,
+ * are short; ATTENTION_HEADS of all `heads` are taken at a time, so that the blocks that run together read
+ * few heads' operands, which stay in the L2 cache: K and V of 16 heads of 64 with T = 1024 are 4 MiB. `rank`
+ * 0 is the tile with the most steps. */
+enum { ATTENTION_HEADS = 16 };
+static __device__ __forceinline__ struct attention_block attention_block(int64_t heads, int tiles,
                                                                          bool last_tile_first)
 {
-        int64_t index = blockIdx.x, group = index / (ATTENTION_GROUP * (int64_t)tiles) * ATTENTION_GROUP;
-        int within = (int)(index - group * tiles);
-        int heads = (int)(a->heads - group < ATTENTION_GROUP ? a->heads - group : ATTENTION_GROUP);
-        int rank = within / heads;
-        struct attention_block block = {group + within % heads, last_tile_first ? tiles - 1 - rank : rank};
+        int64_t index = blockIdx.x, first = index / (ATTENTION_HEADS * (int64_t)tiles) * ATTENTION_HEADS;
+        int within = (int)(index - first * tiles);
+        int together = (int)(heads - first < ATTENTION_HEADS ? heads - first : ATTENTION_HEADS);
+        int rank = within / together;
+        struct attention_block block = {first + within % together, last_tile_first ? tiles - 1 - rank : rank};
         return block;
 }
 
@@ -65,12 +69,18 @@ static inline bool attention_shape(struct attention *a, const struct kernel *ker
                                    const struct kernel_args *args)
 {
         if (kernel->k < 1 || kernel->k > ATTENTION_MAX_HEAD || kernel->m < 1 || kernel->m > INT32_MAX / 2 ||
-            kernel->batch < 1 || args->inner < 1 || args->inner > INT32_MAX || !(args->scalar[0] > 0))
+            kernel->batch < 1 || args->inner < 1 || args->inner > INT32_MAX || !(args->scalar[0] > 0) ||
+            args->inner % kernel_group(kernel) != 0 || kernel->batch % args->inner != 0)
                 return false;
         a->heads = kernel->batch;
         a->H = (int)args->inner;
+        a->group = kernel_group(kernel);
+        a->KV = a->H / a->group;
         a->T = (int)kernel->m;
         a->hs = (int)kernel->k;
+        a->keys = (int64_t)a->H * a->hs;
+        a->values = (int64_t)a->KV * a->hs;
+        a->row = a->keys + 2 * a->values;
         a->scale = (float)args->scalar[0];
         return true;
 }
@@ -86,14 +96,30 @@ template <class element> struct attention_matrix {
         int64_t stride;
 };
 
-/* Parts of qkv and dqkv: 0 q, 1 k, 2 v. */
+/* Of qkv and dqkv: a head of queries; a head of keys, or its values. */
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
-attention_part(const struct attention *a, const void *qkv, int64_t head, int part) {
-        int64_t width = (int64_t)a->H * a->hs;
+attention_queries(const struct attention *a, const void *qkv, int64_t head) {
         struct attention_matrix<element> matrix = {
-                (element *)qkv + head / a->H * a->T * 3 * width + part *width + head % a->H * a->hs, 3 * width
+                (element *)qkv + head / a->H * a->T * a->row + head % a->H * a->hs, a->row
         };
+        return matrix;
+}
+
+template <class element>
+static __device__ __forceinline__ struct attention_matrix<element>
+attention_keys(const struct attention *a, const void *qkv, int64_t kv_head) {
+        struct attention_matrix<element> matrix = {
+                (element *)qkv + kv_head / a->KV * a->T * a->row + a->keys + kv_head % a->KV * a->hs, a->row
+        };
+        return matrix;
+}
+
+template <class element>
+static __device__ __forceinline__ struct attention_matrix<element>
+attention_values(const struct attention *a, const void *qkv, int64_t kv_head) {
+        struct attention_matrix<element> matrix = attention_keys<element>(a, qkv, kv_head);
+        matrix.first += a->values;
         return matrix;
 }
 

@@ -1,7 +1,8 @@
 /* Backward of attention: with p = exp(scale q k^T - lse), computed again from the row sums that forward left,
  *   dv = p^T dy,   ds = p (dy v^T - rows),   dq = scale ds k,   dk = scale ds^T q,
  * where rows = sum(dy y) is each row's sum of p dp (Dao et al. 2022). One kernel computes rows, one dk and
- * dv, a tile of keys a block, and one dq, a tile of queries a block. The last two both compute p and ds:
+ * dv, a tile of keys a block, which takes the heads of its group in turn, and one dq, a tile of queries a
+ * block. The last two both compute p and ds:
  * seven products where five would do, but no sum then crosses blocks, so that results do not depend on the
  * order in which blocks end. */
 #include "runtime/device/cuda/attention.cuh"
@@ -124,21 +125,28 @@ template <int HS> struct keys_shared {
         static constexpr int bytes = statistics + 2 * 2 * sizes::queries * (int)sizeof(float);
 };
 
-/* The statistic of the step from `query` on that this thread brings to shared memory. Where there is no
- * query, p becomes exp2(-infinity). */
+/* The statistics that this thread brings to shared memory, a step's in each: of query threadIdx.x % queries
+ * of the step, lse's by the first threads, rows' by the next. `at`: that of the step from `query` on. Where
+ * there is no query, p becomes exp2(-infinity). */
 template <int HS>
-static __device__ __forceinline__ float keys_statistic(const struct attention *a, int64_t head, int query)
+static __device__ __forceinline__ const float *keys_statistics(const struct attention *a, int64_t first)
 {
         constexpr int queries = attention_sizes<HS>::queries;
-        int i = (int)threadIdx.x % queries;
-        bool is_lse = threadIdx.x < queries, valid = threadIdx.x < 2 * queries && query + i < a->T;
-        if (!valid)
-                return is_lse ? -INFINITY : 0;
-        const float *from = is_lse ? a->lse : a->rows;
-        return from[head * a->T + query + i] * (is_lse ? -ATTENTION_LOG2E : 1);
+        return (threadIdx.x < queries ? a->lse : a->rows) + first + threadIdx.x % queries;
 }
 
-/* A block computes dk and dv of `rows` keys of one head. With 64-element heads its 54.5 KiB of shared
+template <int HS>
+static __device__ __forceinline__ float keys_statistic(const struct attention *a, const float *at, int query)
+{
+        constexpr int queries = attention_sizes<HS>::queries;
+        bool is_lse = threadIdx.x < queries;
+        if (threadIdx.x >= 2 * queries || query + (int)threadIdx.x % queries >= a->T)
+                return is_lse ? -INFINITY : 0;
+        return *at * (is_lse ? -ATTENTION_LOG2E : 1);
+}
+
+/* A block computes dk and dv of `rows` keys of one head; the heads of queries that share them, and the tiles
+ * of each from the block's own on, are one sequence of steps. With 64-element heads its 54.5 KiB of shared
  * memory let two blocks run where a multiprocessor has 112 KiB or more. */
 template <bool bf16, int HS>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
@@ -149,38 +157,52 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         constexpr int own_rows = 16 * sizes::strips, queries = sizes::queries;
         CUDA_DYNAMIC_SHARED(shared);
         float *statistics = (float *)(shared + place::statistics);
-        struct attention_block block = attention_block(&a, attention_tiles(&a, sizes::rows), false);
-        struct attention_matrix<const uint16_t> q = attention_part<const uint16_t>(&a, a.qkv, block.head, 0);
-        struct attention_matrix<const uint16_t> dy = attention_output<const uint16_t>(&a, a.dy, block.head);
+        struct attention_block block =
+                attention_block(a.heads / a.group, attention_tiles(&a, sizes::rows), false);
+        int64_t head = block.head * a.group;
+        struct attention_matrix<const uint16_t> q = attention_queries<const uint16_t>(&a, a.qkv, head);
+        struct attention_matrix<const uint16_t> dy = attention_output<const uint16_t>(&a, a.dy, head);
         int first = block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows, mine = first + own;
+        const float *at = keys_statistics<HS>(&a, head * a.T + first);
 
-        attention_load<HS, sizes::rows>(shared, &a, attention_part<const uint16_t>(&a, a.qkv, block.head, 1),
+        attention_load<HS, sizes::rows>(shared, &a, attention_keys<const uint16_t>(&a, a.qkv, block.head),
                                         first);
         attention_load<HS, sizes::rows>(shared + place::own, &a,
-                                        attention_part<const uint16_t>(&a, a.qkv, block.head, 2), first);
+                                        attention_values<const uint16_t>(&a, a.qkv, block.head), first);
         attention_load<HS, queries>(shared + 2 * place::own, &a, q, first);
         attention_load<HS, queries>(shared + 2 * place::own + place::tile, &a, dy, first);
         if (threadIdx.x < 2 * queries)
-                statistics[threadIdx.x] = keys_statistic<HS>(&a, block.head, first);
+                statistics[threadIdx.x] = keys_statistic<HS>(&a, at, first);
         attention_arrive();
         float dk[sizes::strips][HS / 8][4] = {}, dv[sizes::strips][HS / 8][4] = {};
-        for (int query = first, stage = 0; query < a.T; query += queries, stage ^= 1) {
+        for (int query = first, stage = 0, left = a.group; left > 0; stage ^= 1) {
                 const unsigned char *now = shared + 2 * place::own + 2 * stage * place::tile;
                 unsigned char *next = shared + 2 * place::own + 2 * (stage ^ 1) * place::tile;
-                /* Loaded before the products and written after them, so that no warp waits for it. */
-                float statistic = keys_statistic<HS>(&a, block.head, query + queries);
-                if (query + queries < a.T) {
-                        attention_load<HS, queries>(next, &a, q, query + queries);
-                        attention_load<HS, queries>(next + place::tile, &a, dy, query + queries);
+                int ahead = mine - query;
+                query += queries;
+                at += queries;
+                if (query >= a.T) {
+                        at += a.T - (query - first);
+                        query = first;
+                        q.first += a.hs;
+                        dy.first += a.hs;
+                        left--;
                 }
-                if (mine < query + queries) {
+                /* Loaded before the products and written after them, so that no warp waits for it. */
+                float statistic = 0;
+                if (left > 0) {
+                        statistic = keys_statistic<HS>(&a, at, query);
+                        attention_load<HS, queries>(next, &a, q, query);
+                        attention_load<HS, queries>(next + place::tile, &a, dy, query);
+                }
+                if (ahead < queries) {
                         struct keys_step<HS> step = {
                         };
                         const float *statistics_now = statistics + 2 * stage * queries;
                         keys_products<bf16, HS>(&step, shared + own * sizes::pitch,
                                                 shared + place::own + own * sizes::pitch, now,
                                                 now + place::tile);
-                        keys_softmax<HS>(&step, statistics_now, statistics_now + queries, mine - query,
+                        keys_softmax<HS>(&step, statistics_now, statistics_now + queries, ahead,
                                          a.scale * ATTENTION_LOG2E);
 #pragma unroll
                         for (int i = 0; i < queries; i += 16) {
@@ -202,10 +224,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         }
         attention_scale<HS, sizes::strips>(dk, a.scale);
         attention_store<bf16, HS, sizes::strips>(shared + own * sizes::pitch, &a,
-                                                 attention_part<uint16_t>(&a, a.dqkv, block.head, 1), mine,
-                                                 dk);
+                                                 attention_keys<uint16_t>(&a, a.dqkv, block.head), mine, dk);
         attention_store<bf16, HS, sizes::strips>(shared + place::own + own * sizes::pitch, &a,
-                                                 attention_part<uint16_t>(&a, a.dqkv, block.head, 2), mine,
+                                                 attention_values<uint16_t>(&a, a.dqkv, block.head), mine,
                                                  dv);
 }
 
@@ -291,13 +312,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         using sizes = attention_sizes<HS>;
         constexpr int half_stage = sizes::keys * sizes::pitch, own_rows = 16 * sizes::strips;
         CUDA_DYNAMIC_SHARED(shared);
-        struct attention_block block = attention_block(&a, attention_tiles(&a, sizes::rows), true);
-        struct attention_matrix<const uint16_t> k = attention_part<const uint16_t>(&a, a.qkv, block.head, 1);
-        struct attention_matrix<const uint16_t> v = attention_part<const uint16_t>(&a, a.qkv, block.head, 2);
+        struct attention_block block = attention_block(a.heads, attention_tiles(&a, sizes::rows), true);
+        int64_t kv_head = block.head / a.group;
+        struct attention_matrix<const uint16_t> k = attention_keys<const uint16_t>(&a, a.qkv, kv_head);
+        struct attention_matrix<const uint16_t> v = attention_values<const uint16_t>(&a, a.qkv, kv_head);
         int first = block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows, mine = first + own;
         int end = first + sizes::rows < a.T ? first + sizes::rows : a.T;
 
-        attention_load<HS, sizes::rows>(shared, &a, attention_part<const uint16_t>(&a, a.qkv, block.head, 0),
+        attention_load<HS, sizes::rows>(shared, &a, attention_queries<const uint16_t>(&a, a.qkv, block.head),
                                         first);
         attention_load<HS, sizes::rows>(shared + 2 * half_stage, &a,
                                         attention_output<const uint16_t>(&a, a.dy, block.head), first);
@@ -326,7 +348,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         }
         attention_scale<HS, sizes::strips>(state.dq, a.scale);
         attention_store<bf16, HS, sizes::strips>(shared + own * sizes::pitch, &a,
-                                                 attention_part<uint16_t>(&a, a.dqkv, block.head, 0), mine,
+                                                 attention_queries<uint16_t>(&a, a.dqkv, block.head), mine,
                                                  state.dq);
 }
 
@@ -335,7 +357,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 template <bool bf16, int HS> static cudaError_t launch(cudaStream_t stream, const struct attention *a)
 {
         using sizes = attention_sizes<HS>;
-        int64_t blocks = attention_tiles(a, sizes::rows) * a->heads;
+        int64_t blocks = attention_tiles(a, sizes::rows) * a->heads, key_blocks = blocks / a->group;
         int64_t row_blocks = (a->heads * a->T * ROW_LANES + ATTENTION_THREADS - 1) / ATTENTION_THREADS;
         if (blocks > INT32_MAX || row_blocks > INT32_MAX || a->heads * a->T > UINT32_MAX)
                 return cudaErrorInvalidValue;
@@ -345,7 +367,7 @@ template <bool bf16, int HS> static cudaError_t launch(cudaStream_t stream, cons
         if (error != cudaSuccess)
                 return error;
         CUDA_LAUNCH((attention_rows<bf16>), (unsigned)row_blocks, ATTENTION_THREADS, 0, stream, *a);
-        CUDA_LAUNCH((attention_backward_keys<bf16, HS>), (unsigned)blocks, ATTENTION_THREADS,
+        CUDA_LAUNCH((attention_backward_keys<bf16, HS>), (unsigned)key_blocks, ATTENTION_THREADS,
                     keys_shared<HS>::bytes, stream, *a);
         CUDA_LAUNCH((attention_backward_queries<bf16, HS>), (unsigned)blocks, ATTENTION_THREADS,
                     4 * sizes::keys * sizes::pitch, stream, *a);

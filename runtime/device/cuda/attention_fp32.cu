@@ -56,16 +56,18 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_fp32
 {
         __shared__ struct fp32_tile q, k, v;
         __shared__ float p[TILE][TILE + 1];
-        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), true);
+        struct attention_block block = attention_block(a.heads, attention_tiles(&a, TILE), true);
         int row = (int)threadIdx.x / TILE, column = (int)threadIdx.x % TILE;
         int first = block.tile * TILE, query = first + row;
         float out[TILE_COLUMNS] = {}, top = -INFINITY, sum = 0;
 
-        load(&q, &a, attention_part<const float>(&a, a.qkv, block.head, 0), first);
+        int64_t kv_head = block.head / a.group;
+
+        load(&q, &a, attention_queries<const float>(&a, a.qkv, block.head), first);
         for (int key = 0; key <= first; key += TILE) {
                 __syncthreads();
-                load(&k, &a, attention_part<const float>(&a, a.qkv, block.head, 1), key);
-                load(&v, &a, attention_part<const float>(&a, a.qkv, block.head, 2), key);
+                load(&k, &a, attention_keys<const float>(&a, a.qkv, kv_head), key);
+                load(&v, &a, attention_values<const float>(&a, a.qkv, kv_head), key);
                 __syncthreads();
                 bool seen = key + column <= query;
                 float score = seen ? dot(q.at[row], k.at[column], a.hs) * a.scale : -INFINITY;
@@ -112,15 +114,15 @@ struct fp32_pair {
 static __device__ __forceinline__ void load_queries(struct fp32_pair *pair, const struct attention *a,
                                                     int64_t head, int first)
 {
-        load(&pair->q, a, attention_part<const float>(a, a->qkv, head, 0), first);
+        load(&pair->q, a, attention_queries<const float>(a, a->qkv, head), first);
         load(&pair->dy, a, attention_output<const float>(a, a->dy, head), first);
 }
 
 static __device__ __forceinline__ void load_keys(struct fp32_pair *pair, const struct attention *a,
-                                                 int64_t head, int first)
+                                                 int64_t kv_head, int first)
 {
-        load(&pair->k, a, attention_part<const float>(a, a->qkv, head, 1), first);
-        load(&pair->v, a, attention_part<const float>(a, a->qkv, head, 2), first);
+        load(&pair->k, a, attention_keys<const float>(a, a->qkv, kv_head), first);
+        load(&pair->v, a, attention_values<const float>(a, a->qkv, kv_head), first);
 }
 
 /* p and ds of the pair, whose first query and key are given; every thread sees them. */
@@ -143,40 +145,42 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2)
         attention_backward_keys_fp32(const struct attention a)
 {
         __shared__ struct fp32_pair pair;
-        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), false);
+        struct attention_block block = attention_block(a.heads / a.group, attention_tiles(&a, TILE), false);
         int row = (int)threadIdx.x / TILE, first = block.tile * TILE;
         float dk[TILE_COLUMNS] = {}, dv[TILE_COLUMNS] = {};
 
         load_keys(&pair, &a, block.head, first);
-        for (int query = first; query < a.T; query += TILE) {
-                __syncthreads();
-                load_queries(&pair, &a, block.head, query);
-                __syncthreads();
-                probabilities(&pair, &a, block.head, query, first);
-                accumulate(dv, &pair.p[0][row], TILE + 1, &pair.dy, a.hs);
-                accumulate(dk, &pair.ds[0][row], TILE + 1, &pair.q, a.hs);
+        for (int left = a.group, head = (int)block.head * a.group; left > 0; left--, head++) {
+                for (int query = first; query < a.T; query += TILE) {
+                        __syncthreads();
+                        load_queries(&pair, &a, head, query);
+                        __syncthreads();
+                        probabilities(&pair, &a, head, query, first);
+                        accumulate(dv, &pair.p[0][row], TILE + 1, &pair.dy, a.hs);
+                        accumulate(dk, &pair.ds[0][row], TILE + 1, &pair.q, a.hs);
+                }
         }
-        store(&a, attention_part<float>(&a, a.dqkv, block.head, 1), first + row, dk, a.scale);
-        store(&a, attention_part<float>(&a, a.dqkv, block.head, 2), first + row, dv, 1);
+        store(&a, attention_keys<float>(&a, a.dqkv, block.head), first + row, dk, a.scale);
+        store(&a, attention_values<float>(&a, a.dqkv, block.head), first + row, dv, 1);
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS, 2)
         attention_backward_queries_fp32(const struct attention a)
 {
         __shared__ struct fp32_pair pair;
-        struct attention_block block = attention_block(&a, attention_tiles(&a, TILE), true);
+        struct attention_block block = attention_block(a.heads, attention_tiles(&a, TILE), true);
         int row = (int)threadIdx.x / TILE, first = block.tile * TILE;
         float dq[TILE_COLUMNS] = {};
 
         load_queries(&pair, &a, block.head, first);
         for (int key = 0; key <= first; key += TILE) {
                 __syncthreads();
-                load_keys(&pair, &a, block.head, key);
+                load_keys(&pair, &a, block.head / a.group, key);
                 __syncthreads();
                 probabilities(&pair, &a, block.head, first, key);
                 accumulate(dq, pair.ds[row], 1, &pair.k, a.hs);
         }
-        store(&a, attention_part<float>(&a, a.dqkv, block.head, 0), first + row, dq, a.scale);
+        store(&a, attention_queries<float>(&a, a.dqkv, block.head), first + row, dq, a.scale);
 }
 
 cudaError_t attention_fp32(cudaStream_t stream, const struct attention *a)
@@ -190,12 +194,12 @@ cudaError_t attention_fp32(cudaStream_t stream, const struct attention *a)
 
 cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *a)
 {
-        int64_t blocks = attention_tiles(a, TILE) * a->heads;
+        int64_t blocks = attention_tiles(a, TILE) * a->heads, key_blocks = blocks / a->group;
         if (blocks > INT32_MAX)
                 return cudaErrorInvalidValue;
         CUDA_LAUNCH(attention_rows_fp32, (unsigned)((a->heads * a->T + TILE - 1) / TILE), TILE_THREADS, 0,
                     stream, *a);
-        CUDA_LAUNCH(attention_backward_keys_fp32, (unsigned)blocks, TILE_THREADS, 0, stream, *a);
+        CUDA_LAUNCH(attention_backward_keys_fp32, (unsigned)key_blocks, TILE_THREADS, 0, stream, *a);
         CUDA_LAUNCH(attention_backward_queries_fp32, (unsigned)blocks, TILE_THREADS, 0, stream, *a);
         return cudaGetLastError();
 }

@@ -10,13 +10,15 @@
 #include <assert.h>
 
 enum {
-        BLOCK = 256,         /* queries whose forward sums are kept while the keys pass */
-        KEYS = 8 * PANEL,    /* of a row of scores */
-        TILE = 4 * PANEL,    /* backward's queries, and keys */
-        HELD = 1 << 19,      /* elements of K, and of V, that forward holds packed */
-        CHUNK = 1 << 18,     /* elements of dQ, of all heads of a group, that backward sums at a time */
-        WIDE = 4096,         /* heads that are wider get the least tiles */
-        LEAST = LANES_IN_SUM /* rows of those */
+        BLOCK = 256,           /* queries whose forward sums are kept while the keys pass */
+        KEYS = 8 * PANEL,      /* of a row of scores */
+        TILE = 4 * PANEL,      /* backward's queries, and keys */
+        HELD = 1 << 19,        /* elements of K, and of V, that forward holds packed */
+        CHUNK = 1 << 18,       /* elements of a head's dQ that backward sums at a time */
+        CHUNKS = 1 << 23,      /* and of a group's, at most */
+        WIDE = 4096,           /* heads that are wider get the least tiles */
+        WIDE_GROUP = 8 * WIDE, /* as do groups that are wider than this */
+        LEAST = LANES_IN_SUM   /* rows of those */
 };
 static_assert(LEAST % LANES == 0 && LEAST % ROWS == 0 && KEYS % LEAST == 0 && TILE % LEAST == 0,
               "tiles are of whole vectors and of whole blocks of rows");
@@ -47,7 +49,7 @@ static struct head head_of(const struct kernel *kernel, const struct kernel_args
         const int64_t T = kernel->m, hs = kernel->k, H = args->inner, b = index / H, h = index % H;
         const int64_t group = kernel_group(kernel), KV = H / group, kv = h / group;
         const int64_t qkv_ld = (H + 2 * KV) * hs, first = b * T * qkv_ld;
-        const bool wide = hs > WIDE;
+        const bool wide = hs > WIDE || group * hs > WIDE_GROUP;
         return (struct head){.format = (enum half)kernel->half,
                              .T = T,
                              .hs = hs,
@@ -303,7 +305,8 @@ struct backward {
 /* Queries of each head whose dq is summed at a time. */
 static int64_t chunk_of(const struct head *head)
 {
-        const int64_t fit = CHUNK / (head->group * head->width) / head->tile * head->tile;
+        const int64_t elements = least(CHUNK, CHUNKS / head->group);
+        const int64_t fit = elements / head->width / head->tile * head->tile;
         return fit > 0 ? fit : head->tile;
 }
 

@@ -731,6 +731,26 @@ static void the_widest_head_fits_the_scratch(void **state)
         assert_memory_equal((char *)dqkv + 2 * head, dy, head);
 }
 
+static void the_widest_groups_fit_the_scratch(void **state)
+{
+        enum { WIDEST = 131072 };
+        struct world *w = &worlds[0];
+        (void)state;
+        for (int64_t heads = 2; heads < 256; heads = heads == 128 ? 255 : 2 * heads) {
+                const int64_t hs = WIDEST / heads;
+                begin(w);
+                char *y = tensor(w, heads * hs), *qkv = tensor(w, (heads + 2) * hs);
+                void *dqkv = tensor(w, (heads + 2) * hs), *dy = tensor(w, heads * hs);
+                const size_t head = (size_t)hs * element_bytes(w, TENSOR);
+                real *lse = reals(w, heads);
+                kernels_attention(&w->device, y, lse, qkv, 1, 1, heads, 1, hs, 1e-3);
+                for (size_t h = 0; h < (size_t)heads; h++)
+                        assert_memory_equal(y + h * head, qkv + (size_t)(heads + 1) * head, head);
+                kernels_attention_backward(&w->device, dqkv, reals(w, heads), dy, y, lse, qkv, 1, 1, heads, 1,
+                                           hs, 1e-3);
+        }
+}
+
 static void small_kernels_stay_whole(void **state)
 {
         (void)state;
@@ -807,6 +827,7 @@ static void every_part_is_run_once(void **state)
 #define OF_EACH_KIND                                                                                         \
         cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(products_differ_by_rounding_alone),        \
                 cmocka_unit_test(no_kind_is_left_out), cmocka_unit_test(the_widest_head_fits_the_scratch),   \
+                cmocka_unit_test(the_widest_groups_fit_the_scratch),                                         \
                 cmocka_unit_test(small_kernels_stay_whole)
 
 int main(void)

@@ -38,7 +38,7 @@ def flops(row, backward):
 
 def seconds(model, row, machine, backward=False):
     """calibrate/model.h, of a row."""
-    elements = (5 if backward else 2) * row["batch"] + (3 if backward else 2) * row["kv_batch"]
+    elements = (4 if backward else 2) * (row["batch"] + row["kv_batch"])
     tiles = row["batch"] * math.ceil(row["m"] / TILE)
     wave = math.ceil(tiles / machine.processors) * machine.processors / tiles
     pad = math.ceil(row["m"] / TILE) * TILE / row["m"]

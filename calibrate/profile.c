@@ -5,6 +5,7 @@
 #include "models/version.h"
 
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -314,6 +315,22 @@ static int read_line_fit(struct reader *r, struct place where, const json_t *par
         return rc;
 }
 
+/* Heads of queries to one of keys, which may be left out (1). */
+static int read_group(struct reader *r, struct place where, const json_t *object, struct kernel *kernel)
+{
+        const bool has_heads = kernel_descriptor(kernel->kind)->split == SPLIT_HEADS;
+        int64_t group = 1;
+        int rc = RV_OK;
+        if (json_object_get(object, "group"))
+                rc = read_int(r, where, object, "group", 1, has_heads ? UCHAR_MAX : 1, &group);
+        if (rc == RV_OK && kernel->batch % group != 0)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: \"group\" is %lld, which does not divide \"batch\"", r->path,
+                               where.text, (long long)group);
+        kernel->group = (unsigned char)group;
+        return rc;
+}
+
 static int read_kernel_point(struct reader *r, struct place where, const json_t *object,
                              struct kernel_point *point)
 {
@@ -324,6 +341,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
             (rc = read_int(r, where, object, "n", 0, INT64_MAX, &kernel->n)) == RV_OK &&
             (rc = read_int(r, where, object, "k", 0, INT64_MAX, &kernel->k)) == RV_OK &&
             (rc = read_int(r, where, object, "batch", 1, INT64_MAX, &kernel->batch)) == RV_OK &&
+            (rc = read_group(r, where, object, kernel)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_a", &kernel->transpose_a)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_b", &kernel->transpose_b)) == RV_OK &&
             (rc = read_flag(r, where, object, "accumulate", &kernel->accumulate)) == RV_OK &&
@@ -787,6 +805,8 @@ static json_t *kernel_point_json(const struct kernel_point *point)
                           "batch", (json_int_t)kernel->batch, "transpose_a", kernel->transpose_a,
                           "transpose_b", kernel->transpose_b, "accumulate", kernel->accumulate, "seconds",
                           point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
+        if (kernel_group(kernel) > 1)
+                json_object_set_new(object, "group", json_integer(kernel_group(kernel)));
         set_error(object, point->error);
         return object;
 }
@@ -1110,7 +1130,7 @@ static int no_fused_kernels(const struct profile *profile, enum half half, struc
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
-        char name[PROFILE_NAME], cure[192];
+        char name[PROFILE_NAME], cure[192], group[24] = "";
         const enum half half = (enum half)kernel->half;
         if (!has_precision(load, half) && has_any_precision(load))
                 return no_such_precision(profile, load, half, err);
@@ -1129,12 +1149,14 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                 snprintf(cure, sizeof cure,
                          "measure it: run ranvier calibrate again with this plan's --model, "
                          "--micro-batch-size, --seq-len, --pp, --tp, --precision and --fusion");
+        if (kernel_group(kernel) > 1)
+                snprintf(group, sizeof group, ", group %d", kernel_group(kernel));
         return rv_fail(err, RV_EINPUT,
-                       "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld) under a "
+                       "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld%s) under a "
                        "load of %d rank%s; %s",
                        profile->path, fits_only ? "model" : "measurement or model", name,
                        (long long)kernel->batch, (long long)kernel->m, (long long)kernel->n,
-                       (long long)kernel->k, load->ranks, rv_plural(load->ranks), cure);
+                       (long long)kernel->k, group, load->ranks, rv_plural(load->ranks), cure);
 }
 
 /* The point of exactly this shape; NULL if there is none, or it is not to be used. */

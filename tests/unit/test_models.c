@@ -686,6 +686,13 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_ATTENTION_BACKWARD, .batch = 6, .m = 4, .n = 4, .k = 8},
                  6 * (2 * 256 + 48),
                  6 * 4 * 268},
+                /* two heads of queries to one of keys and values */
+                {{KERNEL_ATTENTION, .group = 2, .batch = 6, .m = 4, .n = 4, .k = 8},
+                 6 * (2 * 96 + 16),
+                 6 * 4 * 100},
+                {{KERNEL_ATTENTION_BACKWARD, .group = 2, .batch = 6, .m = 4, .n = 4, .k = 8},
+                 6 * (2 * 192 + 48),
+                 6 * 4 * 204},
         };
         bool seen[KERNEL_KINDS] = {0};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -796,6 +803,21 @@ static void fused_kernels_do_the_work_of_those_that_they_replace(void **state)
                      5 * scores + flops(KERNEL_SOFTMAX_BACKWARD, batch, T, T, 0) +
                              2 * (double)(batch * T * (T + 1) / 2),
                      1e-15);
+}
+
+static void heads_that_share_keys_do_the_same_operations_in_another_kernel(void **state)
+{
+        (void)state;
+        const enum kernel_kind kinds[] = {KERNEL_ATTENTION, KERNEL_ATTENTION_BACKWARD};
+        for (int i = 0; i < 2; i++) {
+                struct kernel own = {kinds[i], .batch = 6, .m = 9, .n = 9, .k = 4}, one = own, shared = own;
+                one.group = 1;
+                shared.group = 3;
+                assert_true(kernel_same(&own, &one) && kernel_bytes(&own) == kernel_bytes(&one));
+                assert_false(kernel_same(&own, &shared));
+                assert_true(kernel_flops(&own) == kernel_flops(&shared));
+                assert_true(kernel_bytes(&own) > kernel_bytes(&shared));
+        }
 }
 
 static void assert_names(const struct kernel *kernels, int count, const char *const *names, int expected)
@@ -1657,6 +1679,7 @@ int main(void)
                 cmocka_unit_test(the_kernels_of_a_small_last_stage_are_listed_in_order),
                 cmocka_unit_test(operations_on_rows_are_those_counted_by_hand),
                 cmocka_unit_test(fused_kernels_do_the_work_of_those_that_they_replace),
+                cmocka_unit_test(heads_that_share_keys_do_the_same_operations_in_another_kernel),
                 cmocka_unit_test(the_fused_kernels_of_a_stage_are_listed_in_order),
                 cmocka_unit_test(the_loss_is_made_in_chunks_of_rows),
                 cmocka_unit_test(chunks_of_the_loss_are_few_and_balanced),

@@ -124,11 +124,14 @@ static void saving_and_loading_changes_nothing(void **state)
 {
         (void)state;
         struct rv_error_info err = {0};
-        enum { POINTS = 6 };
+        enum { POINTS = 8 };
         struct kernel half = product(8, 4, 2);
         half.half = HALF_FP16;
         struct kernel bf16 = half;
         bf16.half = HALF_BF16;
+        const struct kernel own = {KERNEL_ATTENTION, .batch = 12, .m = 16, .n = 16, .k = 8};
+        struct kernel shared = own;
+        shared.group = 4;
         struct kernel_point points[POINTS] = {
                 {product(8, 4, 2), 1.0 / 3, 0.1, 0.7, 11, 0.01},
                 {{.kind = KERNEL_ADAMW, .batch = 1, .m = INT64_C(50000000000)}, 12.5, 12, 13, 2, 0},
@@ -140,7 +143,9 @@ static void saving_and_loading_changes_nothing(void **state)
                  0.03 / 7},
                 {half, 2.0 / 3, 0.2, 0.8, 12, 0.02},
                 {bf16, 2.0 / 7, 0.2, 0.8, 12, 0.03},
-                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5}};
+                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5},
+                {own, 4.0 / 7, 0.2, 0.8, 5, 0},
+                {shared, 3.0 / 7, 0.2, 0.8, 6, 0}};
         struct line_point lines[2] = {{1024, 1e-6, 0.1 / 3}, {1 << 20, 1.0 / 7, 0}};
         struct profile_load loads[2] = {
                 {.ranks = 1, .op_overhead_seconds = 1e-6, .points = points, .point_count = 2},
@@ -329,6 +334,12 @@ static const struct damage DAMAGES[] = {
         {"\"points\": [{\"m\"", "\"points\": 5, \"other\": [{\"m\"", "\"points\" must be an array"},
         {"\"m\": 8", "\"m\": -8", "loads[0].kernels.matmul.points[0]: \"m\" is -8"},
         {"\"transpose_b\": true", "\"transpose_b\": 1", "\"transpose_b\""},
+        {"\"batch\": 1", "\"batch\": 1, \"group\": 1.5", "needs \"group\", a whole number"},
+        {"\"batch\": 1", "\"batch\": 4, \"group\": 2", "points[0]: \"group\" is 2, must be 1 to 1"},
+        {"\"matmul\": {",
+         "\"attention\": {\"points\": [{\"m\": 8, \"n\": 8, \"k\": 2, \"batch\": 3, \"group\": 2}]}, "
+         "\"matmul\": {",
+         "attention.points[0]: \"group\" is 2, which does not divide \"batch\""},
         {"\"seconds\": 3e-6, ", "", "points[0]: needs \"seconds\""},
         {"\"seconds\": 3e-6", "\"seconds\": 0", "points[0]: \"seconds\" is 0"},
         {"\"samples\": 9", "\"samples\": 0", "\"samples\" is 0"},
@@ -695,12 +706,16 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
                 "profile x.json has no fused kernels (such as attention) in --precision bf16, which "
                 "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion "
                 "on");
+        struct kernel grouped = attention;
+        grouped.batch = grouped.group = 2;
         struct kernel_point point = {attention, 0.25, 0.25, 0.25, 1, 0};
         load.points = &point;
         load.point_count = 1;
         assert_true(profile_has_fused(&load, HALF_BF16) && !profile_has_fused(&load, HALF_FP16));
         assert_int_equal(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err), 0);
         assert_true(seconds == 0.25);
+        assert_true(profile_kernel_seconds(&profile, &load, &grouped, false, &seconds, NULL, &err) < 0);
+        assert_non_null(strstr(err.sentence, "(batch 2, m 8, n 8, k 8, group 2)"));
 }
 
 /* A profile from before the kernel, of a device that runs it as its parts. */

@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2)
         store(&a, attention_values<float>(&a, a.dqkv, block.head), first + row, dv, 1);
 }
 
-static __global__ void __launch_bounds__(TILE_THREADS, 2)
+static __global__ void __launch_bounds__(TILE_THREADS, 4)
         attention_backward_queries_fp32(const struct attention a)
 {
         __shared__ struct fp32_pair pair;

@@ -511,6 +511,74 @@ static void kernels_of_rows_have_their_slopes(void **state)
                         free(all[i]);
         }
         device->ops->close(device);
+/* ---- attention of heads that share keys and values, by itself ---- */
+
+enum { HEADS = 6, HEAD = 5, TOKENS = 33, SEQUENCES = 2, MOST_QKV = SEQUENCES * TOKENS * 3 * HEADS * HEAD };
+enum { OUTPUTS = SEQUENCES * TOKENS * HEADS * HEAD, OUTPUT_ROWS = SEQUENCES * TOKENS * HEADS };
+
+struct shared_keys {
+        struct device *device;
+        int64_t kv_heads;
+        real qkv[MOST_QKV], dqkv[MOST_QKV], y[OUTPUTS], dy[OUTPUTS], lse[OUTPUT_ROWS], rows[OUTPUT_ROWS];
+};
+
+/* sum(dy y), whose gradient by y is dy. */
+static double weighted_output(struct shared_keys *a)
+{
+        double sum = 0;
+        kernels_attention(a->device, a->y, a->lse, a->qkv, SEQUENCES, TOKENS, HEADS, a->kv_heads, HEAD, 0.4);
+        a->device->ops->synchronize(a->device);
+        for (int i = 0; i < OUTPUTS; i++)
+                sum += a->dy[i] * a->y[i];
+        return sum;
+}
+
+static double weighted_output_at(struct shared_keys *a, int64_t element, double value)
+{
+        const double before = a->qkv[element];
+        a->qkv[element] = value;
+        const double sum = weighted_output(a);
+        a->qkv[element] = before;
+        return sum;
+}
+
+static void check_shared_keys(struct shared_keys *a, int64_t kv_heads)
+{
+        const int64_t elements = (int64_t)SEQUENCES * TOKENS * (HEADS + 2 * kv_heads) * HEAD;
+        const double step = 1e-4;
+        uint64_t random = seed;
+        a->kv_heads = kv_heads;
+        for (int64_t i = 0; i < elements; i++) {
+                a->qkv[i] = random_number(&random);
+                a->dqkv[i] = NAN;
+        }
+        for (int i = 0; i < OUTPUTS; i++)
+                a->dy[i] = random_number(&random);
+        (void)weighted_output(a);
+        kernels_attention_backward(a->device, a->dqkv, a->rows, a->dy, a->y, a->lse, a->qkv, SEQUENCES,
+                                   TOKENS, HEADS, kv_heads, HEAD, 0.4);
+        a->device->ops->synchronize(a->device);
+        for (int64_t i = 0; i < elements; i++) {
+                const double slope = (weighted_output_at(a, i, a->qkv[i] + step) -
+                                      weighted_output_at(a, i, a->qkv[i] - step)) /
+                                     (2 * step);
+                if (!(fabs(a->dqkv[i] - slope) <= 1e-6 * (fabs(slope) + 0.01)))
+                        fail_msg("%lld heads of keys, dqkv[%lld] is %g, the slope %g", (long long)kv_heads,
+                                 (long long)i, a->dqkv[i], slope);
+        }
+}
+
+static void gradients_of_attention_with_shared_keys_are_its_slopes(void **state)
+{
+        (void)state;
+        static struct shared_keys a;
+        static const int64_t kv_heads[] = {6, 3, 2, 1};
+        struct rv_error_info err = {0};
+        a.device = device_cpu_open(1, &err);
+        assert_non_null(a.device);
+        for (size_t i = 0; i < sizeof kv_heads / sizeof *kv_heads; i++)
+                check_shared_keys(&a, kv_heads[i]);
+        a.device->ops->close(a.device);
 }
 
 int main(void)
@@ -528,6 +596,7 @@ int main(void)
                 cmocka_unit_test(fused_kernels_give_the_same_gradients),
                 cmocka_unit_test(two_stages_give_the_gradients_of_one),
                 cmocka_unit_test(recomputed_activations_give_the_same_gradients),
+                cmocka_unit_test(gradients_of_attention_with_shared_keys_are_its_slopes),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1115,12 +1115,14 @@ static int no_fused_kernels(const struct profile *profile, enum half half, struc
                 return rv_fail(
                         err, RV_EINPUT,
                         "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
-                        "--fusion on needs%s%.200s: take --fusion off",
+                        "--fusion on needs, and a Llama in any plan%s%.200s: take --fusion off, or another "
+                        "profile",
                         profile->path, half_precision(half), why ? "; " : "", why ? why : "");
         return rv_fail(
                 err, RV_EINPUT,
                 "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
-                "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion on",
+                "--fusion on needs, and a Llama in any plan: leave that out, or measure them with ranvier "
+                "calibrate --fusion on",
                 profile->path, half_precision(half));
 }
 

@@ -225,9 +225,9 @@ static int check_shards(const struct request *request, const struct gpt *gpt, in
                         struct rv_error_info *err)
 {
         const int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
-        if (gpt->n_head % shards)
-                return rv_fail(err, RV_EPLAN, "--tp %d does not divide the %d heads (n_head) of %s", shards,
-                               gpt->n_head, gpt->name);
+        const int rc = gpt_check_shards(gpt, shards, err);
+        if (rc)
+                return rc;
         for (int i = 0; request->sequence_parallel && i < seq_lens; i++)
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         const int seq_len =

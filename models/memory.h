@@ -61,32 +61,21 @@ struct memory_plan {
         int update_buffers;        /* and how many updates' buffers there are */
 };
 
-/* Byte sizes of the individual buffers, for whoever allocates them. What lies where in a slot, and in the
- * workspace, is the programs' matter (program_bytes, program_place), which must come to the same bytes. Of a
- * shard they are what it has: of heads, of the 4 C columns and of the vocabulary its part, and, sequence
- * parallel, of the rows of inputs, LayerNorms, residuals and messages. */
+/* Byte sizes of the individual buffers, for whoever allocates them. What lies where in a slot, in a deferred
+ * buffer and in the workspace is the programs' matter (workload_slot, workload_deferred, workload_place). Of
+ * a shard they are what it has: of heads, of the columns inside the MLP and of the vocabulary its part, and,
+ * sequence parallel, of the rows of inputs, norms, residuals and messages. */
 struct memory_layout {
-        /* block_attention and work_attention: (B,H,T,T), or, with fused kernels, (B,H,T) that is never half
-         */
-        int64_t block_ln1, block_qkv, block_attention, block_atty, block_residual1, block_ln2, block_fc,
-                block_gelu, block_residual2,
-                block_stats;                   /* of one block in one slot; stats: mean, rstd of both */
-        int64_t embedded;                      /* first stage: x after the embedding, a slot */
-        int64_t final_ln, final_stats, logits; /* last stage, a slot; no logits where they come in chunks, */
-        int64_t work_logits;                   /* but one chunk's once a stage (workload_loss_rows); 0 else */
-        int64_t block;   /* what a slot holds of one block: all of the above, or but attention (selective), or
-                            residual2 alone (full, layer) */
-        int64_t slot;    /* one slot in total: of several chunks, one that can hold any of them */
-        int64_t message; /* one input or gradient buffer (B,T,C) */
-        int64_t work_c, work_4c, work_qkv, work_attention,
-                work_scalars; /* backward workspace, once a stage; the scalars are in host memory */
-        int64_t work_block;   /* recomputed: what a slot does not hold of a block, once a stage */
-        int64_t work_gather;  /* sequence parallel: (B,T,C) of all shards, once a stage; 0 else */
-        int64_t work_losses;  /* last stage of several shards: three numbers a row of each, never half; 0 else
-                               */
-        /* What a backward leaves for its gradients of weights: of a block the gradients of its four products'
-         * outputs, on the first stage also the embedding's; of all, once a buffer; and zeros (C). */
-        int64_t deferred_block, deferred, zeros;
+        /* Of a slot: the embedding's output (first stage), what it holds of one block, and of the head (last
+         * stage). */
+        int64_t embedded, block, head;
+        int64_t slot;         /* in total: of several chunks, one that can hold any of them */
+        int64_t message;      /* one input or gradient buffer (B,T,C) */
+        int64_t workspace;    /* what passes work in beside slots and messages, once a stage */
+        int64_t work_scalars; /* in host memory */
+        /* What a backward in two parts leaves of a block for the second one; of all, with the gradient of the
+         * embedding's output on the first stage, once a buffer. */
+        int64_t deferred_block, deferred;
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
@@ -101,9 +90,6 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 
 /* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
-
-/* Bytes of what passes work in beside slots and messages, but the zeros. */
-int64_t memory_workspace(const struct memory_layout *layout);
 
 /* Bytes of the `index`-th slot on the device. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,

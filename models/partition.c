@@ -1,7 +1,10 @@
 #include "models/partition.h"
 
+#include "models/families/families.h"
+
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 struct stage partition_split(const struct gpt *gpt, int stages, int last, int index)
 {
@@ -85,25 +88,64 @@ int partition_layer(const struct stage *stage, int block)
         return stage->first_layer + block / each * each * stage->stages + block % each;
 }
 
-/* Identities of the tensors outside the blocks; block b's follow from FIRST_BLOCK_ID. */
-enum { WTE_ID, WPE_ID, LNF_W_ID, LNF_B_ID, HEAD_ID, FIRST_BLOCK_ID = 16 };
+/* ---- the tensors of a layer, which its family's program names ---- */
 
-/* How a tensor is split over shards. */
-enum split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
-
-/* A tensor of the whole model. */
-struct whole {
-        const char *name;
-        int rows, cols;
-        enum tensor_init init;
-        enum split split;
-        int parts; /* that are each split */
+struct layer_tensors {
+        struct program_tensor at[PROGRAM_TENSORS];
+        int count;
 };
+
+/* What a thread asked for last: a plan asks for the tensors of its one model again and again. */
+static _Thread_local struct {
+        bool there;
+        struct gpt gpt;
+        struct layer_tensors layers[LAYER_HEAD + 1];
+        bool swiglu; /* its blocks have one */
+} memo;
+
+static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum layer layer)
+{
+        const struct family *family = family_at(gpt->family);
+        const struct work work = {.micro_batch_size = 1, .seq_len = 1, .element_bytes = 4, .tp = 1};
+        struct program program;
+        program_begin(&program, 1, false);
+        if (layer == LAYER_EMBEDDING)
+                family->embedding(&program, gpt, &work);
+        else if (layer == LAYER_BLOCK)
+                family->block(&program, gpt, &work);
+        else
+                family->head(&program, gpt, &work, false);
+        for (int s = 0; layer == LAYER_BLOCK && s < program.forward.count; s++)
+                memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU;
+        tensors->count = program.tensor_count;
+        memcpy(tensors->at, program.tensors, sizeof tensors->at);
+}
+
+static const struct layer_tensors *tensors_of(const struct gpt *gpt, enum layer layer)
+{
+        if (!memo.there || !gpt_same(&memo.gpt, gpt)) {
+                memo.there = true;
+                memo.gpt = *gpt;
+                memo.swiglu = false;
+                for (int i = 0; i <= LAYER_HEAD; i++)
+                        derive(&memo.layers[i], gpt, (enum layer)i);
+        }
+        return &memo.layers[layer];
+}
+
+/* The output projection is a head's last tensor; of a tied one a stage has a copy of the token embedding, or
+ * nothing where it has that itself. */
+static int own_head_tensors(const struct gpt *gpt)
+{
+        return tensors_of(gpt, LAYER_HEAD)->count - (gpt->tied ? 1 : 0);
+}
+
+/* ---- of a stage ---- */
 
 /* Where a tensor lies in a shard's memory, one after the other. */
 enum place { PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
 
-/* The list under construction; `out` may be NULL. */
+/* The list under construction. */
 struct list {
         struct tensor *out;
         const struct stage *stage;
@@ -117,128 +159,146 @@ static int part_of(int whole, int shards)
         return (whole + shards - 1) / shards;
 }
 
-static void add(struct list *list, const struct whole *whole, int block, enum place place, uint32_t id)
+static int rows_of(const struct program_tensor *whole, int shards)
 {
-        const struct stage *stage = list->stage;
-        const int shards = stage->shards, parts = whole->parts;
-        int rows = whole->split == SPLIT_ROWS ? part_of(whole->rows, shards) : whole->rows;
-        int cols = whole->split == SPLIT_COLS ? part_of(whole->cols, shards) : whole->cols;
-        const bool decay = whole->init == INIT_NORMAL || whole->init == INIT_NORMAL_RESIDUAL;
-        int64_t elements = (int64_t)rows * cols;
-        if (list->out) {
-                struct tensor *tensor = &list->out[list->count];
-                *tensor = (struct tensor){.rows = rows,
-                                          .cols = cols,
-                                          .offset = list->elements[place], /* of its place; see place_all */
-                                          .elements = elements,
-                                          .decay = decay,
-                                          .init = whole->init,
-                                          .id = id};
-                tensor->whole.rows = whole->rows;
-                tensor->whole.cols = whole->cols;
-                tensor->whole.parts = parts;
-                tensor->whole.first = (whole->split == SPLIT_COLS ? cols : rows) / parts * stage->shard;
-                tensor->replicated = place == PLACE_REPLICATED;
-                if (whole->split == SPLIT_NONE)
-                        tensor->whole.first = 0;
-                if (block < 0)
-                        snprintf(tensor->name, sizeof tensor->name, "%s", whole->name);
-                else
-                        snprintf(tensor->name, sizeof tensor->name, "transformer.h.%d.%s", block,
-                                 whole->name);
+        return whole->split == TENSOR_ROWS ? part_of(whole->rows, shards) : whole->rows;
+}
+
+static int cols_of(const struct program_tensor *whole, int shards)
+{
+        return whole->split == TENSOR_COLS ? part_of(whole->cols, shards) : whole->cols;
+}
+
+static int64_t elements_of(const struct program_tensor *whole, int shards)
+{
+        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards);
+}
+
+static enum place place_of(const struct program_tensor *whole, int shards)
+{
+        return shards > 1 && whole->split == TENSOR_WHOLE ? PLACE_REPLICATED : PLACE_SPLIT;
+}
+
+/* `name`: of the whole model. */
+static void add(struct list *list, const struct program_tensor *whole, const char *name, enum place place,
+                uint32_t id)
+{
+        const int shards = list->stage->shards;
+        struct tensor *tensor = &list->out[list->count++];
+        *tensor = (struct tensor){.rows = rows_of(whole, shards),
+                                  .cols = cols_of(whole, shards),
+                                  .offset = list->elements[place], /* of its place; see place_all */
+                                  .elements = elements_of(whole, shards),
+                                  .replicated = place == PLACE_REPLICATED,
+                                  .decay = whole->matrix,
+                                  .init = whole->init,
+                                  .id = id};
+        tensor->whole.rows = whole->rows;
+        tensor->whole.cols = whole->cols;
+        tensor->whole.parts = whole->parts;
+        if (whole->split != TENSOR_WHOLE)
+                tensor->whole.first = (whole->split == TENSOR_COLS ? tensor->cols : tensor->rows) /
+                                      whole->parts * list->stage->shard;
+        snprintf(tensor->name, sizeof tensor->name, "%s", name);
+        list->elements[place] += tensor->elements;
+}
+
+/* The first `count` tensors of a layer, `prefix` before their names, and identities from `id` on. */
+static void add_layer(struct list *list, const struct layer_tensors *tensors, int count, const char *prefix,
+                      uint32_t id)
+{
+        for (int i = 0; i < count; i++) {
+                const struct program_tensor *whole = &tensors->at[i];
+                char name[sizeof list->out->name];
+                snprintf(name, sizeof name, "%s%s", prefix, whole->name);
+                add(list, whole, name, place_of(whole, list->stage->shards), id + (uint32_t)i);
         }
-        list->count++;
-        list->elements[place] += elements;
-}
-
-/* With one shard everything lies in the order of the list. */
-static void add_tensor(struct list *list, struct whole whole, int block, uint32_t id)
-{
-        const bool replicated = list->stage->shards > 1 && whole.split == SPLIT_NONE;
-        add(list, &whole, block, replicated ? PLACE_REPLICATED : PLACE_SPLIT, id);
-}
-
-/* `block` counts over the whole model. */
-static void add_block(struct list *list, int C, int block)
-{
-        const struct whole tensors[BLOCK_TENSORS] = {
-                [BLOCK_LN1_W] = {"ln_1.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
-                [BLOCK_LN1_B] = {"ln_1.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
-                [BLOCK_QKV_W] = {"attn.c_attn.weight", 3 * C, C, INIT_NORMAL, SPLIT_ROWS, 3},
-                [BLOCK_QKV_B] = {"attn.c_attn.bias", 1, 3 * C, INIT_ZERO, SPLIT_COLS, 3},
-                [BLOCK_PROJ_W] = {"attn.c_proj.weight", C, C, INIT_NORMAL_RESIDUAL, SPLIT_COLS, 1},
-                [BLOCK_PROJ_B] = {"attn.c_proj.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
-                [BLOCK_LN2_W] = {"ln_2.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
-                [BLOCK_LN2_B] = {"ln_2.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
-                [BLOCK_FC_W] = {"mlp.c_fc.weight", 4 * C, C, INIT_NORMAL, SPLIT_ROWS, 1},
-                [BLOCK_FC_B] = {"mlp.c_fc.bias", 1, 4 * C, INIT_ZERO, SPLIT_COLS, 1},
-                [BLOCK_FCPROJ_W] = {"mlp.c_proj.weight", C, 4 * C, INIT_NORMAL_RESIDUAL, SPLIT_COLS, 1},
-                [BLOCK_FCPROJ_B] = {"mlp.c_proj.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1},
-        };
-        for (int role = 0; role < BLOCK_TENSORS; role++)
-                add_tensor(list, tensors[role], block,
-                           (uint32_t)(FIRST_BLOCK_ID + block * BLOCK_TENSORS + role));
 }
 
 /* From offsets in its place to offsets in the flat buffer. */
 static void place_all(struct list *list)
 {
-        for (int i = 0; list->out && i < list->count; i++) {
-                struct tensor *tensor = &list->out[i];
-                if (tensor->replicated)
-                        tensor->offset += list->elements[PLACE_SPLIT];
-        }
-        if (list->out && list->elements[PLACE_COPY] > 0)
+        for (int i = 0; i < list->count; i++)
+                if (list->out[i].replicated)
+                        list->out[i].offset += list->elements[PLACE_SPLIT];
+        if (list->elements[PLACE_COPY] > 0)
                 list->out[list->count - 1].offset =
                         list->elements[PLACE_SPLIT] + list->elements[PLACE_REPLICATED];
 }
 
-static struct list list_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out)
+static bool has_copy(const struct gpt *gpt, const struct stage *stage)
 {
-        struct list list = {.out = out, .stage = stage};
-        int C = gpt->n_embd, V = gpt->vocab_size;
-        const struct whole wte = {"transformer.wte.weight", V, C, INIT_NORMAL, SPLIT_ROWS, 1};
-        if (stage->first) {
-                add_tensor(&list, wte, -1, WTE_ID);
-                add_tensor(&list,
-                           (struct whole){"transformer.wpe.weight", gpt->n_positions, C, INIT_NORMAL,
-                                          SPLIT_NONE, 1},
-                           -1, WPE_ID);
-        }
-        for (int block = 0; block < stage->layers; block++)
-                add_block(&list, C, partition_layer(stage, block));
-        if (stage->last) {
-                add_tensor(&list, (struct whole){"transformer.ln_f.weight", 1, C, INIT_ONE, SPLIT_NONE, 1},
-                           -1, LNF_W_ID);
-                add_tensor(&list, (struct whole){"transformer.ln_f.bias", 1, C, INIT_ZERO, SPLIT_NONE, 1}, -1,
-                           LNF_B_ID);
-                if (!gpt->tied)
-                        add_tensor(&list, (struct whole){"lm_head.weight", V, C, INIT_NORMAL, SPLIT_ROWS, 1},
-                                   -1, HEAD_ID);
-                else if (!stage->first)
-                        add(&list, &wte, -1, PLACE_COPY, WTE_ID);
-        }
-        place_all(&list);
-        return list;
+        return gpt->tied && stage->last && !stage->first;
 }
+
+static int tensor_count(const struct gpt *gpt, const struct stage *stage)
+{
+        return (stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0) +
+               stage->layers * tensors_of(gpt, LAYER_BLOCK)->count +
+               (stage->last ? own_head_tensors(gpt) : 0) + has_copy(gpt, stage);
+}
+
+/* Identities of tensors: the embedding's, the head's, then block after block of the whole model. */
+enum { EMBEDDING_ID = 0, HEAD_ID = 2, FIRST_BLOCK_ID = 16 };
 
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out)
 {
-        return list_tensors(gpt, stage, out).count;
+        const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
+        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
+        struct list list = {.out = out, .stage = stage};
+        if (!out)
+                return tensor_count(gpt, stage);
+        if (stage->first)
+                add_layer(&list, embedding, embedding->count, "", EMBEDDING_ID);
+        for (int i = 0; i < stage->layers; i++) {
+                const int layer = partition_layer(stage, i);
+                char prefix[sizeof out->name];
+                snprintf(prefix, sizeof prefix, "%s%d.", family_at(gpt->family)->layers, layer);
+                add_layer(&list, block, block->count, prefix,
+                          (uint32_t)(FIRST_BLOCK_ID + layer * block->count));
+        }
+        if (stage->last)
+                add_layer(&list, head, own_head_tensors(gpt), "", HEAD_ID);
+        if (has_copy(gpt, stage))
+                add(&list, &embedding->at[0], embedding->at[0].name, PLACE_COPY, EMBEDDING_ID);
+        place_all(&list);
+        return list.count;
+}
+
+/* Elements of the first `count` tensors of a layer in a shard's memory, at one place, or, PLACES, at all. */
+static int64_t layer_elements(const struct layer_tensors *tensors, int count, int shards, enum place place)
+{
+        int64_t elements = 0;
+        for (int i = 0; i < count; i++)
+                if (place == PLACES || place_of(&tensors->at[i], shards) == place)
+                        elements += elements_of(&tensors->at[i], shards);
+        return elements;
+}
+
+static int64_t stage_elements(const struct gpt *gpt, const struct stage *stage, enum place place)
+{
+        const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
+        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
+        int64_t elements = stage->layers * layer_elements(block, block->count, stage->shards, place);
+        if (stage->first)
+                elements += layer_elements(embedding, embedding->count, stage->shards, place);
+        if (stage->last)
+                elements += layer_elements(head, own_head_tensors(gpt), stage->shards, place);
+        return elements;
 }
 
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage)
 {
-        struct list list = list_tensors(gpt, stage, NULL);
-        return list.elements[PLACE_SPLIT] + list.elements[PLACE_REPLICATED] + list.elements[PLACE_COPY];
+        const struct program_tensor *table = &tensors_of(gpt, LAYER_EMBEDDING)->at[0];
+        return stage_elements(gpt, stage, PLACES) +
+               (has_copy(gpt, stage) ? elements_of(table, stage->shards) : 0);
 }
 
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset)
 {
-        struct list list = list_tensors(gpt, stage, NULL);
         if (offset)
-                *offset = list.elements[PLACE_SPLIT];
-        return list.elements[PLACE_REPLICATED];
+                *offset = stage_elements(gpt, stage, PLACE_SPLIT);
+        return stage_elements(gpt, stage, PLACE_REPLICATED);
 }
 
 /* Of `extent` rows or columns of a shard the i-th, in the whole tensor; -1: beyond it. */
@@ -258,42 +318,51 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index)
         return row < 0 || col < 0 ? -1 : row * tensor->whole.cols + col;
 }
 
-int partition_block_tensor(const struct stage *stage, int block, enum tensor_role role)
+int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
+                     int ordinal)
 {
-        if (block < 0 || block >= stage->layers)
-                return -1;
-        return (stage->first ? 2 : 0) + block * BLOCK_TENSORS + (int)role;
+        const int embedding = stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0;
+        const int each = tensors_of(gpt, LAYER_BLOCK)->count;
+        if (layer == LAYER_EMBEDDING)
+                return ordinal;
+        if (layer == LAYER_BLOCK)
+                return embedding + block * each + ordinal;
+        if (ordinal == own_head_tensors(gpt) && stage->first)
+                return 0;
+        return embedding + stage->layers * each + ordinal;
 }
 
-int partition_wte(const struct stage *stage)
+static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int without)
 {
-        return stage->first ? 0 : -1;
-}
-
-int partition_wpe(const struct stage *stage)
-{
-        return stage->first ? 1 : -1;
-}
-
-int partition_lnf_weight(const struct stage *stage)
-{
-        return stage->last ? (stage->first ? 2 : 0) + stage->layers * BLOCK_TENSORS : -1;
-}
-
-int partition_head(const struct gpt *gpt, const struct stage *stage)
-{
-        if (!stage->last)
-                return -1;
-        return gpt->tied && stage->first ? partition_wte(stage) : partition_lnf_weight(stage) + 2;
+        const struct layer_tensors *tensors = tensors_of(gpt, layer);
+        return layer_elements(tensors, tensors->count - without, 1, PLACES);
 }
 
 struct partition_units partition_units(const struct gpt *gpt)
 {
-        const int64_t C = gpt->n_embd, V = gpt->vocab_size;
-        return (struct partition_units){.embedding = (V + gpt->n_positions) * C,
-                                        .block = 12 * C * C + 13 * C,
-                                        .head = V * C + 2 * C,
-                                        .head_gradient = gpt->tied ? 2 * C : V * C + 2 * C};
+        return (struct partition_units){.embedding = whole_elements(gpt, LAYER_EMBEDDING, 0),
+                                        .block = whole_elements(gpt, LAYER_BLOCK, 0),
+                                        .head = whole_elements(gpt, LAYER_HEAD, 0),
+                                        .head_gradient = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
+}
+
+bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
+{
+        tensors_of(gpt, LAYER_BLOCK);
+        return !recompute_has_swiglu(recompute) || memo.swiglu;
+}
+
+struct partition_products partition_products(const struct gpt *gpt)
+{
+        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK);
+        struct partition_products products = {0};
+        for (int i = 0; i < block->count; i++) {
+                if (!block->at[i].matrix)
+                        continue;
+                products.last = elements_of(&block->at[i], 1);
+                products.block += products.last;
+        }
+        return products;
 }
 
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,

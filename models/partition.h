@@ -2,7 +2,7 @@
 #ifndef RANVIER_MODELS_PARTITION_H
 #define RANVIER_MODELS_PARTITION_H
 
-#include "models/gpt.h"
+#include "models/program.h"
 
 struct stage {
         int index, stages;
@@ -42,10 +42,8 @@ struct stage partition_chunk(const struct stage *stage, int chunk);
 /* Which of the model's layers a stage's `block` is, of `layers`. */
 int partition_layer(const struct stage *stage, int block);
 
-enum tensor_init { INIT_NORMAL, INIT_NORMAL_RESIDUAL, INIT_ZERO, INIT_ONE };
-
 struct tensor {
-        char name[64];    /* nanoGPT's: transformer.h.3.attn.c_attn.weight ... lm_head.weight */
+        char name[64];    /* its family's: transformer.h.3.attn.c_attn.weight ... lm_head.weight */
         int rows, cols;   /* a matrix is (out, in); a vector is (1, n) */
         int64_t offset;   /* first element in the stage's flat parameter buffer */
         int64_t elements; /* rows x cols */
@@ -60,25 +58,10 @@ struct tensor {
         uint32_t id; /* the same on every layout: seeds the initial values */
 };
 
-enum tensor_role { /* a block's tensors follow each other in this order */
-                   BLOCK_LN1_W,
-                   BLOCK_LN1_B,
-                   BLOCK_QKV_W,
-                   BLOCK_QKV_B,
-                   BLOCK_PROJ_W,
-                   BLOCK_PROJ_B,
-                   BLOCK_LN2_W,
-                   BLOCK_LN2_B,
-                   BLOCK_FC_W,
-                   BLOCK_FC_B,
-                   BLOCK_FCPROJ_W,
-                   BLOCK_FCPROJ_B,
-                   BLOCK_TENSORS
-};
-
-/* The tensors of a stage: [wte, wpe if first], blocks, [ln_f w, ln_f b, head if last]. With a tied embedding
- * and more than one stage the last stage's head is its own copy of wte (same name and id, kept equal by
- * summing the two gradients); with one stage there is only one. Returns how many; `out` may be NULL to count.
+/* The tensors of a stage, of each layer in the order in which its family makes them: [the embedding's if
+ * first], blocks, [the head's if last]. With a tied embedding and more than one stage the last stage's output
+ * projection is its own copy of the token embedding (same name and id, kept equal by summing the two
+ * gradients); with one stage there is only one. Returns how many; `out` may be NULL to count.
  *
  * They lie in memory in this order too. Of a shard, what is split comes first, then what is replicated, then
  * the last stage's own copy of a tied head: what all shards have is then one range. */
@@ -115,12 +98,18 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
 /* Elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 
-/* Index of a tensor in that list; -1 where the stage has none. */
-int partition_block_tensor(const struct stage *stage, int block,
-                           enum tensor_role role); /* block from 0 here */
-int partition_wte(const struct stage *stage);
-int partition_wpe(const struct stage *stage);
-int partition_lnf_weight(const struct stage *stage);                  /* its bias is the next */
-int partition_head(const struct gpt *gpt, const struct stage *stage); /* == wte if tied and one stage */
+/* Index in the stage's list of the tensor that is the `ordinal`-th of a layer's program; of LAYER_BLOCK the
+ * stage's `block`, from 0. A tied output projection of one stage is the token embedding. */
+int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
+                     int ordinal);
+
+/* Whether a block has what a set of recomputation names; of others true. */
+bool partition_recomputes(const struct gpt *gpt, enum recompute recompute);
+
+/* Elements of the matrices that a block's products read, and of the last of them. */
+struct partition_products {
+        int64_t block, last;
+};
+struct partition_products partition_products(const struct gpt *gpt);
 
 #endif

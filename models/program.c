@@ -40,7 +40,7 @@ struct step *program_add_step(struct steps *steps, struct step step)
 
 void program_begin(struct program *p, int shards, bool sequence_parallel)
 {
-        p->value_count = p->units = p->forward.count = p->backward.count = 0;
+        p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
         p->shards = shards;
         p->sequence_parallel = sequence_parallel && shards > 1;
         p->forward_only = false;
@@ -75,15 +75,58 @@ static int in_place(struct program *p, int value)
         return program_add_value(p, next);
 }
 
-static int parameter(struct program *p, const char *layer, const char *what, int axes, const int64_t extent[],
-                     int split)
+static int64_t product_of(const int64_t extent[], int from, int to)
+{
+        int64_t product = 1;
+        for (int axis = from; axis < to; axis++)
+                product *= extent[axis];
+        return product;
+}
+
+/* Its first `leading` axes are the rows of a matrix; 0: it is a vector. `split`: an axis, or STATE_WHOLE. */
+struct parameter {
+        const char *layer, *what;
+        int axes, leading, split;
+        enum tensor_init init;
+};
+
+static void add_tensor(struct program *p, int value, const struct parameter *of)
+{
+        assert(p->tensor_count < PROGRAM_TENSORS);
+        struct program_tensor *tensor = &p->tensors[p->tensor_count++];
+        const int64_t *extent = p->values[value].extent;
+        const int begin = of->split < of->leading ? 0 : of->leading; /* of the axes that are split together */
+        *tensor = (struct program_tensor){.value = (short)value,
+                                          .matrix = of->leading > 0,
+                                          .rows = (int)product_of(extent, 0, of->leading),
+                                          .cols = (int)product_of(extent, of->leading, of->axes),
+                                          .axis = of->split,
+                                          .parts = 1,
+                                          .init = of->init};
+        snprintf(tensor->name, sizeof tensor->name, "%s.%s", of->layer, of->what);
+        if (of->split == STATE_WHOLE)
+                return;
+        tensor->split = begin < of->leading ? TENSOR_ROWS : TENSOR_COLS;
+        tensor->parts = (int)product_of(extent, begin, of->split);
+}
+
+static int parameter(struct program *p, const int64_t extent[], struct parameter of)
 {
         char name[VALUE_NAME];
-        snprintf(name, sizeof name, "%s.%s", layer, what);
-        const int value = new_value(p, name, ROLE_PARAMETER, OPERAND_STORED, axes, extent);
-        p->values[value].state = p->shards > 1 ? split : STATE_WHOLE;
-        p->values[value].gradient = new_value(p, name, ROLE_GRADIENT, OPERAND_STORED, axes, extent);
+        snprintf(name, sizeof name, "%s.%s", of.layer, of.what);
+        const int value = new_value(p, name, ROLE_PARAMETER, OPERAND_STORED, of.axes, extent);
+        p->values[value].state = p->shards > 1 ? of.split : STATE_WHOLE;
+        p->values[value].gradient = new_value(p, name, ROLE_GRADIENT, OPERAND_STORED, of.axes, extent);
+        add_tensor(p, value, &of);
         return value;
+}
+
+static struct program_tensor *tensor_of(struct program *p, int value)
+{
+        int i = 0;
+        while (p->tensors[i].value != value)
+                i++;
+        return &p->tensors[i];
 }
 
 /* ---- views ---- */
@@ -142,18 +185,25 @@ void program_output(struct program *p, int value)
         p->output = value;
 }
 
-int program_embedding(struct program *p, int tokens, int64_t vocabulary, int64_t positions, int64_t C)
+int program_embedding(struct program *p, const char *table, const char *places, int tokens,
+                      int64_t vocabulary, int64_t positions, int64_t C)
 {
         const int64_t *bt = p->values[tokens].extent;
-        const int wte = parameter(p, "wte", "weight", 2, (int64_t[]){vocabulary, C}, 0);
-        const int wpe = parameter(p, "wpe", "weight", 2, (int64_t[]){positions, C}, STATE_WHOLE);
+        const int wte = parameter(p, (int64_t[]){vocabulary, C},
+                                  (struct parameter){table, "weight", 2, 1, 0, INIT_NORMAL});
+        const int wpe =
+                places ? parameter(p, (int64_t[]){positions, C},
+                                   (struct parameter){places, "weight", 2, 1, STATE_WHOLE, INIT_NORMAL})
+                       : -1;
         const int x = activation(p, "embedded", 3, (int64_t[]){bt[0], bt[1], C});
         emit(p, KERNEL_EMBEDDING, 4,
-             (struct view[]){token_rows(p, x), all_of(p, tokens), all_of(p, wte), all_of(p, wpe)});
+             (struct view[]){token_rows(p, x), all_of(p, tokens), all_of(p, wte),
+                             places ? all_of(p, wpe) : (struct view){.value = -1}});
         return x;
 }
 
-int program_linear(struct program *p, const char *name, int x, int outs, const int64_t out[], int split)
+int program_linear_of(struct program *p, int count, const struct linear_piece pieces[], int x, int outs,
+                      const int64_t out[], int split)
 {
         const struct value in = p->values[x];
         int64_t w_extent[VALUE_AXES], y_extent[VALUE_AXES] = {in.extent[0], in.extent[1]};
@@ -162,24 +212,49 @@ int program_linear(struct program *p, const char *name, int x, int outs, const i
         memcpy(w_extent, out, (size_t)outs * sizeof *out);
         memcpy(w_extent + outs, in.extent + 2, (size_t)ins * sizeof *out);
         memcpy(y_extent + 2, out, (size_t)outs * sizeof *out);
-        const int w = parameter(p, name, "weight", outs + ins, w_extent, split);
-        const int y = activation(p, name, 2 + outs, y_extent);
+        const int w =
+                parameter(p, w_extent,
+                          (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL});
+        const struct program_tensor all = p->tensors[--p->tensor_count];
+        assert(count == 1 || all.parts == 1 || all.parts == count);
+        for (int i = 0; i < count; i++) {
+                assert(p->tensor_count < PROGRAM_TENSORS);
+                struct program_tensor *tensor = &p->tensors[p->tensor_count++];
+                *tensor = all;
+                tensor->rows = (int)pieces[i].rows;
+                tensor->parts = count == 1 ? all.parts : 1;
+                snprintf(tensor->name, sizeof tensor->name, "%s.weight", pieces[i].name);
+        }
+        const int y = activation(p, pieces[0].name, 2 + outs, y_extent);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
                              token_rows(p, y)});
         return y;
 }
 
+int program_linear(struct program *p, const char *name, int x, int outs, const int64_t out[], int split)
+{
+        const struct linear_piece whole = {name, product_of(out, 0, outs)};
+        return program_linear_of(p, 1, &whole, x, outs, out, split);
+}
+
+/* Of a product's result, its weight's first tensor. */
+static struct program_tensor *weight_of(struct program *p, int y)
+{
+        int s = p->forward.count - 1;
+        while (p->forward.at[s].kind != KERNEL_MATMUL || p->forward.at[s].view[2].value != y)
+                s--;
+        return tensor_of(p, p->forward.at[s].view[1].value);
+}
+
 /* Of a product's result: a bias, split as the product's weight is where that is split by its outputs. */
 static int bias_of(struct program *p, const char *name, int y)
 {
         const struct value of = p->values[y];
-        int split = STATE_WHOLE;
-        for (int i = 0; i < p->forward.count; i++)
-                if (p->forward.at[i].kind == KERNEL_MATMUL && p->forward.at[i].view[2].value == y)
-                        split = p->values[p->forward.at[i].view[1].value].state;
-        return parameter(p, name, "bias", of.axes - 2, of.extent + 2,
-                         split < of.axes - 2 ? split : STATE_WHOLE);
+        const int axes = of.axes - 2, split = weight_of(p, y)->axis;
+        return parameter(
+                p, of.extent + 2,
+                (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE, INIT_ZERO});
 }
 
 int program_bias(struct program *p, const char *name, int y)
@@ -191,6 +266,7 @@ int program_bias(struct program *p, const char *name, int y)
 
 int program_bias_residual(struct program *p, const char *name, int y, int x)
 {
+        weight_of(p, y)->init = INIT_NORMAL_RESIDUAL;
         const int b = bias_of(p, name, y), sum = in_place(p, y);
         emit(p, KERNEL_BIAS_RESIDUAL, 3, (struct view[]){token_rows(p, sum), vector(p, b), token_rows(p, x)});
         return sum;
@@ -204,17 +280,52 @@ int program_bias_gelu(struct program *p, const char *name, int y)
         return g;
 }
 
+int program_residual(struct program *p, int y, int x)
+{
+        weight_of(p, y)->init = INIT_NORMAL_RESIDUAL;
+        const int sum = in_place(p, y);
+        emit(p, KERNEL_RESIDUAL, 2, (struct view[]){token_rows(p, sum), token_rows(p, x)});
+        return sum;
+}
+
+/* A vector of a norm, which all shards have. */
+static int norm_vector(struct program *p, const char *name, const char *what, int x, enum tensor_init init)
+{
+        const struct value of = p->values[x];
+        return parameter(p, of.extent + 2, (struct parameter){name, what, of.axes - 2, 0, STATE_WHOLE, init});
+}
+
 int program_layernorm(struct program *p, const char *name, int x)
 {
         const struct value of = p->values[x];
-        const int w = parameter(p, name, "weight", of.axes - 2, of.extent + 2, STATE_WHOLE);
-        const int b = parameter(p, name, "bias", of.axes - 2, of.extent + 2, STATE_WHOLE);
+        const int w = norm_vector(p, name, "weight", x, INIT_ONE),
+                  b = norm_vector(p, name, "bias", x, INIT_ZERO);
         const int y = activation(p, name, of.axes, of.extent);
         const int stats = new_value(p, "stats", ROLE_ACTIVATION, OPERAND_REAL, 3,
                                     (int64_t[]){of.extent[0], of.extent[1], 2});
         emit(p, KERNEL_LAYERNORM, 5,
              (struct view[]){token_rows(p, y), all_of(p, stats), token_rows(p, x), vector(p, w),
                              vector(p, b)});
+        return y;
+}
+
+int program_rmsnorm(struct program *p, const char *name, int x, double epsilon)
+{
+        const struct value of = p->values[x];
+        const int w = norm_vector(p, name, "weight", x, INIT_ONE);
+        const int y = activation(p, name, of.axes, of.extent);
+        const int rstd = new_value(p, "rstd", ROLE_ACTIVATION, OPERAND_REAL, 2, of.extent);
+        emit(p, KERNEL_RMSNORM, 4,
+             (struct view[]){token_rows(p, y), all_of(p, rstd), token_rows(p, x), vector(p, w)})
+                ->scalar[0] = epsilon;
+        return y;
+}
+
+int program_swiglu(struct program *p, int gates)
+{
+        const int64_t *e = p->values[gates].extent;
+        const int y = activation(p, "swiglu", 3, (int64_t[]){e[0], e[1], e[3]});
+        emit(p, KERNEL_SWIGLU, 2, (struct view[]){token_rows(p, y), token_rows(p, gates)});
         return y;
 }
 
@@ -240,11 +351,34 @@ int program_attention(struct program *p, int qkv)
                              batched(scores, BH, bit(2), bit(3))});
         struct step *step = emit(p, KERNEL_SOFTMAX, 1, (struct view[]){batched(softmax, BH, bit(2), bit(3))});
         step->unit = unit;
-        step->scale = 1 / sqrt((double)hs);
+        step->scalar[0] = 1 / sqrt((double)hs);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){batched(softmax, BH, bit(2), bit(3)), picked(qkv, 2, T_AXIS, bit(4)),
                              batched(y, bit(0) | bit(2), T_AXIS, bit(3))})
                 ->unit = unit;
+        return y;
+}
+
+int program_rope(struct program *p, int qkv, int64_t heads, double theta)
+{
+        const int rotated = in_place(p, qkv);
+        struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
+        step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
+        step->scalar[0] = theta;
+        step->scalar[1] = 1;
+        return rotated;
+}
+
+int program_grouped_attention(struct program *p, int qkv, int64_t heads)
+{
+        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1], hs = e[3];
+        const int y = activation(p, "attention", 4, (int64_t[]){B, T, heads, hs});
+        const int lse = new_value(p, "lse", ROLE_ACTIVATION, OPERAND_REAL, 3, (int64_t[]){B, heads, T});
+        struct step *step = emit(
+                p, KERNEL_ATTENTION, 3,
+                (struct view[]){batched(y, bit(0) | bit(2), T_AXIS, bit(3)), all_of(p, lse), all_of(p, qkv)});
+        step->heads = (int)(e[2] - heads) / 2;
+        step->scalar[0] = 1 / sqrt((double)hs);
         return y;
 }
 
@@ -373,6 +507,11 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         kernel.n = c ? cols : kernel.m; /* attention's output is (T, hs) a head, of scores (T, T) */
         if (!c)
                 kernel.k = cols;
+        const struct view *qkv = view_with(step, EXTENT_QKV);
+        if (qkv && step->heads)
+                kernel.group = (unsigned char)(value->extent[2] / step->heads);
+        if (step->kind == KERNEL_ROPE)
+                kernel.k = value->extent[value->axes - 1];
         if (c && a && b) {
                 kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);
                 kernel.transpose_a = is_transposed(a);

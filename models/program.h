@@ -9,7 +9,11 @@
 #include "models/kernels/kernel.h"
 
 /* Most of each; more are a mistake in a family, which an assertion names. */
-enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96 };
+enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96, PROGRAM_TENSORS = 16 };
+
+/* Kinds of layers: a model is an embedding, blocks, and a head; a validation pass has a head of its own,
+ * which makes the loss alone. */
+enum layer { LAYER_EMBEDDING, LAYER_BLOCK, LAYER_HEAD, LAYER_VALIDATION, LAYERS };
 
 enum value_role {
         ROLE_INPUT,      /* the layer's: activations of the layer before it, or tokens */
@@ -40,6 +44,24 @@ struct value {
         int gradient; /* of a parameter: its gradient; else -1 */
 };
 
+/* How a tensor begins: normal numbers of standard deviation 0.02, or less where what it makes is added to a
+ * residual stream; zeros; ones. */
+enum tensor_init { INIT_NORMAL, INIT_NORMAL_RESIDUAL, INIT_ZERO, INIT_ONE };
+
+/* A parameter of the layer as a model's files name it: a matrix (out, in), or a vector (1, n). Several may
+ * lie one after the other in one value, which a product then reads as one matrix. */
+enum tensor_split { TENSOR_WHOLE, TENSOR_ROWS, TENSOR_COLS };
+struct program_tensor {
+        char name[VALUE_NAME];
+        short value;
+        bool matrix;
+        int rows, cols; /* of all shards */
+        enum tensor_split split;
+        int axis;  /* of the value, that shards have parts of; or STATE_WHOLE */
+        int parts; /* equal ones of what is split, each of which is split by itself */
+        enum tensor_init init;
+};
+
 /* A matrix, or a batch of them, in a value: bit i of a set is axis i. An operand with a layout of its own has
  * its axes in `rows`, in order. */
 struct view {
@@ -55,9 +77,11 @@ struct step {
         unsigned char part;       /* of a backward: enum kernel_part; 0 in a forward */
         unsigned char accumulate; /* adds to its output */
         unsigned char
-                chunked; /* run for some rows of tokens after others: logits, and what is made of them */
-        double scale;    /* of attention's scores */
-        int unit;        /* steps of one unit have what they gather, or run again, at their front */
+                chunked;  /* run for some rows of tokens after others: logits, and what is made of them */
+        double scalar[2]; /* as runtime/device/kernels.h says of the kind's */
+        int heads; /* of all shards: of rope, those that it rotates; of grouped attention, of keys and values
+                    */
+        int unit;  /* steps of one unit have what they gather, or run again, at their front */
         struct view view[KERNEL_OPERANDS]; /* in the order of the kind's descriptor; a collective: out, in */
 };
 
@@ -69,6 +93,8 @@ struct steps {
 struct program {
         struct value values[PROGRAM_VALUES];
         int value_count, units;
+        struct program_tensor tensors[PROGRAM_TENSORS]; /* in the order in which a family makes them */
+        int tensor_count;
         int shards;
         bool sequence_parallel;
         bool forward_only;                                  /* of a validation pass: it has no backward */
@@ -88,19 +114,38 @@ int program_tokens(struct program *, const char *name, int64_t B, int64_t T);
 /* The layer's result, which other layers read. */
 void program_output(struct program *, int value);
 
-/* x = wte[token] + wpe[position]: tables `vocabulary` x C, split over shards by rows, and `positions` x C. */
-int program_embedding(struct program *, int tokens, int64_t vocabulary, int64_t positions, int64_t C);
+/* x = table[token] + places[position]: tables `vocabulary` x C, split over shards by rows, and `positions` x
+ * C; `places` NULL: positions are not embedded. */
+int program_embedding(struct program *, const char *table, const char *places, int tokens, int64_t vocabulary,
+                      int64_t positions, int64_t C);
 /* y = x w^T: x (B,T,in...), w ((out...), (in...)), `name`.weight. `split`: the axis of w, outputs first, that
  * shards have parts of; STATE_WHOLE: none. */
 int program_linear(struct program *, const char *name, int x, int outs, const int64_t out[], int split);
+/* The same product where a model's files have its weight in pieces, one below the other, each of so many rows
+ * and split by its own outputs. */
+struct linear_piece {
+        const char *name;
+        int64_t rows;
+};
+int program_linear_of(struct program *, int count, const struct linear_piece pieces[], int x, int outs,
+                      const int64_t out[], int split);
 /* In place of a product's result y; `name`.bias. */
 int program_bias(struct program *, const char *name, int y);
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias, which is added in place. */
 int program_bias_gelu(struct program *, const char *name, int y);
+int program_residual(struct program *, int y, int x); /* y + x, in place of a product's result y */
 int program_layernorm(struct program *, const char *name, int x);
+int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
+/* silu(gate) times up, of gates and ups (B,T,2,F): (B,T,F). */
+int program_swiglu(struct program *, int gates);
+/* Rotary positions, in place of queries, keys and values (B,T, heads + 2 kv_heads, hs), in this order. */
+int program_rope(struct program *, int qkv, int64_t heads, double theta);
 /* Causal attention of qkv (B,T,3,H,hs): (B,T,H,hs). */
 int program_attention(struct program *, int qkv);
+/* The same of (B,T, heads + 2 kv_heads, hs), where several heads share one of keys and values: always the
+ * fused kernel. */
+int program_grouped_attention(struct program *, int qkv, int64_t heads);
 /* logits (B,T,V) = x w^T, and in their place what the loss makes of them; `loss_only`: the loss alone. The
  * two may be run a chunk of rows after another. */
 void program_loss(struct program *, const char *name, int x, int64_t vocabulary, int targets, bool loss_only);
@@ -111,8 +156,8 @@ void program_loss(struct program *, const char *name, int x, int64_t vocabulary,
 void program_shard_forward(struct program *);
 void program_shard_backward(struct program *);
 
-/* A product, and what follows it in place, as one kernel; scores, softmax and their product with the values
- * as one. */
+/* A product, and what follows it in place, as one kernel; scores, softmax and their
+ * product with the values as one. */
 void program_fuse(struct program *, struct steps *);
 
 /* The backward, by the adjoints of the forward's steps in reverse. */
@@ -120,6 +165,9 @@ void program_backward(struct program *);
 
 /* All of these. */
 void program_finish(struct program *, bool fused);
+
+/* Whether an activation of the forward is there for the backward, or what makes it runs again. */
+bool program_stores(const struct program *, enum recompute recompute, int value);
 
 /* Which steps of the forward a backward runs again. */
 void program_run_again(const struct program *, enum recompute recompute, bool again[PROGRAM_STEPS]);

@@ -20,13 +20,17 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
         return balanced * WORKLOAD_LOSS_ROWS < N ? balanced * WORKLOAD_LOSS_ROWS : N;
 }
 
-typedef void layer_fn(struct program *, const struct gpt *, const struct work *);
-
-static void derive(struct program *program, layer_fn *layer, const struct gpt *gpt, const struct work *work,
+static void derive(struct program *program, enum layer layer, const struct gpt *gpt, const struct work *work,
                    int shards)
 {
+        const struct family *family = family_at(gpt->family);
         program_begin(program, shards, work->sequence_parallel);
-        layer(program, gpt, work);
+        if (layer == LAYER_EMBEDDING)
+                family->embedding(program, gpt, work);
+        else if (layer == LAYER_BLOCK)
+                family->block(program, gpt, work);
+        else
+                family->head(program, gpt, work, layer == LAYER_VALIDATION);
         program_finish(program, work->fused);
 }
 
@@ -35,14 +39,134 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
         const struct stage whole = {.stages = 1, .chunks = 1, .shards = shards};
         w->work = *work;
         w->loss_rows = workload_loss_rows(gpt, &whole, work);
-        derive(&w->embedding, gpt2_embedding, gpt, work, shards);
-        derive(&w->block, gpt2_block, gpt, work, shards);
-        derive(&w->head, gpt2_head, gpt, work, shards);
+        for (int layer = 0; layer < LAYERS; layer++)
+                derive(&w->program[layer], (enum layer)layer, gpt, work, shards);
 }
 
-void workload_validation(struct program *program, const struct gpt *gpt, const struct work *work, int shards)
+/* ---- the passes of a layer ---- */
+
+static enum recompute recomputation(const struct workload *w, enum layer layer)
 {
-        derive(program, gpt2_validation, gpt, work, shards);
+        return layer == LAYER_BLOCK ? work_recomputation(&w->work) : RECOMPUTE_NONE;
+}
+
+static void add_steps(struct steps *to, const struct steps *from, bool chunked)
+{
+        for (int s = 0; s < from->count; s++)
+                if ((from->at[s].chunked != 0) == chunked)
+                        program_add_step(to, from->at[s]);
+}
+
+void workload_steps(const struct workload *w, enum layer layer, enum layer_pass pass, struct steps *steps)
+{
+        const struct program *p = &w->program[layer];
+        struct steps all;
+        if (pass == PASS_FORWARD)
+                all = p->forward;
+        else
+                program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
+        if (w->loss_rows == 0) {
+                *steps = all;
+                return;
+        }
+        steps->count = 0;
+        if (pass == PASS_INPUT || pass == PASS_BACKWARD) {
+                add_steps(steps, &p->forward, true);
+                add_steps(steps, &p->backward, true);
+        }
+        add_steps(steps, &all, false);
+        if (pass == PASS_FORWARD && layer == LAYER_VALIDATION)
+                add_steps(steps, &p->forward, true);
+}
+
+/* A validation's values lie where a training's of the same names do, or what those are made of in place: its
+ * program begins as that one does. */
+static int64_t validation_slot(const struct workload *w, bool kept[PROGRAM_VALUES],
+                               int64_t offset[PROGRAM_VALUES])
+{
+        const struct program *trained = &w->program[LAYER_HEAD], *p = &w->program[LAYER_VALIDATION];
+        bool trained_kept[PROGRAM_VALUES];
+        int64_t trained_offset[PROGRAM_VALUES];
+        const int64_t bytes = workload_slot(w, LAYER_HEAD, trained_kept, trained_offset);
+        memset(kept, 0, PROGRAM_VALUES * sizeof *kept);
+        for (int value = 0; value < trained->value_count; value++)
+                for (int in = value; trained_kept[value] && in >= 0; in = trained->values[in].overwrites) {
+                        if (in >= p->value_count || strcmp(p->values[in].name, trained->values[in].name) != 0)
+                                continue;
+                        kept[in] = true;
+                        if (offset)
+                                offset[in] = trained_offset[value];
+                }
+        return bytes;
+}
+
+int64_t workload_slot(const struct workload *w, enum layer layer, bool kept[PROGRAM_VALUES],
+                      int64_t offset[PROGRAM_VALUES])
+{
+        const struct program *p = &w->program[layer];
+        if (layer == LAYER_VALIDATION)
+                return validation_slot(w, kept, offset);
+        program_kept(p, recomputation(w, layer), w->loss_rows > 0, kept);
+        return program_bytes(p, kept, w->work.element_bytes, offset);
+}
+
+int64_t workload_deferred(const struct workload *w, bool deferred[PROGRAM_VALUES],
+                          int64_t offset[PROGRAM_VALUES])
+{
+        program_deferred(&w->program[LAYER_BLOCK], deferred);
+        return program_bytes(&w->program[LAYER_BLOCK], deferred, w->work.element_bytes, offset);
+}
+
+void workload_place(const struct workload *w, enum layer layer, enum layer_pass pass,
+                    const struct steps *steps, struct placement *place)
+{
+        const struct program *p = &w->program[layer];
+        bool elsewhere[PROGRAM_VALUES] = {false};
+        if (pass == PASS_FORWARD)
+                workload_slot(w, layer, elsewhere, NULL);
+        else if (pass != PASS_BACKWARD && layer == LAYER_BLOCK)
+                workload_deferred(w, elsewhere, NULL);
+        if (p->output_gradient >= 0)
+                elsewhere[p->output_gradient] = true;
+        if (p->input_gradient >= 0)
+                elsewhere[p->input_gradient] = true;
+        program_place(p, steps, elsewhere, w->loss_rows, w->work.element_bytes, place);
+}
+
+/* Bytes of the workspace that a pass works in. */
+static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer_pass pass)
+{
+        struct steps steps;
+        struct placement place;
+        workload_steps(w, layer, pass, &steps);
+        workload_place(w, layer, pass, &steps, &place);
+        return place.bytes;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+        return a > b ? a : b;
+}
+
+static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct work *work, int shards)
+{
+        struct workload_bytes bytes = {0};
+        struct workload w;
+        bool set[PROGRAM_VALUES];
+        workload_init(&w, gpt, work, shards);
+        for (int i = 0; i < LAYERS; i++) {
+                const enum layer layer = (enum layer)i;
+                int64_t *workspace = bytes.workspace[layer];
+                bytes.slot[layer] = workload_slot(&w, layer, set, NULL);
+                workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD);
+                if (layer == LAYER_VALIDATION)
+                        continue;
+                workspace[0] = larger(workspace[0], pass_bytes(&w, layer, PASS_BACKWARD));
+                workspace[1] = larger(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
+                workspace[1] = larger(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
+        }
+        bytes.deferred = workload_deferred(&w, set, NULL);
+        return bytes;
 }
 
 static bool same_work(const struct work *a, const struct work *b)
@@ -57,7 +181,8 @@ const struct workload *workloads_get(struct workloads *table, const struct gpt *
                                      int shards)
 {
         for (int i = 0; i < table->count; i++)
-                if (same_work(&table->at[i]->work, work) && table->at[i]->block.shards == shards)
+                if (same_work(&table->at[i]->work, work) &&
+                    table->at[i]->program[LAYER_BLOCK].shards == shards)
                         return table->at[i];
         struct workload **at = realloc(table->at, (size_t)(table->count + 1) * sizeof(struct workload *));
         if (!at)
@@ -78,6 +203,36 @@ void workloads_free(struct workloads *table)
         *table = (struct workloads){0};
 }
 
+/* What a thread asked for lately: a search asks for the bytes of a few hundred programs thousands of times.
+ */
+struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards)
+{
+        enum { REMEMBERED = 128 };
+        static _Thread_local struct {
+                struct gpt gpt;
+                struct work work;
+                int shards; /* 0: nothing yet */
+                struct workload_bytes bytes;
+        } memo[REMEMBERED];
+        static _Thread_local int last;
+        for (int i = 0; i < REMEMBERED; i++) {
+                const int at = (last + i) % REMEMBERED;
+                if (memo[at].shards == shards && same_work(&memo[at].work, work) &&
+                    gpt_same(&memo[at].gpt, gpt)) {
+                        last = at;
+                        return memo[at].bytes;
+                }
+        }
+        last = (last + REMEMBERED - 1) % REMEMBERED; /* before the last one: the oldest */
+        memo[last].gpt = *gpt;
+        memo[last].work = *work;
+        memo[last].shards = shards;
+        memo[last].bytes = derive_bytes(gpt, work, shards);
+        return memo[last].bytes;
+}
+
+/* ---- lists of kernels ---- */
+
 /* The list under construction; `out` may be NULL. */
 struct list {
         struct kernel *out;
@@ -92,42 +247,44 @@ static void add(struct list *list, struct kernel kernel)
         list->count++;
 }
 
-/* The steps that are run for some rows after others. */
-static void add_chunked(struct list *list, const struct program *program, const struct steps *steps,
-                        int64_t rows)
-{
-        for (int s = 0; s < steps->count; s++)
-                if (steps->at[s].chunked)
-                        add(list, program_kernel(program, &steps->at[s], list->half, rows));
-}
-
-/* All steps of a layer, in order; of a head whose loss is made in chunks those that are not. */
-static void add_layer(struct list *list, const struct program *program, const struct steps *steps,
-                      int64_t loss_rows)
-{
-        for (int s = 0; s < steps->count; s++)
-                if (!steps->at[s].chunked || !loss_rows)
-                        add(list, program_kernel(program, &steps->at[s], list->half, 0));
-}
-
-/* The loss of a chunk of rows after another, and in a training pass the gradients of what made its logits. */
-static void add_chunks(struct list *list, const struct workload *w, const struct program *head)
+/* The steps [begin, end) for a chunk of rows after another. */
+static void add_chunks(struct list *list, const struct workload *w, const struct program *p,
+                       const struct steps *steps, int begin, int end)
 {
         const int64_t N = (int64_t)w->work.micro_batch_size * w->work.seq_len;
         for (int64_t first = 0; first < N; first += w->loss_rows) {
                 const int64_t left = N - first, rows = left < w->loss_rows ? left : w->loss_rows;
-                add_chunked(list, head, &head->forward, rows);
-                add_chunked(list, head, &head->backward, rows);
+                for (int s = begin; s < end; s++)
+                        add(list, program_kernel(p, &steps->at[s], list->half, rows));
+        }
+}
+
+/* The kernels of a layer's pass, in order. */
+static void add_pass(struct list *list, const struct workload *w, enum layer layer, enum layer_pass pass)
+{
+        const struct program *p = &w->program[layer];
+        struct steps steps;
+        workload_steps(w, layer, pass, &steps);
+        for (int s = 0; s < steps.count; s++) {
+                int end = s;
+                while (w->loss_rows && end < steps.count && steps.at[end].chunked)
+                        end++;
+                if (end == s) {
+                        add(list, program_kernel(p, &steps.at[s], list->half, 0));
+                } else {
+                        add_chunks(list, w, p, &steps, s, end);
+                        s = end - 1;
+                }
         }
 }
 
 /* As many layers as the stage has; the list of one is copied. */
-static void add_blocks(struct list *list, const struct workload *w, const struct steps *steps, int layers)
+static void add_blocks(struct list *list, const struct workload *w, enum layer_pass pass, int layers)
 {
         const int first = list->count;
         if (layers == 0)
                 return;
-        add_layer(list, &w->block, steps, 0);
+        add_pass(list, w, LAYER_BLOCK, pass);
         const int each = list->count - first;
         for (int layer = 1; layer < layers; layer++) {
                 if (list->out)
@@ -141,44 +298,34 @@ static struct list begin(const struct workload *w, struct kernel *out)
         return (struct list){.out = out, .half = work_format(&w->work)};
 }
 
-static int list_forward(const struct workload *w, const struct stage *stage, const struct program *head,
+static int list_forward(const struct workload *w, const struct stage *stage, enum layer head,
                         struct kernel *out)
 {
         struct list list = begin(w, out);
+        assert(stage->shards == w->program[LAYER_BLOCK].shards);
         if (stage->first)
-                add_layer(&list, &w->embedding, &w->embedding.forward, 0);
-        add_blocks(&list, w, &w->block.forward, stage->layers);
+                add_pass(&list, w, LAYER_EMBEDDING, PASS_FORWARD);
+        add_blocks(&list, w, PASS_FORWARD, stage->layers);
         if (stage->last)
-                add_layer(&list, head, &head->forward, w->loss_rows);
-        if (stage->last && w->loss_rows && head->forward_only)
-                add_chunks(&list, w, head);
+                add_pass(&list, w, head, PASS_FORWARD);
         return list.count;
 }
 
 int workload_list_forward(const struct workload *w, const struct stage *stage, struct kernel *out)
 {
-        assert(stage->shards == w->block.shards);
-        return list_forward(w, stage, &w->head, out);
+        return list_forward(w, stage, LAYER_HEAD, out);
 }
 
 int workload_list_backward(const struct workload *w, const struct stage *stage, enum kernel_part parts,
                            struct kernel *out)
 {
         struct list list = begin(w, out);
-        struct steps steps;
-        assert(stage->shards == w->block.shards);
-        if (stage->last) {
-                if (w->loss_rows && parts & PART_INPUT)
-                        add_chunks(&list, w, &w->head);
-                program_list_backward(&w->head, RECOMPUTE_NONE, parts, &steps);
-                add_layer(&list, &w->head, &steps, w->loss_rows);
-        }
-        program_list_backward(&w->block, work_recomputation(&w->work), parts, &steps);
-        add_blocks(&list, w, &steps, stage->layers);
-        if (stage->first) {
-                program_list_backward(&w->embedding, RECOMPUTE_NONE, parts, &steps);
-                add_layer(&list, &w->embedding, &steps, 0);
-        }
+        assert(stage->shards == w->program[LAYER_BLOCK].shards);
+        if (stage->last)
+                add_pass(&list, w, LAYER_HEAD, (enum layer_pass)parts);
+        add_blocks(&list, w, (enum layer_pass)parts, stage->layers);
+        if (stage->first)
+                add_pass(&list, w, LAYER_EMBEDDING, (enum layer_pass)parts);
         return list.count;
 }
 
@@ -186,11 +333,8 @@ int workload_forward(const struct gpt *gpt, const struct stage *stage, const str
                      bool loss_only, struct kernel *out)
 {
         struct workload w;
-        struct program validation;
         workload_init(&w, gpt, work, stage->shards);
-        if (loss_only && stage->last)
-                workload_validation(&validation, gpt, work, stage->shards);
-        return list_forward(&w, stage, loss_only ? &validation : &w.head, out);
+        return list_forward(&w, stage, loss_only ? LAYER_VALIDATION : LAYER_HEAD, out);
 }
 
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
@@ -272,7 +416,7 @@ static double block_flops(const struct gpt *gpt, const struct work *work)
 {
         struct program block;
         struct steps backward;
-        derive(&block, gpt2_block, gpt, work, 1);
+        derive(&block, LAYER_BLOCK, gpt, work, 1);
         program_list_backward(&block, work_recomputation(work), PART_BOTH, &backward);
         return flops_of(&block, &block.forward) + flops_of(&block, &backward);
 }

@@ -11,12 +11,49 @@
 struct workload {
         struct work work;
         int64_t loss_rows; /* workload_loss_rows */
-        struct program embedding, block, head;
+        struct program program[LAYERS];
 };
 void workload_init(struct workload *, const struct gpt *gpt, const struct work *work, int shards);
 
-/* The head of a validation pass, which makes the loss alone. */
-void workload_validation(struct program *, const struct gpt *gpt, const struct work *work, int shards);
+/* ---- the passes of a layer ---- */
+
+/* What a layer's pass is: its forward, or its backward or a part of it. */
+enum layer_pass {
+        PASS_FORWARD,
+        PASS_INPUT = PART_INPUT,
+        PASS_WEIGHT = PART_WEIGHT,
+        PASS_BACKWARD = PART_BOTH,
+        LAYER_PASSES
+};
+
+/* The steps of a pass, with what it runs again. Where the loss is made in chunks, the steps that are run for
+ * some rows after others follow each other, and are part of the backward (of its first part), but in a
+ * validation. */
+void workload_steps(const struct workload *, enum layer layer, enum layer_pass pass, struct steps *steps);
+
+/* Which values of a layer are in a micro-batch's slot, and the bytes of them all; where each begins is
+ * written to `offset` unless it is NULL. A validation's slot is a training's. */
+int64_t workload_slot(const struct workload *, enum layer layer, bool kept[PROGRAM_VALUES],
+                      int64_t offset[PROGRAM_VALUES]);
+
+/* Which values of a block the first part of a backward leaves for the second; as workload_slot. */
+int64_t workload_deferred(const struct workload *, bool deferred[PROGRAM_VALUES],
+                          int64_t offset[PROGRAM_VALUES]);
+
+/* Where what a pass writes lies in the workspace, but what a slot, a message's or a deferred buffer holds. */
+void workload_place(const struct workload *, enum layer layer, enum layer_pass pass,
+                    const struct steps *steps, struct placement *place);
+
+/* Bytes that depend on nothing else of a plan. */
+struct workload_bytes {
+        int64_t slot[LAYERS]; /* of one layer in one slot */
+        int64_t deferred;     /* of one block in a buffer that is left for the second part of a backward */
+        int64_t workspace[LAYERS][2]; /* that a layer's passes work in; [1]: its backward in two parts too */
+};
+/* Derived once for each thread, and then remembered. */
+struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards);
+
+/* ---- many plans' ---- */
 
 /* Workloads of one model that were derived before, for who asks for many plans'. Zeros: none yet. */
 struct workloads {
@@ -35,6 +72,8 @@ void workloads_free(struct workloads *); /* leaves an empty one */
  * shards have parts of the vocabulary. */
 enum { WORKLOAD_LOGITS_BYTES = 128 << 20, WORKLOAD_LOSS_ROWS = 16 /* a chunk has a multiple of these */ };
 int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, const struct work *work);
+
+/* ---- lists of kernels ---- */
 
 /* The kernels of one micro-batch on a stage, which has as many shards as the workload. Each returns how many,
  * and writes them to `out` unless it is NULL.

@@ -154,14 +154,16 @@ static int take_choices(const struct row *row, struct sweep_plan *plan, struct r
 static int take_recompute(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
 {
         static const char letters[RECOMPUTES] = {
-                [RECOMPUTE_SELECTIVE] = 's', [RECOMPUTE_FULL] = 'r', [RECOMPUTE_LAYER] = 'l'};
+                [RECOMPUTE_SELECTIVE] = 's', [RECOMPUTE_FULL] = 'r',   [RECOMPUTE_LAYER] = 'l',
+                [RECOMPUTE_NORMS] = 'n',     [RECOMPUTE_SWIGLU] = 'g', [RECOMPUTE_NORMS_SWIGLU] = 'e'};
         const char *text = row->fields[row->place[RECOMPUTE]];
         const int which = recompute_of_name(text);
         if (which < 0)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "%s:%d: recompute is '%.40s', 'none', 'selective', 'full' or 'layer' was expected",
-                        row->path, row->line, text);
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: recompute is '%.40s', 'none', 'selective', 'full', 'layer', 'norms', "
+                               "'swiglu' or "
+                               "'norms+swiglu' was expected",
+                               row->path, row->line, text);
         plan->recompute = letters[which];
         return 0;
 }
@@ -320,10 +322,10 @@ void sweep_explain_plans(struct figure *figure, const struct sweep *sweep)
         static const struct {
                 char letter;
                 const char *key;
-        } recomputations[] = {{'s', ", s scores recomputed"},
-                              {'r', ", r recomputed"},
-                              {'l', ", l layers recomputed whole"}};
-        char text[192] = "stages × replicas, b micro-batch";
+        } recomputations[] = {{'s', ", s scores recomputed"},       {'r', ", r recomputed"},
+                              {'l', ", l layers recomputed whole"}, {'n', ", n norms recomputed"},
+                              {'g', ", g SwiGLU recomputed"},       {'e', ", e norms and SwiGLU recomputed"}};
+        char text[320] = "stages × replicas, b micro-batch";
         bool activations = false;
         for (int i = 0; i < sweep->count; i++)
                 activations |= sweep->plans[i].best && sweep->plans[i].offload_activations;

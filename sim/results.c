@@ -283,7 +283,7 @@ static void print_untried(const struct results *r, FILE *out)
                         fprintf(out, "%s%s", left++ ? ", " : "not tried: ", text);
         }
         for (int recompute = 0; recompute < RECOMPUTES; recompute++)
-                if (recompute != RECOMPUTE_LAYER && !(r->space->recompute & 1u << recompute))
+                if (recompute < RECOMPUTE_LAYER && !(r->space->recompute & 1u << recompute))
                         fprintf(out, "%s--recompute %s",
                                 left++ ? ", " : "not tried: ", recompute_name((enum recompute)recompute));
         if (left)

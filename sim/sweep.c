@@ -60,7 +60,8 @@ static const struct argp_option sweep_options[] = {
          2},
         {"pp", KEY_PP, "P,P,...", 0, "Pipeline stages (default: all that divide N, up to the layers)", 2},
         {"recompute", KEY_RECOMPUTE, "WHICH", 0,
-         "Recomputations, such as none,selective,full,layer, or both: none,full, the default", 2},
+         "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default",
+         2},
         {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "WHICH", 0,
          "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than "
          "four "
@@ -208,7 +209,7 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
                         rc = rv_fail(
                                 err, RV_EINPUT,
                                 "--recompute: '%s' is not known; there are none, selective, full, layer, "
-                                "lists of them, and both (none,full)",
+                                "norms, swiglu, norms+swiglu, lists of them, and both (none,full)",
                                 word);
                 else if (*recomputations & 1u << recompute)
                         rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);

@@ -1,12 +1,20 @@
+/* GPT-2 (Radford et al. 2019): pre-LayerNorm blocks, learned positions, tanh GELU, tied embeddings. */
+#include "models/config.h"
 #include "models/families/families.h"
+#include "models/file.h"
 
-void gpt2_embedding(struct program *p, const struct gpt *gpt, const struct work *work)
+#include <string.h>
+
+#include <math.h>
+
+static void embedding(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         const int tokens = program_tokens(p, "tokens", work->micro_batch_size, work->seq_len);
-        program_output(p, program_embedding(p, tokens, gpt->vocab_size, gpt->n_positions, gpt->n_embd));
+        program_output(p, program_embedding(p, "transformer.wte", "transformer.wpe", tokens, gpt->vocab_size,
+                                            gpt->n_positions, gpt->n_embd));
 }
 
-void gpt2_block(struct program *p, const struct gpt *gpt, const struct work *work)
+static void block(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         const int64_t C = gpt->n_embd, H = gpt->n_head, hs = C / H;
         enum { HEADS = 1, INNER_HEADS = 1, INNER = 1, OUTER = 0 }; /* axes of weights, outputs first */
@@ -28,15 +36,151 @@ static void head(struct program *p, const struct gpt *gpt, const struct work *wo
 {
         const int targets = program_tokens(p, "targets", work->micro_batch_size, work->seq_len);
         const int x = program_input(p, work->micro_batch_size, work->seq_len, gpt->n_embd);
-        program_loss(p, "lm_head", program_layernorm(p, "ln_f", x), gpt->vocab_size, targets, loss_only);
+        program_loss(p, "lm_head", program_layernorm(p, "transformer.ln_f", x), gpt->vocab_size, targets,
+                     loss_only);
 }
 
-void gpt2_head(struct program *p, const struct gpt *gpt, const struct work *work)
+/* ---- config.json ---- */
+
+static const struct config_count counts[] = {
+        {"n_layer", offsetof(struct gpt, n_layer), GPT_MOST_LAYERS, false},
+        {"n_embd", offsetof(struct gpt, n_embd), GPT_MOST_WIDTH, false},
+        {"n_head", offsetof(struct gpt, n_head), GPT_MOST_HEADS, false},
+        {"vocab_size", offsetof(struct gpt, vocab_size), GPT_MOST_VOCABULARY, false},
+        {"n_positions", offsetof(struct gpt, n_positions), GPT_MOST_POSITIONS, false},
+};
+
+/* Keys that GPT-2's files do not have because its architecture has not what they say. */
+static int check_architecture(const char *path, const json_t *object, struct rv_error_info *err)
 {
-        head(p, gpt, work, false);
+        static const char *const others[] = {
+                "multi_query",   "rope_theta",     "rope_scaling",          "rotary_dim", "rotary_pct",
+                "rms_norm_eps",  "sliding_window", "num_experts",           "n_experts",  "num_local_experts",
+                "parallel_attn", "alibi",          "use_parallel_residual",
+        };
+        static const char *const heads[] = {"num_key_value_heads", "n_kv_head", "num_kv_heads"};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+                const json_t *value = json_object_get(object, others[i]);
+                if (!config_is_nothing(value))
+                        return config_wrong(path, others[i], value, err,
+                                            "and a GPT-2 has no such thing (model_type says of which family "
+                                            "a file is)");
+        }
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+                const json_t *value = json_object_get(object, heads[i]);
+                if (!config_is_nothing(value) && !json_equal(value, json_object_get(object, "n_head")))
+                        return config_wrong(path, heads[i], value, err,
+                                            "and of a GPT-2 they are as many as n_head (model_type says of "
+                                            "which family a file is)");
+        }
+        return RV_OK;
 }
 
-void gpt2_validation(struct program *p, const struct gpt *gpt, const struct work *work)
+/* Hugging Face's keys that are not read are many, and none is near to one that is. */
+static int check_keys(const char *path, const json_t *object, struct rv_error_info *err)
 {
-        head(p, gpt, work, true);
+        static const char *const known[] = {"n_layer",
+                                            "n_embd",
+                                            "n_head",
+                                            "vocab_size",
+                                            "n_positions",
+                                            "name",
+                                            "model_type",
+                                            "tie_word_embeddings",
+                                            "activation_function",
+                                            "layer_norm_epsilon",
+                                            "n_inner",
+                                            "attn_pdrop",
+                                            "embd_pdrop",
+                                            "resid_pdrop",
+                                            "add_cross_attention",
+                                            "scale_attn_weights",
+                                            "scale_attn_by_inverse_layer_idx"};
+        return file_check_keys(path, "a model", object, known, sizeof known / sizeof *known, err);
 }
+
+static bool asks_for_dropout(const json_t *object)
+{
+        static const char *const keys[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+        bool asked = false;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+                asked |= json_number_value(json_object_get(object, keys[i])) > 0;
+        return asked;
+}
+
+static int check_variant(const struct gpt *gpt, const char *path, const json_t *object,
+                         struct rv_error_info *err)
+{
+        static const struct config_only switches[] = {{"scale_attn_weights", {"true"}},
+                                                      {"scale_attn_by_inverse_layer_idx", {"false"}},
+                                                      {"add_cross_attention", {"false"}}};
+        const json_t *value = json_object_get(object, "activation_function");
+        const char *name = json_string_value(value);
+        if (value && (!name || (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0 &&
+                                strcmp(name, "gelu_tanh") != 0)))
+                return config_wrong(path, "activation_function", value, err,
+                                    "only \"gelu_new\" (tanh GELU) is known");
+
+        value = json_object_get(object, "layer_norm_epsilon");
+        if (value && (!json_is_number(value) || fabs(json_number_value(value) - 1e-5) > 1e-12))
+                return config_wrong(path, "layer_norm_epsilon", value, err, "only 1e-5 is known");
+
+        value = json_object_get(object, "n_inner");
+        if (value && !json_is_null(value) &&
+            (!json_is_integer(value) || json_integer_value(value) != 4 * (json_int_t)gpt->n_embd))
+                return config_wrong(path, "n_inner", value, err, "only null or 4 x n_embd is known");
+        return config_check_only(path, object, switches, sizeof switches / sizeof *switches, err);
+}
+
+/* Of other families' files that do not say so. */
+static int check_names(const char *path, const json_t *object, struct rv_error_info *err)
+{
+        static const char *const others[][2] = {{"num_hidden_layers", "n_layer"},
+                                                {"hidden_size", "n_embd"},
+                                                {"num_attention_heads", "n_head"},
+                                                {"vocabulary_size", "vocab_size"},
+                                                {"max_position_embeddings", "n_positions"}};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+                if (!json_object_get(object, others[i][1]) && json_object_get(object, others[i][0]))
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%d: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were "
+                                       "expected; %s is what other families call %s, whose files say of "
+                                       "which they are by model_type",
+                                       path, file_line_of(path, others[i][0]), others[i][0], others[i][1]);
+        return RV_OK;
+}
+
+static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        struct rv_error_info why;
+        if (check_architecture(path, object, err) != RV_OK || check_keys(path, object, err) != RV_OK ||
+            check_names(path, object, err) != RV_OK ||
+            config_read_counts(gpt, path, object, counts, sizeof counts / sizeof *counts, err) != RV_OK)
+                return RV_EINPUT;
+        if (gpt_check(gpt, &why) != RV_OK)
+                return rv_fail(err, why.code, "%s:%d: %s", path, file_line_of(path, "n_head"), why.sentence);
+        gpt->dropout = asks_for_dropout(object);
+        if (config_read_tied(gpt, path, object, true, err) != RV_OK)
+                return RV_EINPUT;
+        return check_variant(gpt, path, object, err);
+}
+
+static json_t *write_config(const struct gpt *gpt)
+{
+        return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "name", gpt->name,
+                         "model_type", "gpt2", "n_layer", gpt->n_layer, "n_embd", gpt->n_embd, "n_head",
+                         gpt->n_head, "vocab_size", gpt->vocab_size, "n_positions", gpt->n_positions,
+                         "tie_word_embeddings", gpt->tied, "activation_function", "gelu_new",
+                         "layer_norm_epsilon", 1e-5);
+}
+
+const struct family family_gpt2 = {
+        .model_type = "gpt2",
+        .id = FAMILY_GPT2,
+        .layers = "transformer.h.",
+        .embedding = embedding,
+        .block = block,
+        .head = head,
+        .read = read_config,
+        .write = write_config,
+};

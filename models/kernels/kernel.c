@@ -112,14 +112,10 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
 {
         const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
         const double elements[EXTENTS] = {
-                [EXTENT_M] = m,
-                [EXTENT_2M] = 2 * m,
-                [EXTENT_N] = n,
-                [EXTENT_MN] = m * n,
-                [EXTENT_M2N] = 2 * m * n,
-                [EXTENT_MK] = m * k,
-                [EXTENT_KN] = k * n,
-                [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
+                [EXTENT_M] = m,           [EXTENT_2M] = 2 * m,
+                [EXTENT_N] = n,           [EXTENT_MN] = m * n,
+                [EXTENT_M2N] = 2 * m * n, [EXTENT_MK] = m * k,
+                [EXTENT_KN] = k * n,      [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
                 [EXTENT_TABLE] = m * n,
         };
         return (double)kernel->batch * elements[extent];

@@ -163,33 +163,91 @@ static int gelu(struct adjoint *a, const struct view *g, const struct view *h)
         return dh;
 }
 
-static void layernorm(struct adjoint *a, const struct view *y, const struct view *stats, const struct view *x,
-                      const struct view *w, const struct view *b)
+/* Of a norm whose input is x the gradient of that, added to what came past it. */
+static void norm(struct adjoint *a, const struct view *x, struct step step)
 {
         const int of = value_root(a->p, x->value), past = a->gradient[of];
         const int dx = past >= 0 ? overwriting(a, past) : new_gradient(a, of);
         const int unit = a->unit;
         a->unit = a->p->units++;
-        emit(a, (struct step){.kind = KERNEL_LAYERNORM_BACKWARD,
-                              .part = PART_BOTH,
-                              .accumulate = past >= 0,
-                              .view = {of_value(*x, dx), of_value(*w, a->p->values[w->value].gradient),
-                                       of_value(*b, a->p->values[b->value].gradient),
-                                       of_value(*y, gradient_of(a, y->value)), saved(a, *x), *stats, *w}});
+        step.part = PART_BOTH;
+        step.accumulate = past >= 0;
+        step.view[0] = of_value(*x, dx);
+        emit(a, step);
         a->unit = unit;
         set_gradient(a, of, dx);
 }
 
-static void attention(struct adjoint *a, const struct view *v, double scale)
+static struct view gradient_of_parameter(const struct adjoint *a, const struct view *w)
+{
+        return of_value(*w, a->p->values[w->value].gradient);
+}
+
+static void layernorm(struct adjoint *a, const struct view *y, const struct view *stats, const struct view *x,
+                      const struct view *w, const struct view *b)
+{
+        norm(a, x,
+             (struct step){.kind = KERNEL_LAYERNORM_BACKWARD,
+                           .view = {{.value = -1},
+                                    gradient_of_parameter(a, w),
+                                    gradient_of_parameter(a, b),
+                                    of_value(*y, gradient_of(a, y->value)),
+                                    saved(a, *x),
+                                    *stats,
+                                    *w}});
+}
+
+static void rmsnorm(struct adjoint *a, const struct step *step)
+{
+        enum { Y, RSTD, X, W };
+        const struct view *v = step->view;
+        norm(a, &v[X],
+             (struct step){.kind = KERNEL_RMSNORM_BACKWARD,
+                           .scalar = {step->scalar[0]},
+                           .view = {{.value = -1},
+                                    gradient_of_parameter(a, &v[W]),
+                                    of_value(v[Y], gradient_of(a, v[Y].value)),
+                                    saved(a, v[X]),
+                                    v[RSTD],
+                                    v[W]}});
+}
+
+static void swiglu(struct adjoint *a, const struct view *y, const struct view *gates)
+{
+        const int of = value_root(a->p, gates->value), d = new_gradient(a, of), unit = a->unit;
+        a->unit = a->p->units++;
+        emit(a, (struct step){.kind = KERNEL_SWIGLU_BACKWARD,
+                              .part = PART_INPUT,
+                              .view = {of_value(*gates, d), of_value(*y, gradient_of(a, y->value)),
+                                       saved(a, *gates)}});
+        a->unit = unit;
+        set_gradient(a, of, d);
+}
+
+/* The inverse rotation, in place. */
+static void rope(struct adjoint *a, const struct step *step)
+{
+        const int g = overwriting(a, gradient_of(a, step->view[0].value));
+        struct step inverse = *step;
+        inverse.part = PART_INPUT;
+        inverse.view[0].value = (short)g;
+        inverse.scalar[1] = -step->scalar[1];
+        emit(a, inverse);
+        set_gradient(a, step_reads(a->p, step, 0), g);
+}
+
+static void attention(struct adjoint *a, const struct step *step)
 {
         enum { Y, LSE, QKV };
+        const struct view *v = step->view;
         struct value rows = a->p->values[v[LSE].value];
         strcpy(rows.name, "rows");
         rows.role = ROLE_FLOW;
         const int scratch = program_add_value(a->p, rows),
                   dqkv = new_gradient(a, value_root(a->p, v[QKV].value));
         emit(a, (struct step){.kind = KERNEL_ATTENTION_BACKWARD,
-                              .scale = scale,
+                              .scalar = {step->scalar[0]},
+                              .heads = step->heads,
                               .part = PART_INPUT,
                               .view = {of_value(v[QKV], dqkv), of_value(v[LSE], scratch),
                                        of_value(v[Y], gradient_of(a, v[Y].value)), v[Y], v[LSE],
@@ -247,16 +305,30 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
         case KERNEL_LAYERNORM:
                 layernorm(a, &v[0], &v[1], &v[2], &v[3], &v[4]);
                 break;
+        case KERNEL_RMSNORM:
+                rmsnorm(a, step);
+                break;
+        case KERNEL_SWIGLU:
+                swiglu(a, &v[0], &v[1]);
+                break;
+        case KERNEL_ROPE:
+                rope(a, step);
+                break;
+        case KERNEL_RESIDUAL:
+                g = gradient_of(a, v[0].value);
+                set_gradient(a, step_reads(a->p, step, 0), g);
+                residual(a, &v[1], g);
+                break;
         case KERNEL_SOFTMAX:
                 g = overwriting(a, gradient_of(a, v[0].value));
                 emit(a, (struct step){.kind = KERNEL_SOFTMAX_BACKWARD,
-                                      .scale = step->scale,
+                                      .scalar = {step->scalar[0]},
                                       .part = PART_INPUT,
                                       .view = {of_value(v[0], g), v[0]}});
                 set_gradient(a, step_reads(a->p, step, 0), g);
                 break;
         case KERNEL_ATTENTION:
-                attention(a, v, step->scale);
+                attention(a, step);
                 break;
         case KERNEL_CROSS_ENTROPY: /* its forward leaves the gradient of the logits in their place */
                 set_gradient(a, step_reads(a->p, step, 1), v[1].value);
@@ -266,8 +338,8 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 emit(a, (struct step){.kind = KERNEL_EMBEDDING_BACKWARD,
                                       .part = PART_WEIGHT,
                                       .accumulate = 1,
-                                      .view = {of_value(v[2], a->p->values[v[2].value].gradient),
-                                               of_value(v[3], a->p->values[v[3].value].gradient),
+                                      .view = {gradient_of_parameter(a, &v[2]),
+                                               v[3].value < 0 ? v[3] : gradient_of_parameter(a, &v[3]),
                                                of_value(v[0], g), v[1]}});
                 break;
         default: /* a collective, or of a validation: nothing to do */

@@ -103,7 +103,7 @@ static void fuse_attention(struct program *p, struct steps *steps, int at)
         strcpy(lse.name, "lse");
         const short sums = (short)program_add_value(p, lse);
         struct step fused = {
-                .kind = KERNEL_ATTENTION, .unit = scores->unit, .scale = steps->at[at + 1].scale};
+                .kind = KERNEL_ATTENTION, .unit = scores->unit, .scalar = {steps->at[at + 1].scalar[0]}};
         for (int i = 0; i < KERNEL_OPERANDS; i++)
                 fused.view[i].value = -1;
         fused.view[0] = values->view[2];

@@ -24,8 +24,12 @@ void program_kept(const struct program *p, enum recompute recompute, bool chunke
         for (int s = 0; s < p->forward.count; s++)
                 for (int i = 0; i < KERNEL_OPERANDS && (again[s] || (chunked && p->forward.at[s].chunked));
                      i++)
-                        if (step_writes(&p->forward.at[s], i))
-                                kept[p->forward.at[s].view[i].value] = false;
+                        if (step_writes(&p->forward.at[s], i)) {
+                                const int value = p->forward.at[s].view[i].value;
+                                const bool runs_again = again[s] && !program_stores(p, recompute, value);
+                                if (runs_again || !again[s])
+                                        kept[value] = false;
+                        }
         if (p->output >= 0)
                 kept[p->output] = true;
 }

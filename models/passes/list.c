@@ -22,14 +22,44 @@ static int maker_of(const struct program *p, int value)
         return -1;
 }
 
+/* Whether a set names what a step makes by its i-th operand; a norm's statistics stay. */
+static bool is_named(enum recompute recompute, const struct step *step, int i)
+{
+        enum { NORM_OF_FUSED = 5 };
+        switch (step->kind) {
+        case KERNEL_SWIGLU:
+                return recompute_has_swiglu(recompute);
+        case KERNEL_LAYERNORM:
+        case KERNEL_RMSNORM:
+                return i == 0 && recompute_has_norms(recompute);
+        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
+                return i == NORM_OF_FUSED && recompute_has_norms(recompute);
+        default:
+                return false;
+        }
+}
+
+/* A forward step as it runs again: of a norm behind a product, whose result is stored, the norm alone. */
+static struct step again_of(const struct program *p, enum recompute recompute, const struct step *step)
+{
+        const struct view *v = step->view;
+        if (step->kind != KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM || !program_stores(p, recompute, v[0].value))
+                return *step;
+        return (struct step){
+                .kind = KERNEL_LAYERNORM, .unit = step->unit, .view = {v[5], v[6], v[0], v[7], v[8]}};
+}
+
 /* Whether `value`, an activation of the forward, is stored. */
-static bool is_kept(const struct program *p, enum recompute recompute, int value)
+bool program_stores(const struct program *p, enum recompute recompute, int value)
 {
         if (recompute == RECOMPUTE_NONE)
                 return true;
-        if (recompute != RECOMPUTE_SELECTIVE)
+        if (recompute == RECOMPUTE_FULL || recompute == RECOMPUTE_LAYER)
                 return false; /* the layer's input alone, which no step of it makes */
         const int maker = maker_of(p, value);
+        for (int i = 0; recompute != RECOMPUTE_SELECTIVE && maker >= 0 && i < KERNEL_OPERANDS; i++)
+                if (p->forward.at[maker].view[i].value == value)
+                        return !is_named(recompute, &p->forward.at[maker], i);
         const int unit = maker >= 0 ? p->forward.at[maker].unit : -1;
         for (int s = 0; s < p->forward.count; s++) /* of attention what its softmax made, and made that of */
                 if (p->forward.at[s].kind == KERNEL_SOFTMAX && p->forward.at[s].unit == unit)
@@ -40,12 +70,13 @@ static bool is_kept(const struct program *p, enum recompute recompute, int value
 /* Marks the forward steps that must run again for `value` to be there. */
 static void need(const struct program *p, enum recompute recompute, int value, bool again[PROGRAM_STEPS])
 {
-        const int maker = value >= 0 && !is_kept(p, recompute, value) ? maker_of(p, value) : -1;
+        const int maker = value >= 0 && !program_stores(p, recompute, value) ? maker_of(p, value) : -1;
         if (maker < 0 || again[maker])
                 return;
         again[maker] = true;
+        const struct step step = again_of(p, recompute, &p->forward.at[maker]);
         for (int i = 0; i < KERNEL_OPERANDS; i++)
-                need(p, recompute, step_reads(p, &p->forward.at[maker], i), again);
+                need(p, recompute, step_reads(p, &step, i), again);
 }
 
 /* Marks the forward steps that make what the steps [first, end) read and is not there. */
@@ -72,7 +103,7 @@ static void run_again_for(const struct program *p, enum recompute recompute, enu
         mark_again(p, recompute, parts, first, end, again);
         for (int s = 0; s < p->forward.count; s++)
                 if (again[s])
-                        program_add_step(out, p->forward.at[s]);
+                        program_add_step(out, again_of(p, recompute, &p->forward.at[s]));
 }
 
 /* ---- in place ---- */
@@ -88,21 +119,29 @@ static bool is_read_later(const struct program *p, enum kernel_part parts, int v
         return false;
 }
 
+/* The operand of rows that a step adds to; -1: there is none. */
+static int added_to(const struct program *p, const struct step *step)
+{
+        const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
+        for (int i = 0; step->accumulate && i < KERNEL_OPERANDS && operands[i].name; i++)
+                if (operands[i].reads == WHEN_ACCUMULATING &&
+                    p->values[step->view[i].value].role == ROLE_FLOW)
+                        return i;
+        return -1;
+}
+
 /* A step that adds to a value which is read later writes its own, and that value is added to it. */
 static void list_step(const struct program *p, enum kernel_part parts, const struct step *step,
                       struct steps *out)
 {
         struct step *listed = program_add_step(out, *step);
-        const int past =
-                step->kind == KERNEL_LAYERNORM_BACKWARD && step->accumulate ? step_reads(p, step, 0) : -1;
+        const int to = added_to(p, step), past = to >= 0 ? step_reads(p, step, to) : -1;
         if (past < 0 || !is_read_later(p, parts, past))
                 return;
         listed->accumulate = 0;
-        struct step sum = {.kind = KERNEL_BIAS_RESIDUAL, .unit = step->unit};
-        for (int i = 0; i < KERNEL_OPERANDS; i++)
-                sum.view[i].value = -1;
-        sum.view[0] = sum.view[2] = step->view[0];
-        sum.view[2].value = (short)past;
+        struct step sum = {.kind = KERNEL_RESIDUAL, .unit = step->unit};
+        sum.view[0] = sum.view[1] = step->view[to];
+        sum.view[1].value = (short)past;
         program_add_step(out, sum);
 }
 

@@ -7,9 +7,10 @@
 
 enum { TOKEN_AXES = 3 };
 
+/* Rotary positions need to know which of a sequence's rows is which. */
 static bool works_on_rows(const struct step *step)
 {
-        return kernel_descriptor(step->kind)->split == SPLIT_ROWS;
+        return kernel_descriptor(step->kind)->split == SPLIT_ROWS && step->kind != KERNEL_ROPE;
 }
 
 static const struct kernel_operand *operand_of(const struct step *step, int i)
@@ -62,13 +63,33 @@ static int operand_with(const struct step *step, enum operand_extent extent)
         return -1;
 }
 
-/* Of what works on rows: that of the first tensor of rows that it reads. */
-static int rows_state(const struct program *p, const struct step *step)
+/* The first tensor of rows that a step reads; -1: there is none. */
+static int rows_read(const struct program *p, const struct step *step)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
                 if (step_reads(p, step, i) >= 0 && operand_has_rows(operand_of(step, i)))
-                        return p->values[step_reads(p, step, i)].state;
-        return STATE_WHOLE;
+                        return step_reads(p, step, i);
+        return -1;
+}
+
+/* Of what works on rows: that of the first tensor of rows that it reads. */
+static int rows_state(const struct program *p, const struct step *step)
+{
+        const int value = rows_read(p, step);
+        return value < 0 ? STATE_WHOLE : p->values[value].state;
+}
+
+/* The same, of a tensor of rows that it writes, whose axes may be fewer or more: split is the same one from
+ * the last. */
+static int written_rows_state(const struct program *p, const struct step *step, const struct value *written)
+{
+        const int state = rows_state(p, step);
+        return state < 0 ? state : state - p->values[rows_read(p, step)].axes + written->axes;
+}
+
+static bool is_one_a_row(const struct kernel_operand *operand)
+{
+        return operand->extent == EXTENT_2M || operand->extent == EXTENT_M;
 }
 
 /* Of a vector that rows are summed into. */
@@ -85,16 +106,15 @@ static int embedding_state(const struct program *p, const struct step *step)
         return p->values[step->view[2].value].state == STATE_WHOLE ? STATE_WHOLE : STATE_PARTIAL;
 }
 
-/* Of an attention's result: split by heads, as qkv is. */
+/* Of an attention's result: split by heads, as qkv is, whose last axis but one they are. */
 static int heads_state(const struct program *p, const struct step *step, int operand)
 {
-        enum { HEADS_OF_QKV = 3 };
+        int heads = STATE_WHOLE;
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
-                if (operand_of(step, i)->extent == EXTENT_QKV && step_reads(p, step, i) >= 0 &&
-                    p->values[step->view[i].value].state != HEADS_OF_QKV)
-                        return STATE_WHOLE;
+                if (operand_of(step, i)->extent == EXTENT_QKV && step_reads(p, step, i) >= 0)
+                        heads = p->values[step->view[i].value].state;
         const enum operand_extent extent = operand_of(step, operand)->extent;
-        return extent == EXTENT_QKV ? HEADS_OF_QKV : extent == EXTENT_MK ? 2 : 1;
+        return heads < 0 || extent == EXTENT_QKV ? heads : extent == EXTENT_MK ? 2 : 1;
 }
 
 static void set_states(struct program *p, const struct step *step)
@@ -109,11 +129,11 @@ static void set_states(struct program *p, const struct step *step)
                         value->state = embedding_state(p, step);
                 else if (value->role == ROLE_GRADIENT && operand_is_summed(operand_of(step, i)))
                         value->state = summed_state(p, step, i);
-                else if (works_on_rows(step))
+                else if (kernel_descriptor(step->kind)->split == SPLIT_ROWS)
                         value->state = value->role == ROLE_NUMBER ? STATE_PARTIAL
-                                       : operand_of(step, i)->extent == EXTENT_2M && rows_state(p, step) >= 0
+                                       : is_one_a_row(operand_of(step, i)) && rows_state(p, step) >= 0
                                                ? STATE_WHOLE
-                                               : rows_state(p, step);
+                                               : written_rows_state(p, step, value);
                 else if (kernel_descriptor(step->kind)->products == 1)
                         value->state = product_state(p, &step->view[operand_with(step, EXTENT_MK)],
                                                      &step->view[operand_with(step, EXTENT_KN)],

@@ -263,12 +263,13 @@ static void consider(struct search *search, const struct choice *choice)
         write_flags(found->change.flags, search->base, &o);
 }
 
-/* What the plan has, and what computes more again; never layer, where full does with less time. */
+/* What the plan has, and what computes more again; never layer, where full does with less time, nor a set of
+ * results, which frees too little to be worth a search of its own. */
 static bool is_tried(const struct options *o, enum recompute recompute)
 {
         if (recompute == o->recompute)
                 return true;
-        return recompute != RECOMPUTE_LAYER && !(recompute == RECOMPUTE_SELECTIVE && o->fused) &&
+        return recompute < RECOMPUTE_LAYER && !(recompute == RECOMPUTE_SELECTIVE && o->fused) &&
                recompute_depth(recompute) > recompute_depth(o->recompute);
 }
 

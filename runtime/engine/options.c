@@ -135,7 +135,8 @@ static const struct argp_option common_options[] = {
          "scores and softmax (with fused attention, which stores none, the same as none); full: all of a "
          "layer "
          "but its input, about a third more time; layer: as full, and the layer's last product too, as "
-         "frameworks do",
+         "frameworks do; norms, swiglu, or norms,swiglu: what these make, of a Llama a quarter of what is "
+         "stored, for a few elementwise kernels",
          1},
         {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
          "What a rank has on its device, such as 2GiB (default: the platform's, or a rank's share of its "
@@ -487,9 +488,11 @@ static int parse_recompute(struct options *o, const char *text)
 {
         int which = recompute_of_name(text);
         if (which < 0)
-                return rv_fail(&o->error, RV_EINPUT,
-                               "--recompute: '%s' is not known; there are none, full, selective and layer",
-                               text);
+                return rv_fail(
+                        &o->error, RV_EINPUT,
+                        "--recompute: '%s' is not known; there are none, full, selective, layer, and the "
+                        "sets norms, swiglu and norms,swiglu",
+                        text);
         o->recompute = (enum recompute)which;
         return 0;
 }
@@ -763,19 +766,22 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         if (grid != ranks)
                 return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d", options_grid(o, text),
                                (long long)grid, rv_plural(grid), ranks == 1 ? "is" : "are", ranks);
-        if (o->gpt.n_head % o->tp)
-                return rv_fail(err, RV_EPLAN, "--tp %d does not divide the %d heads (n_head) of %s", o->tp,
-                               o->gpt.n_head, o->gpt.name);
+        int rc = gpt_check_shards(&o->gpt, o->tp, err);
+        if (rc)
+                return rc;
         if (o->sequence_parallel && (int64_t)o->micro_batch_size * o->seq_len % o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
                         "--sequence-parallel: --tp %d does not divide the %lld tokens of a micro-batch "
                         "(--micro-batch-size %d x --seq-len %d)",
                         o->tp, (long long)o->micro_batch_size * o->seq_len, o->micro_batch_size, o->seq_len);
+        if (!partition_recomputes(&o->gpt, o->recompute))
+                return rv_fail(err, RV_EPLAN, "--recompute %s: %s has no SwiGLU",
+                               recompute_name(o->recompute), o->gpt.name);
         if (o->pp > o->gpt.n_layer)
                 return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
                                o->pp, o->gpt.name, o->gpt.n_layer);
-        int rc = check_chunks(o, err);
+        rc = check_chunks(o, err);
         if (rc == 0)
                 rc = check_split(o, err);
         if (rc == 0)
@@ -991,7 +997,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
                 part.embedded_bytes = layout.embedded;
-                part.head_bytes = layout.final_ln + layout.final_stats + layout.logits;
+                part.head_bytes = layout.head;
                 part.slot_bytes -= part.embedded_bytes + part.head_bytes;
         }
         return part;

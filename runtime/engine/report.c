@@ -346,10 +346,13 @@ static void print_choices(const struct report *r, FILE *out)
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         static const char *const precisions[HALF_FORMATS] = {NULL, "mixed precision", "bf16 precision"};
-        static const char *const recomputed[RECOMPUTES] = {[RECOMPUTE_SELECTIVE] =
-                                                                   "attention scores recomputed",
-                                                           [RECOMPUTE_FULL] = "activations recomputed",
-                                                           [RECOMPUTE_LAYER] = "whole layers recomputed"};
+        static const char *const recomputed[RECOMPUTES] = {
+                [RECOMPUTE_SELECTIVE] = "attention scores recomputed",
+                [RECOMPUTE_FULL] = "activations recomputed",
+                [RECOMPUTE_LAYER] = "whole layers recomputed",
+                [RECOMPUTE_NORMS] = "norms recomputed",
+                [RECOMPUTE_SWIGLU] = "SwiGLU recomputed",
+                [RECOMPUTE_NORMS_SWIGLU] = "norms and SwiGLU recomputed"};
         const struct work work = options_work(o);
         const char *const choices[] = {
                 precisions[options_format(o)],

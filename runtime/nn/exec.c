@@ -6,21 +6,18 @@
 
 /* ---- lists ---- */
 
-static const struct program *program_of(const struct nn_exec *e, enum exec_layer layer)
+static const struct program *program_of(const struct nn_exec *e, enum layer layer)
 {
-        return layer == EXEC_EMBEDDING ? &e->workload.embedding
-               : layer == EXEC_BLOCK   ? &e->workload.block
-               : layer == EXEC_HEAD    ? &e->workload.head
-                                       : &e->validation;
+        return &e->workload.program[layer];
 }
 
-/* Parameters and their gradients, in the order in which the family made them. */
+/* Parameters and their gradients, by the first of the layer's tensors that lie in them. */
 static void number_parameters(const struct program *p, int ordinal[PROGRAM_VALUES])
 {
-        int count = 0;
-        for (int value = 0; value < p->value_count; value++)
-                if (p->values[value].role == ROLE_PARAMETER)
-                        ordinal[value] = ordinal[p->values[value].gradient] = count++;
+        for (int tensor = p->tensor_count - 1; tensor >= 0; tensor--) {
+                const int value = p->tensors[tensor].value;
+                ordinal[value] = ordinal[p->values[value].gradient] = tensor;
+        }
 }
 
 /* Where `offset` says that a value of a list lies, all that are made of one another in it lie. */
@@ -32,141 +29,51 @@ static void spread(const struct placement *place, int count, int64_t offset[PROG
                                 offset[other] = offset[value];
 }
 
-static void finish_list(struct nn_exec *e, struct exec_list *list, const struct program *p,
-                        const bool fixed[PROGRAM_VALUES])
+static void make_list(struct nn_exec *e, enum layer layer, enum layer_pass pass)
 {
-        list->program = p;
-        list->collectives = 0;
+        struct exec_list *list = &e->list[pass][layer];
+        list->program = program_of(e, layer);
+        workload_steps(&e->workload, layer, pass, &list->steps);
         for (int s = 0; s < list->steps.count; s++) {
                 const struct step *step = &list->steps.at[s];
                 list->collectives += kernel_collective(step->kind);
-                list->kernel[s] = program_kernel(p, step, work_format(&e->workload.work), 0);
+                list->kernel[s] = program_kernel(list->program, step, work_format(&e->workload.work), 0);
         }
-        program_place(p, &list->steps, fixed, e->workload.loss_rows, e->workload.work.element_bytes,
-                      &list->place);
-        if (list->place.bytes > e->bytes)
-                e->bytes = list->place.bytes;
+        workload_place(&e->workload, layer, pass, &list->steps, &list->place);
 }
 
-/* Where the loss is made in chunks, a training's forward leaves that to its backward. */
-static void list_forward(struct nn_exec *e, enum exec_layer layer)
+static void make_layer(struct nn_exec *e, enum layer layer, bool parted)
 {
         const struct program *p = program_of(e, layer);
-        struct exec_list *list = &e->forward[layer];
-        for (int s = 0; s < p->forward.count; s++)
-                if (!p->forward.at[s].chunked || !e->workload.loss_rows || layer == EXEC_VALIDATION)
-                        program_add_step(&list->steps, p->forward.at[s]);
-}
-
-static void list_backward(struct nn_exec *e, enum exec_layer layer, enum kernel_part parts)
-{
-        const struct program *p = program_of(e, layer);
-        struct exec_list *list = &e->backward[parts][layer];
-        struct steps all;
-        const bool chunks = e->workload.loss_rows && layer == EXEC_HEAD;
-        const enum recompute recompute =
-                layer == EXEC_BLOCK ? work_recomputation(&e->workload.work) : RECOMPUTE_NONE;
-        bool fixed[PROGRAM_VALUES] = {false};
-        for (int s = 0; chunks && parts & PART_INPUT && s < p->forward.count; s++)
-                if (p->forward.at[s].chunked)
-                        program_add_step(&list->steps, p->forward.at[s]);
-        for (int s = 0; chunks && parts & PART_INPUT && s < p->backward.count; s++)
-                if (p->backward.at[s].chunked)
-                        program_add_step(&list->steps, p->backward.at[s]);
-        program_list_backward(p, recompute, parts, &all);
-        for (int s = 0; s < all.count; s++)
-                if (!chunks || !all.at[s].chunked)
-                        program_add_step(&list->steps, all.at[s]);
-        if (parts != PART_BOTH && layer == EXEC_BLOCK)
-                program_deferred(p, fixed);
-        if (p->output_gradient >= 0)
-                fixed[p->output_gradient] = true;
-        if (p->input_gradient >= 0)
-                fixed[p->input_gradient] = true;
-        finish_list(e, list, p, fixed);
-}
-
-/* What a slot holds of a layer, and where. */
-static void place_kept(struct nn_exec *e, enum exec_layer layer, bool kept[PROGRAM_VALUES])
-{
-        const struct program *p = program_of(e, layer);
-        const enum recompute recompute =
-                layer == EXEC_BLOCK ? work_recomputation(&e->workload.work) : RECOMPUTE_NONE;
-        program_kept(p, recompute, e->workload.loss_rows > 0, kept);
-        program_bytes(p, kept, e->workload.work.element_bytes, e->kept[layer]);
-}
-
-/* A validation's logits lie where a training's do, whose program begins as its own does. */
-static void place_validation(struct nn_exec *e, bool kept[PROGRAM_VALUES])
-{
-        const struct program *trained = &e->workload.head, *p = &e->validation;
-        for (int value = 0; value < p->value_count; value++) {
-                if (strcmp(p->values[value].name, trained->values[value].name) == 0)
-                        e->kept[EXEC_VALIDATION][value] = e->kept[EXEC_HEAD][value];
-                kept[value] = e->kept[EXEC_VALIDATION][value] >= 0;
-        }
-}
-
-static void list_layer(struct nn_exec *e, enum exec_layer layer, bool parted)
-{
-        const struct program *p = program_of(e, layer);
-        bool kept[PROGRAM_VALUES] = {false};
-        number_parameters(p, e->ordinal[layer]);
-        list_forward(e, layer);
-        if (layer == EXEC_VALIDATION)
-                place_validation(e, kept);
-        else
-                place_kept(e, layer, kept);
-        finish_list(e, &e->forward[layer], p, kept);
-        spread(&e->forward[layer].place, p->value_count, e->kept[layer]);
-        if (layer == EXEC_VALIDATION)
-                return;
-        list_backward(e, layer, PART_BOTH);
-        if (parted) {
-                list_backward(e, layer, PART_INPUT);
-                list_backward(e, layer, PART_WEIGHT);
-        }
-}
-
-/* Whether what a slot has of each layer, and a deferred buffer of each block, is what was allocated. */
-static bool fits_layout(const struct nn_exec *e, const struct memory_layout *l)
-{
-        const int element_bytes = e->workload.work.element_bytes;
-        const bool chunked = e->workload.loss_rows > 0;
         bool set[PROGRAM_VALUES];
-        program_kept(&e->workload.block, work_recomputation(&e->workload.work), chunked, set);
-        bool fits = program_bytes(&e->workload.block, set, element_bytes, NULL) == l->block;
-        program_deferred(&e->workload.block, set);
-        fits = fits && (e->workload.block.shards > 1 ||
-                        program_bytes(&e->workload.block, set, element_bytes, NULL) == l->deferred_block);
-        program_kept(&e->workload.embedding, RECOMPUTE_NONE, chunked, set);
-        fits = fits && (!l->embedded ||
-                        program_bytes(&e->workload.embedding, set, element_bytes, NULL) == l->embedded);
-        program_kept(&e->workload.head, RECOMPUTE_NONE, chunked, set);
-        return fits && (!l->final_ln || program_bytes(&e->workload.head, set, element_bytes, NULL) ==
-                                                l->final_ln + l->final_stats + l->logits);
+        number_parameters(p, e->ordinal[layer]);
+        make_list(e, layer, PASS_FORWARD);
+        workload_slot(&e->workload, layer, set, e->kept[layer]);
+        spread(&e->list[PASS_FORWARD][layer].place, p->value_count, e->kept[layer]);
+        if (layer == LAYER_VALIDATION)
+                return;
+        make_list(e, layer, PASS_BACKWARD);
+        if (!parted)
+                return;
+        make_list(e, layer, PASS_INPUT);
+        make_list(e, layer, PASS_WEIGHT);
+        if (layer == LAYER_BLOCK) {
+                workload_deferred(&e->workload, set, e->deferred);
+                spread(&e->list[PASS_INPUT][layer].place, p->value_count, e->deferred);
+        }
 }
 
 struct nn_exec *exec_new(const struct nn_stage *nn)
 {
         struct nn_exec *e = calloc(1, sizeof *e);
-        bool deferred[PROGRAM_VALUES];
         if (!e)
                 return NULL;
         workload_init(&e->workload, &nn->gpt, &nn->plan.work, nn->stage.shards);
-        workload_validation(&e->validation, &nn->gpt, &nn->plan.work, nn->stage.shards);
         memset(e->kept, -1, sizeof e->kept); /* every one */
         memset(e->deferred, -1, sizeof e->deferred);
-        assert(fits_layout(e, &nn->layout));
-        for (int layer = 0; layer < EXEC_LAYERS; layer++)
-                if (layer == EXEC_BLOCK || (layer == EXEC_EMBEDDING ? nn->stage.first : nn->stage.last))
-                        list_layer(e, (enum exec_layer)layer, nn->plan.deferred > 0);
-        if (nn->plan.deferred > 0) {
-                const struct program *block = &e->workload.block;
-                program_deferred(block, deferred);
-                program_bytes(block, deferred, e->workload.work.element_bytes, e->deferred);
-                spread(&e->backward[PART_INPUT][EXEC_BLOCK].place, block->value_count, e->deferred);
-        }
+        for (int layer = 0; layer < LAYERS; layer++)
+                if (layer == LAYER_BLOCK || (layer == LAYER_EMBEDDING ? nn->stage.first : nn->stage.last))
+                        make_layer(e, (enum layer)layer, nn->plan.deferred > 0);
         return e;
 }
 
@@ -174,12 +81,8 @@ struct nn_exec *exec_new(const struct nn_stage *nn)
 
 static void *parameter(const struct nn_stage *nn, const struct exec_frame *f, void *flat, int ordinal)
 {
-        int tensor = partition_block_tensor(&nn->stage, f->block, (enum tensor_role)0) + ordinal;
-        if (f->layer == EXEC_EMBEDDING)
-                tensor = partition_wte(&nn->stage) + ordinal;
-        else if (f->layer != EXEC_BLOCK)
-                tensor = ordinal < 2 ? partition_lnf_weight(&nn->stage) + ordinal
-                                     : partition_head(&nn->gpt, &nn->stage);
+        const enum layer layer = f->layer == LAYER_VALIDATION ? LAYER_HEAD : f->layer;
+        const int tensor = partition_tensor(&nn->gpt, &nn->stage, layer, f->block, ordinal);
         return nn_at(nn, flat, nn->tensors[tensor].offset);
 }
 
@@ -220,7 +123,8 @@ static void *locate(const struct nn_stage *nn, const struct exec_frame *f, int v
         case ROLE_INPUT:
                 if (f->list->program->values[store].type != OPERAND_TOKENS)
                         return (void *)f->x;
-                return (f->layer == EXEC_EMBEDDING ? nn->tokens : nn->targets) + f->micro_batch * rows_of(nn);
+                return (f->layer == LAYER_EMBEDDING ? nn->tokens : nn->targets) +
+                       f->micro_batch * rows_of(nn);
         default:
                 assert(e->kept[f->layer][store] >= 0);
                 return f->slot + e->kept[f->layer][store];
@@ -312,7 +216,7 @@ static void product_arguments(const struct program *p, const struct step *step, 
 
 static void embedding_arguments(const struct nn_stage *nn, bool backward, struct kernel_args *args)
 {
-        const bool scattered = nn->exec->workload.block.sequence_parallel;
+        const bool scattered = nn->exec->workload.program[LAYER_BLOCK].sequence_parallel;
         args->ld[0] = nn->plan.work.seq_len;
         if (nn->stage.shards == 1)
                 return;
@@ -351,6 +255,8 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                           const struct kernel *kernel, struct kernel_args *args)
 {
         const struct program *p = f->list->program;
+        args->scalar[0] = step->scalar[0];
+        args->scalar[1] = step->scalar[1];
         if (kernel_descriptor(step->kind)->products == 1)
                 product_arguments(p, step, args);
         switch (step->kind) {
@@ -365,18 +271,13 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
         case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
                 args->stride[0][0] = kernel->m;
                 break;
-        case KERNEL_BIAS_RESIDUAL:
-                if (!args->p[1]) /* a sum of two */
-                        args->p[1] = nn->zeros;
-                break;
-        case KERNEL_SOFTMAX:
-        case KERNEL_SOFTMAX_BACKWARD:
-                args->scalar[0] = step->scale;
+        case KERNEL_ROPE:
+                args->ld[0] = nn->plan.work.seq_len;
+                args->inner = step->heads / p->shards * kernel->k;
                 break;
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:
-                args->scalar[0] = step->scale;
-                args->inner = nn->gpt.n_head / nn->stage.shards;
+                args->inner = kernel->batch / nn->plan.work.micro_batch_size;
                 break;
         case KERNEL_CROSS_ENTROPY:
         case KERNEL_CROSS_ENTROPY_LOSS:

@@ -4,8 +4,6 @@
 
 #include "runtime/nn/nn.h"
 
-enum exec_layer { EXEC_EMBEDDING, EXEC_BLOCK, EXEC_HEAD, EXEC_VALIDATION, EXEC_LAYERS };
-
 /* The steps of one layer's forward, or of a part of its backward, and where what they write lies. */
 struct exec_list {
         const struct program *program;
@@ -17,14 +15,10 @@ struct exec_list {
 
 struct nn_exec {
         struct workload workload;
-        struct program validation;
-        struct exec_list forward[EXEC_LAYERS], backward[PART_BOTH + 1][EXEC_VALIDATION];
-        int ordinal[EXEC_LAYERS]
-                   [PROGRAM_VALUES]; /* of a parameter, or its gradient: which of the layer's it is */
-        int64_t kept[EXEC_LAYERS]
-                    [PROGRAM_VALUES];     /* where a value begins in the layer's part of a slot; or -1 */
+        struct exec_list list[LAYER_PASSES][LAYERS];
+        int ordinal[LAYERS][PROGRAM_VALUES]; /* of a parameter, or its gradient: which of the layer's it is */
+        int64_t kept[LAYERS][PROGRAM_VALUES]; /* where a value begins in the layer's part of a slot; or -1 */
         int64_t deferred[PROGRAM_VALUES]; /* and of a block in a buffer that is left for the second part */
-        int64_t bytes;                    /* of the workspace that any of the lists needs */
         char *workspace;
 };
 
@@ -33,7 +27,7 @@ struct nn_exec *exec_new(const struct nn_stage *nn);
 
 /* One layer of a pass: where what it does not write itself lies. */
 struct exec_frame {
-        enum exec_layer layer;
+        enum layer layer;
         const struct exec_list *list;
         int block;  /* of the stage's */
         char *slot; /* the layer's part of the micro-batch's slot */

@@ -143,11 +143,8 @@ static bool allocate_buffers(struct nn_stage *nn)
         }
         allocate_messages(nn, MEMORY_DEVICE, nn->inputs, nn->plan.input_buffers, &ok);
         allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
-        nn->exec->workspace = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, memory_workspace(l), &ok);
-        assert(nn->exec->bytes <= memory_workspace(l));
+        nn->exec->workspace = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->workspace, &ok);
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
-        if (l->zeros)
-                nn->zeros = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->zeros, &ok);
         if (nn->stage.first) {
                 nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
                 nn->host_tokens = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);

@@ -52,8 +52,7 @@ struct nn_stage {
         /* Of the whole batch, (micro_batches, B, T): inputs on the first stage, targets on the last, else
          * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
-        double *scalars; /* enum nn_scalar; in host memory, which kernels read and write too */
-        void *zeros;
+        double *scalars;      /* enum nn_scalar; in host memory, which kernels read and write too */
         struct nn_exec *exec; /* what its passes launch: exec.h */
         double loss_scale; /* that gradients of logits are multiplied with, set by the caller; 1 at first */
         /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows

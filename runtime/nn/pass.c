@@ -33,13 +33,13 @@ static char *slot_part(const struct nn_stage *nn, int slot, int place)
 static struct exec_frame embedding_frame(const struct nn_stage *nn, int micro_batch, int slot)
 {
         return (struct exec_frame){
-                .layer = EXEC_EMBEDDING, .slot = nn->slots[slot], .micro_batch = micro_batch};
+                .layer = LAYER_EMBEDDING, .slot = nn->slots[slot], .micro_batch = micro_batch};
 }
 
 static struct exec_frame block_frame(const struct nn_stage *nn, int block, int slot)
 {
         return (struct exec_frame){
-                .layer = EXEC_BLOCK, .block = block, .slot = slot_part(nn, slot, block % chunk_layers(nn))};
+                .layer = LAYER_BLOCK, .block = block, .slot = slot_part(nn, slot, block % chunk_layers(nn))};
 }
 
 void *nn_output(struct nn_stage *nn, int slot)
@@ -59,7 +59,7 @@ static const void *block_input(const struct nn_stage *nn, int block, int slot, i
         return nn->stage.first && block == 0 ? exec_output(nn->exec, &embedding) : nn->inputs[input];
 }
 
-static struct exec_frame head_frame(struct nn_stage *nn, enum exec_layer layer, int micro_batch, int slot)
+static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int micro_batch, int slot)
 {
         return (struct exec_frame){.layer = layer,
                                    .slot = slot_part(nn, slot, chunk_layers(nn)),
@@ -71,12 +71,12 @@ void *nn_logits(struct nn_stage *nn, int slot)
 {
         const struct nn_exec *e = nn->exec;
         assert(nn->stage.last && !e->workload.loss_rows);
-        const struct exec_frame head = head_frame(nn, EXEC_VALIDATION, 0, slot);
-        const struct steps *steps = &e->validation.forward;
+        const struct exec_frame head = head_frame(nn, LAYER_VALIDATION, 0, slot);
+        const struct steps *steps = &e->workload.program[LAYER_VALIDATION].forward;
         int s = 0;
         while (!steps->at[s].chunked)
                 s++;
-        return head.slot + e->kept[EXEC_VALIDATION][steps->at[s].view[2].value];
+        return head.slot + e->kept[LAYER_VALIDATION][steps->at[s].view[2].value];
 }
 
 static void run(struct nn_stage *nn, struct exec_pass *pass, struct exec_frame frame,
@@ -89,7 +89,7 @@ static void run(struct nn_stage *nn, struct exec_pass *pass, struct exec_frame f
 bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
 {
         const struct stage part = partition_chunk(&nn->stage, chunk);
-        const struct exec_list *lists = nn->exec->forward;
+        const struct exec_list *lists = nn->exec->list[PASS_FORWARD];
         struct exec_pass pass = {0};
         group_begin(nn->device);
         if (part.first)
@@ -100,7 +100,7 @@ bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int 
                 run(nn, &pass, frame, lists);
         }
         if (part.last)
-                run(nn, &pass, head_frame(nn, loss_only ? EXEC_VALIDATION : EXEC_HEAD, micro_batch, slot),
+                run(nn, &pass, head_frame(nn, loss_only ? LAYER_VALIDATION : LAYER_HEAD, micro_batch, slot),
                     lists);
         group_end(nn->device);
         return pass.stopped;
@@ -125,7 +125,8 @@ static void *deferred_output(const struct nn_stage *nn, int deferred, int block)
         const struct nn_exec *e = nn->exec;
         if (block == nn->stage.layers - 1 && nn->deferred_tops[deferred])
                 return nn->deferred_tops[deferred];
-        return deferred_part(nn, deferred, block) + e->deferred[e->workload.block.output_gradient];
+        return deferred_part(nn, deferred, block) +
+               e->deferred[e->workload.program[LAYER_BLOCK].output_gradient];
 }
 
 void *pass_deferred_top(const struct nn_stage *nn, int deferred)
@@ -158,11 +159,11 @@ static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
 
 static bool pass_back(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
 {
-        const struct exec_list *lists = nn->exec->backward[b->parts];
+        const struct exec_list *lists = nn->exec->list[b->parts];
         struct exec_pass pass = {0};
         group_begin(nn->device);
         if (span->head) {
-                struct exec_frame frame = head_frame(nn, EXEC_HEAD, b->micro_batch, b->slot);
+                struct exec_frame frame = head_frame(nn, LAYER_HEAD, b->micro_batch, b->slot);
                 frame.input_gradient = output_gradient(nn, b, span->top);
                 run(nn, &pass, frame, lists);
         }

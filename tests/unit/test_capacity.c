@@ -307,7 +307,8 @@ static struct options random_plan(uint64_t *seed, struct capacity *capacity)
         o.bf16 = o.mixed && random_below(seed, 2);
         o.fused = random_below(seed, 2);
         o.offload = o.mixed && random_below(seed, 3) == 0;
-        o.recompute = random_below(seed, 4) ? RECOMPUTE_NONE : (enum recompute)random_below(seed, RECOMPUTES);
+        o.recompute = random_below(seed, 4) ? RECOMPUTE_NONE
+                                            : (enum recompute)random_below(seed, RECOMPUTE_LAYER + 1);
         o.offload_activations = random_below(seed, 4) == 0;
         int where;
         double device = (double)most_bytes(&o, MEMORY_DEVICE, &where);

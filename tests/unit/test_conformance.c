@@ -528,26 +528,28 @@ static void fused_products_conform(void **state)
 
 static void launch_embedding(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_embedding(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], c->n[2]);
+        kernels_embedding(device, p[0], p[1], p[2], c->n[3] ? p[3] : NULL, c->n[0], c->n[1], c->n[2]);
 }
 
 static void launch_embedding_backward(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_embedding_backward(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], c->n[2]);
+        kernels_embedding_backward(device, p[0], c->n[3] ? p[1] : NULL, p[2], p[3], c->n[0], c->n[1],
+                                   c->n[2]);
 }
 
-static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V)
+static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
 {
-        struct test_case c = {.launch = launch_embedding, .n = {B, T, C}};
-        NAME(&c, "embedding B %lld T %lld C %lld V %lld", LL(B), LL(T), LL(C), LL(V));
+        struct test_case c = {.launch = launch_embedding, .n = {B, T, C, positions}};
+        NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d", LL(B), LL(T), LL(C), LL(V), positions);
         add_output(pair, &c, TENSOR, B * T * C); /* one sum, rounded as it is stored */
         add_tokens(pair, &c, B * T, V);
         add_random(pair, &c, TENSOR, V * C, 1);
         add_random(pair, &c, TENSOR, T * C, 1);
         conforms(pair, &c);
 
-        struct test_case d = {.launch = launch_embedding_backward, .n = {B, T, C}};
-        NAME(&d, "embedding_backward B %lld T %lld C %lld V %lld", LL(B), LL(T), LL(C), LL(V));
+        struct test_case d = {.launch = launch_embedding_backward, .n = {B, T, C, positions}};
+        NAME(&d, "embedding_backward B %lld T %lld C %lld V %lld positions %d", LL(B), LL(T), LL(C), LL(V),
+             positions);
         const double *dwte = add_random(pair, &d, TENSOR, V * C, 1);
         double *wte_size = written(&d), *wte_terms = new_doubles(V);
         const double *dwpe = add_random(pair, &d, TENSOR, T * C, 1);
@@ -579,7 +581,8 @@ static void embeddings_conform(void **state)
                 {2, 70, 64, 300}, {4, 200, 24, 1}, {1, 33, 1600, 40}, {3, 90, 40, 4}, {2, 130, 33, 3}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
                 for (int again = 0; again < 3; again++)
-                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3]);
+                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3],
+                                        again < 2);
 }
 
 /* ---- LayerNorm ---- */

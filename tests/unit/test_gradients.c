@@ -2,7 +2,7 @@
  * file, is the double-precision build; a network in one stage, and in two stages whose messages are carried
  * by hand. */
 #include "runtime/device/kernels.h"
-#include "runtime/nn/nn.h"
+#include "runtime/nn/exec.h"
 #include "tests/unit/numbers.h"
 
 #include <string.h>
@@ -12,6 +12,28 @@ _Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
 enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 24 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
+
+/* Widths of a whole group of partial sums and a rest; of a Llama three heads share one of keys and values. */
+static struct gpt small_gpt(enum gpt_family family, int layers, bool tied)
+{
+        struct gpt gpt = {.name = "tiny",
+                          .family = family,
+                          .n_layer = layers,
+                          .n_embd = 20,
+                          .n_head = 5,
+                          .vocab_size = 19,
+                          .n_positions = 7,
+                          .tied = tied};
+        if (family == FAMILY_LLAMA) {
+                gpt.n_embd = 24;
+                gpt.n_head = 6;
+                gpt.n_kv_head = 2;
+                gpt.n_inner = 28;
+                gpt.rope_theta = 100;
+                gpt.norm_epsilon = 1e-5;
+        }
+        return gpt;
+}
 
 struct network {
         struct device *device;
@@ -86,6 +108,14 @@ static double loss_of(const struct network *net)
         return net->stages[net->count - 1]->scalars[NN_LOSS];
 }
 
+/* What a pass finds in its workspace means nothing to it. */
+static void poison(const struct nn_stage *nn)
+{
+        real *workspace = (real *)(void *)nn->exec->workspace;
+        for (int64_t i = 0; i < nn->layout.workspace / (int64_t)sizeof *workspace; i++)
+                workspace[i] = NAN;
+}
+
 /* Forward of all micro-batches, each in a slot of its own; returns the summed loss (0 if backward makes it).
  */
 static double forward(struct network *net, bool loss_only)
@@ -97,6 +127,7 @@ static double forward(struct network *net, bool loss_only)
                         if (s > 0)
                                 memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], mb),
                                        (size_t)message);
+                        poison(net->stages[s]);
                         nn_forward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, loss_only);
                         net->device->ops->synchronize(net->device);
                 }
@@ -115,6 +146,7 @@ static void backward(struct network *net)
                                         g[i] = NAN;
                         else
                                 memcpy(g, net->stages[s + 1]->gradient_buffers[mb], (size_t)message);
+                        poison(net->stages[s]);
                         nn_backward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, mb);
                         net->device->ops->synchronize(net->device);
                 }
@@ -182,16 +214,9 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
         }
 }
 
-/* Widths of a whole group of partial sums and a rest. */
-static void check_network(bool tied, int stages, bool fused, int64_t logits_bytes)
+static void check_family(enum gpt_family family, bool tied, int stages, bool fused, int64_t logits_bytes)
 {
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 2,
-                                .n_embd = 20,
-                                .n_head = 5,
-                                .vocab_size = 19,
-                                .n_positions = 7,
-                                .tied = tied};
+        const struct gpt gpt = small_gpt(family, 2, tied);
         struct network net = open_chunked(&gpt, stages, RECOMPUTE_NONE, fused, logits_bytes);
         uint64_t random = seed;
         forward(&net, false);
@@ -203,6 +228,19 @@ static void check_network(bool tied, int stages, bool fused, int64_t logits_byte
         print_message("seed %llu: worst error %.2g of the gradient (+ 0.001)\n", (unsigned long long)seed,
                       worst);
         close_network(&net);
+}
+
+static void check_network(bool tied, int stages, bool fused, int64_t logits_bytes)
+{
+        check_family(FAMILY_GPT2, tied, stages, fused, logits_bytes);
+}
+
+static void gradients_of_a_llama_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        for (int choice = 0; choice < 8; choice++)
+                check_family(FAMILY_LLAMA, choice & 1, choice & 2 ? 2 : 1, choice & 4, 0);
+        check_family(FAMILY_LLAMA, false, 1, true, 1);
 }
 
 static void gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes(void **state)
@@ -260,35 +298,34 @@ static void backward_in(const struct network *net, int way)
                         nn_backward(nn, 0, mb, -1, mb, mb);
                 for (int64_t end = nn->parameters; way == IN_SPANS && end > 0;) {
                         const struct partition_span span = partition_span(&nn->gpt, &nn->stage, end, end - 1);
+                        poison(nn);
                         nn_backward_span(nn, mb, -1, mb, mb, &span);
+                        nn->device->ops->synchronize(nn->device);
                         end = span.offset;
                 }
-                for (int parts = PART_INPUT; way == IN_PARTS && parts <= PART_WEIGHT; parts++)
+                for (int parts = PART_INPUT; way == IN_PARTS && parts <= PART_WEIGHT; parts++) {
+                        poison(nn);
                         nn_backward_part(nn, 0, mb, -1, mb, mb, 0, (enum kernel_part)parts);
+                        nn->device->ops->synchronize(nn->device);
+                }
         }
         net->device->ops->synchronize(net->device);
 }
-
-static const struct gpt tied_gpt = {.name = "tiny",
-                                    .n_layer = 3,
-                                    .n_embd = 20,
-                                    .n_head = 5,
-                                    .vocab_size = 19,
-                                    .n_positions = 7,
-                                    .tied = true};
 
 /* A chunk's logits take the place of those before it, so validation, which keeps nothing, is made in them
  * too. Only the sums over rows, of the loss and of the head's gradient, are made in another order. */
 static void chunks_of_the_loss_give_the_same_gradients(void **state)
 {
         (void)state;
-        for (int way = 0; way < WAYS; way++) {
-                struct network plain = open_network(&tied_gpt, 1, RECOMPUTE_NONE, false),
-                               whole = open_network(&tied_gpt, 1, RECOMPUTE_NONE, true),
-                               chunked = open_chunked(&tied_gpt, 1, RECOMPUTE_FULL, true, 1);
-                assert_int_equal(plain.stages[0]->layout.logits, memory_aligned(B * T * 19 * 8));
-                assert_int_equal(whole.stages[0]->layout.work_logits, memory_aligned(B * T * 19 * 8));
-                assert_int_equal(chunked.stages[0]->layout.work_logits, memory_aligned(16 * 19 * 8));
+        for (int choice = 0; choice < WAYS * FAMILIES; choice++) {
+                const int way = choice % WAYS;
+                const struct gpt gpt = small_gpt((enum gpt_family)(choice / WAYS), 3, true);
+                struct network plain = open_network(&gpt, 1, RECOMPUTE_NONE, false),
+                               whole = open_network(&gpt, 1, RECOMPUTE_NONE, true),
+                               chunked = open_chunked(&gpt, 1, RECOMPUTE_FULL, true, 1);
+                assert_int_equal(plain.stages[0]->layout.head - whole.stages[0]->layout.head,
+                                 memory_aligned(B * T * 19 * 8));
+                assert_int_equal(chunked.stages[0]->layout.head, whole.stages[0]->layout.head);
                 const double loss = forward(&plain, false);
                 assert_within(forward(&chunked, true), loss, 1e-13 * loss, "validation's loss", way);
                 assert_true(forward(&chunked, false) == 0 && forward(&whole, false) == 0);
@@ -315,9 +352,10 @@ static void chunks_of_the_loss_give_the_same_gradients(void **state)
 static void fused_kernels_give_the_same_gradients(void **state)
 {
         (void)state;
-        struct network plain = open_network(&tied_gpt, 1, false, false),
-                       fused = open_network(&tied_gpt, 1, false, true);
-        assert_true(fused.stages[0]->layout.block_attention < plain.stages[0]->layout.block_attention);
+        const struct gpt gpt = small_gpt(FAMILY_GPT2, 3, true);
+        struct network plain = open_network(&gpt, 1, false, false),
+                       fused = open_network(&gpt, 1, false, true);
+        assert_true(fused.stages[0]->layout.block < plain.stages[0]->layout.block);
         const double loss = forward(&plain, false);
         assert_within(forward(&fused, true), loss, 1e-13 * loss, "loss", 0);
         forward(&fused, false);
@@ -335,13 +373,7 @@ static void fused_kernels_give_the_same_gradients(void **state)
 static void two_stages_give_the_gradients_of_one(void **state)
 {
         (void)state;
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 2,
-                                .n_embd = 20,
-                                .n_head = 5,
-                                .vocab_size = 19,
-                                .n_positions = 7,
-                                .tied = true};
+        const struct gpt gpt = small_gpt(FAMILY_GPT2, 2, true);
         struct network one = open_network(&gpt, 1, false, false), two = open_network(&gpt, 2, false, false);
         assert_true(forward(&one, false) == forward(&two, false));
         backward(&one);
@@ -361,17 +393,13 @@ static void two_stages_give_the_gradients_of_one(void **state)
 static void recomputed_activations_give_the_same_gradients(void **state)
 {
         (void)state;
-        const struct gpt gpt = {.name = "tiny",
-                                .n_layer = 5,
-                                .n_embd = 20,
-                                .n_head = 5,
-                                .vocab_size = 19,
-                                .n_positions = 7,
-                                .tied = true};
-        for (int choice = 0; choice < 4 * RECOMPUTES; choice++) {
+        for (int choice = 0; choice < 4 * RECOMPUTES * FAMILIES; choice++) {
+                const struct gpt gpt = small_gpt((enum gpt_family)(choice / 4 / RECOMPUTES), 5, true);
                 const int stages = 1 + choice % 2;
                 const bool fused = choice / 2 % 2;
-                const enum recompute recompute = (enum recompute)(choice / 4);
+                const enum recompute recompute = (enum recompute)(choice / 4 % RECOMPUTES);
+                if (!partition_recomputes(&gpt, recompute))
+                        continue;
                 struct network stored = open_network(&gpt, stages, false, fused);
                 struct network again = open_network(&gpt, stages, recompute, fused);
                 forward(&stored, false);
@@ -381,7 +409,9 @@ static void recomputed_activations_give_the_same_gradients(void **state)
                 assert_true(loss_of(&stored) != 0 && loss_of(&stored) == loss_of(&again));
                 for (int s = 0; s < stages; s++) {
                         const struct nn_stage *a = stored.stages[s], *b = again.stages[s];
-                        const bool less = work_recomputation(&b->plan.work) != RECOMPUTE_NONE;
+                        /* a Llama's attention is always the fused kernel, which stores no scores */
+                        const bool less = work_recomputation(&b->plan.work) != RECOMPUTE_NONE &&
+                                          (gpt.family == FAMILY_GPT2 || recompute != RECOMPUTE_SELECTIVE);
                         assert_true(less ? b->layout.slot < a->layout.slot
                                          : b->layout.slot == a->layout.slot);
                         assert_memory_equal(a->gradients, b->gradients, (size_t)a->parameters * sizeof(real));
@@ -511,6 +541,8 @@ static void kernels_of_rows_have_their_slopes(void **state)
                         free(all[i]);
         }
         device->ops->close(device);
+}
+
 /* ---- attention of heads that share keys and values, by itself ---- */
 
 enum { HEADS = 6, HEAD = 5, TOKENS = 33, SEQUENCES = 2, MOST_QKV = SEQUENCES * TOKENS * 3 * HEADS * HEAD };
@@ -585,6 +617,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(kernels_of_rows_have_their_slopes),
+                cmocka_unit_test(gradients_of_a_llama_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),

@@ -38,7 +38,13 @@ static void published_models_have_their_published_parameters(void **state)
                          {"gpt2-124m", 124439808},
                          {"gpt2-350m", 354823168},
                          {"gpt2-774m", 774030080},
-                         {"gpt2-1.5b", 1557611200}};
+                         {"gpt2-1.5b", 1557611200},
+                         /* Llama: as their model cards on Hugging Face count them */
+                         {"llama2-7b", 6738415616},
+                         {"llama2-13b", 13015864320},
+                         {"llama2-70b", 68976648192},
+                         {"llama3-8b", 8030261248},
+                         {"llama3-70b", 70553706496}};
         for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
                 struct gpt gpt = preset(published[i].name);
                 assert_int_equal(gpt_parameters(&gpt), published[i].parameters);
@@ -309,26 +315,27 @@ static void tensors_have_identities_of_their_own_and_are_found_by_role(void **st
                                 char name[64];
                                 snprintf(name, sizeof name, "transformer.h.%d.mlp.c_proj.weight",
                                          stage.first_layer + stage.layers - 1);
-                                int at = partition_block_tensor(&stage, stage.layers - 1, BLOCK_FCPROJ_W);
+                                enum { FCPROJ_W = 10, PROJECTION = 2 };
+                                int at = partition_tensor(&gpt, &stage, LAYER_BLOCK, stage.layers - 1,
+                                                          FCPROJ_W);
                                 assert_string_equal(tensors[at].name, name);
                                 assert_int_equal(tensors[at].rows, gpt.n_embd);
                                 assert_int_equal(tensors[at].cols, 4 * gpt.n_embd);
                                 assert_int_equal(tensors[at].init, INIT_NORMAL_RESIDUAL);
-                                assert_int_equal(partition_block_tensor(&stage, stage.layers, BLOCK_LN1_W),
-                                                 -1);
-                                assert_int_equal(partition_wte(&stage), stage.first ? 0 : -1);
-                                assert_int_equal(partition_wpe(&stage), stage.first ? 1 : -1);
-                                if (!stage.last) {
-                                        assert_int_equal(partition_lnf_weight(&stage), -1);
-                                        assert_int_equal(partition_head(&gpt, &stage), -1);
+                                if (stage.first)
+                                        assert_string_equal(
+                                                tensors[partition_tensor(&gpt, &stage, LAYER_EMBEDDING, 0, 1)]
+                                                        .name,
+                                                "transformer.wpe.weight");
+                                if (!stage.last)
                                         continue;
-                                }
-                                assert_string_equal(tensors[partition_lnf_weight(&stage)].name,
-                                                    "transformer.ln_f.weight");
-                                assert_string_equal(tensors[partition_lnf_weight(&stage) + 1].name,
-                                                    "transformer.ln_f.bias");
-                                assert_string_equal(tensors[partition_head(&gpt, &stage)].name,
-                                                    tied ? "transformer.wte.weight" : "lm_head.weight");
+                                const int norm = partition_tensor(&gpt, &stage, LAYER_HEAD, 0, 0);
+                                assert_string_equal(tensors[norm].name, "transformer.ln_f.weight");
+                                assert_string_equal(tensors[norm + 1].name, "transformer.ln_f.bias");
+                                assert_string_equal(
+                                        tensors[partition_tensor(&gpt, &stage, LAYER_HEAD, 0, PROJECTION)]
+                                                .name,
+                                        tied ? "transformer.wte.weight" : "lm_head.weight");
                         }
                 }
 }
@@ -435,10 +442,11 @@ static void batch_flops_are_those_of_the_workload(void **state)
                         double l = gpt.n_layer, h = gpt.n_embd, V = gpt.vocab_size, s = gpt.n_positions;
                         double none = 72 * (1 + s / (6 * h) + V / (12 * l * h));
                         double layer = 96 * (1 + s / (6 * h) + V / (16 * l * h));
-                        const double eq3[RECOMPUTES] = {[RECOMPUTE_NONE] = none,
-                                                        [RECOMPUTE_SELECTIVE] = none + 2 * s / h,
-                                                        [RECOMPUTE_FULL] = layer - 8,
-                                                        [RECOMPUTE_LAYER] = layer};
+                        const double eq3[RECOMPUTES] = {
+                                [RECOMPUTE_NONE] = none,        [RECOMPUTE_SELECTIVE] = none + 2 * s / h,
+                                [RECOMPUTE_FULL] = layer - 8,   [RECOMPUTE_LAYER] = layer,
+                                [RECOMPUTE_NORMS] = none,       [RECOMPUTE_SWIGLU] = none,
+                                [RECOMPUTE_NORMS_SWIGLU] = none};
                         assert_close(gpt_batch_flops(&gpt, 2, gpt.n_positions, work.recompute), listed,
                                      1e-12);
                         assert_close(listed, eq3[recompute] * 2 * s * l * h * h, 1e-12);
@@ -1009,8 +1017,9 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
                                           [RECOMPUTE_FULL] = row,
                                           [RECOMPUTE_LAYER] = row};
         int64_t stored = kept[plan->work.recompute];
-        /* Fused, logits of 176 of the 512 rows are there at once: three chunks of at most 200, see below. */
-        int64_t logits = e * V * (plan->work.fused ? 176 : N), kept_logits = plan->work.fused ? 0 : logits;
+        /* Fused, logits of 176 of the 512 rows are there at once, in the workspace: less than a block needs.
+         */
+        int64_t kept_logits = plan->work.fused ? 0 : e * V * N;
         int64_t slot =
                 stage->first * row + stage->layers * stored + stage->last * (row + 4 * 2 * N + kept_logits);
         int64_t own = plan->shard_parameters ? plan->shard_parameters : parameters; /* zero */
@@ -1030,8 +1039,16 @@ static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *st
         device[MEMORY_ACTIVATIONS] = plan->slots * slot;
         host[MEMORY_ACTIVATIONS] = plan->host_slots * slot;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * row;
-        device[MEMORY_WORKSPACE] =
-                8 * row + attention + block - stored + stage->last * (logits - kept_logits);
+        /* What is alive at once where that is most: unfused the gradients of scores, qkv and attention's
+         * output (selective: and the scores), fused those of fc and the second LayerNorm; where a block runs
+         * again, all of it but its input and output, and the gradient of gelu. */
+        const int64_t again = block - row + 4 * row, unfused = attention + 4 * row, fused = 5 * row;
+        const int64_t peaks[RECOMPUTES] = {[RECOMPUTE_NONE] = plan->work.fused ? fused : unfused,
+                                           [RECOMPUTE_SELECTIVE] =
+                                                   plan->work.fused ? fused : unfused + attention,
+                                           [RECOMPUTE_FULL] = again,
+                                           [RECOMPUTE_LAYER] = again};
+        device[MEMORY_WORKSPACE] = peaks[plan->work.recompute];
         if (plan->stage_messages) /* outputs, unless they are the last stage's; what is received; gradients */
                 host[MEMORY_MESSAGES] =
                         ((stage->last ? 0 : plan->slots) + plan->input_buffers + plan->gradient_buffers) *
@@ -1182,19 +1199,16 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         assert_int_equal(layout.slot, (1 + 10 + 3) * 64);
         assert_int_equal(layout.slot % MEMORY_ALIGNMENT, 0);
         assert_int_equal(layout.block, 10 * 64);
-        assert_int_equal(layout.work_block, 0);
         plan.work.recompute = RECOMPUTE_FULL;
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 1 + 3) * 64);
         assert_int_equal(layout.block, 64);
-        assert_int_equal(layout.work_block, 9 * 64);
         /* in half the statistics (16 and 8 bytes) are as before */
         plan.work.element_bytes = 2;
         plan.work.recompute = RECOMPUTE_NONE;
         gpt.n_embd = 16; /* one row: 32 bytes; qkv 96; fc, gelu 128 */
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 3) * 64);
-        assert_int_equal(layout.block_stats, 64);
         assert_int_equal(layout.optimizer, rounded(4 * partition_parameters(&gpt, &stage)));
         assert_int_equal(layout.bucket, 0);
 }
@@ -1257,16 +1271,15 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: n_inner is 128, only");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"model_type\": \"gptj\"}",
                       ":5: model_type is \"gptj\", only");
-        /* before what is missing, which another family calls something else */
-        check_refused("{\"model_type\": \"llama\",\n \"hidden_size\": 64}",
-                      ":1: model_type is \"llama\", only GPT-2's architecture (\"gpt2\") is built");
+        check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
+                      ":1: model_type is \"gpt_neox\", only \"gpt2\" and \"llama\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
-                      "num_hidden_layers is what other families call n_layer, and only GPT-2's");
+                      "num_hidden_layers is what other families call n_layer, whose files say");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"num_key_value_heads\": 2}",
-                      ":5: num_key_value_heads is 2, only GPT-2's architecture is built, in which");
+                      ":5: num_key_value_heads is 2, and of a GPT-2 they are as many as n_head");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"rope_theta\": 1e4}",
-                      ":5: rope_theta is 10000.0, only GPT-2's architecture is built, which has no such");
+                      ":5: rope_theta is 10000.0, and a GPT-2 has no such thing");
         check_refused("{" REST ",\n \"n_embd\": 64,\n \"n_heads\": 8}",
                       ":5: a model has no member \"n_heads\"; the nearest is \"n_head");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"N_inner\": 8}",
@@ -1277,6 +1290,72 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: a model has no member \"layer_norm_eps\"; the nearest is \"layer_norm_epsilon");
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"scale_attn_weights\": false}",
                       ":5: scale_attn_weights is false, only true");
+}
+
+#define LLAMA                                                                                                \
+        "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"vocab_size\": 256,\n"  \
+        "\"max_position_embeddings\": 64, \"intermediate_size\": 172, \"num_attention_heads\": 8,\n"
+
+static void wrong_files_of_a_llama_are_refused_with_the_line(void **state)
+{
+        (void)state;
+        check_refused("{\"model_type\": \"llama\",\n \"hidden_size\": 64}",
+                      ": num_hidden_layers is missing, a whole number from 1 to 10000 was expected");
+        check_refused(LLAMA "\"num_key_value_heads\": 3}",
+                      ":3: num_key_value_heads 3 does not divide num_attention_heads 8");
+        check_refused(LLAMA "\"sliding_window\": 4096}", ":3: sliding_window is 4096, only null is built");
+        check_refused(LLAMA "\"hidden_act\": \"gelu\"}",
+                      ":3: hidden_act is \"gelu\", only \"silu\" is built");
+        check_refused(LLAMA "\"attention_bias\": true}", ":3: attention_bias is true, only false is built");
+        check_refused(LLAMA "\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}}",
+                      ":3: rope_scaling is {\"factor\":8.0,\"rope_type\":\"llama3\"}, only null is built");
+        check_refused(LLAMA "\"rope_parameters\": {\"rope_type\": \"yarn\"}}",
+                      ":3: rope_type is \"yarn\", only \"default\" is built");
+        check_refused(LLAMA "\"head_dim\": 16}",
+                      ":3: head_dim is 16, only hidden_size / num_attention_heads (8) is built");
+        check_refused(LLAMA "\"rope_theta\": -1}", ":3: rope_theta is -1");
+        check_refused(LLAMA "\"rms_norm_epps\": 1e-6}",
+                      ":3: a model has no member \"rms_norm_epps\"; the nearest is \"rms_norm_eps\"");
+        check_refused(
+                "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 60, \"vocab_size\": "
+                "9,\n"
+                "\"max_position_embeddings\": 64, \"intermediate_size\": 172,\n\"num_attention_heads\": 8}",
+                ":3: num_attention_heads 8 does not divide hidden_size 60");
+}
+
+/* As transformers 4 and 5 write them; what a file does not say is as it is there. */
+static void a_llama_is_read_as_transformers_writes_it(void **state)
+{
+        (void)state;
+        static const char *const texts[] = {
+                LLAMA "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-5,\n"
+                      "\"rope_theta\": 500000.0, \"rope_scaling\": null, \"head_dim\": 8,\n"
+                      "\"architectures\": [\"LlamaForCausalLM\"], \"pretraining_tp\": 1}",
+                LLAMA "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-5,\n"
+                      "\"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": "
+                      "\"default\"}, \"attention_bias\": false}",
+                LLAMA "\"tie_word_embeddings\": true}"};
+        struct gpt gpt[3];
+        struct rv_error_info err = {0};
+        for (int i = 0; i < 3; i++) {
+                json_t *object = json_loads(texts[i], 0, NULL);
+                assert_int_equal(gpt_from_json(&gpt[i], "x", object, &err), RV_OK);
+                json_decref(object);
+        }
+        assert_true(gpt_same(&gpt[0], &gpt[1]));
+        assert_int_equal(gpt[0].n_kv_head, 2);
+        assert_int_equal(gpt[0].n_inner, 172);
+        assert_true(gpt[0].rope_theta == 500000 && gpt[0].norm_epsilon == 1e-5 && !gpt[0].tied);
+        assert_true(gpt[2].rope_theta == 10000 && gpt[2].norm_epsilon == 1e-6 && gpt[2].tied);
+        assert_int_equal(gpt_kv_heads(&gpt[2]), 8);
+        for (int i = 0; i < 3; i++) {
+                struct gpt back;
+                json_t *object = gpt_to_json(&gpt[i]);
+                assert_int_equal(gpt_from_json(&back, "x", object, &err), RV_OK);
+                gpt[i].n_kv_head = gpt_kv_heads(&gpt[i]); /* it is written out */
+                assert_true(gpt_same(&gpt[i], &back));
+                json_decref(object);
+        }
 }
 
 static void weights_are_no_model(void **state)
@@ -1689,6 +1768,8 @@ int main(void)
                 cmocka_unit_test(what_cannot_be_counted_is_told),
                 cmocka_unit_test(every_buffer_is_rounded_up_on_its_own),
                 cmocka_unit_test(wrong_model_files_are_refused_with_the_line),
+                cmocka_unit_test(wrong_files_of_a_llama_are_refused_with_the_line),
+                cmocka_unit_test(a_llama_is_read_as_transformers_writes_it),
                 cmocka_unit_test(weights_are_no_model),
                 cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),
                 cmocka_unit_test(a_real_hugging_face_config_is_read),

@@ -172,7 +172,8 @@ static const struct {
         {GOOD "--off", 1, RV_EINPUT, "unknown option '--off'; the nearest is --offload, --help lists all"},
         {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
         {GOOD "--recompute all", 1, RV_EINPUT,
-         "--recompute: 'all' is not known; there are none, full, selective and layer"},
+         "--recompute: 'all' is not known; there are none, full, selective, layer, and the sets norms, "
+         "swiglu and norms,swiglu"},
         {GOOD "--device-memory lots", 1, RV_EINPUT, "--device-memory: 'lots' is not a size " SIZES},
         {GOOD "--device-memory 0", 1, RV_EINPUT, "--device-memory: '0' is not a size " SIZES},
         {GOOD "--device-memory -2GiB", 1, RV_EINPUT, "--device-memory: '-2GiB' is not a size " SIZES},

@@ -704,7 +704,8 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         assert_string_equal(
                 err.sentence,
                 "profile x.json has no fused kernels (such as attention) in --precision bf16, which "
-                "--fusion on needs: leave that out, or measure them with ranvier calibrate --fusion "
+                "--fusion on needs, and a Llama in any plan: leave that out, or measure them with ranvier "
+                "calibrate --fusion "
                 "on");
         struct kernel grouped = attention;
         grouped.batch = grouped.group = 2;

@@ -9,7 +9,7 @@ enum elementwise { BIAS, BIAS_GELU, GELU_BACKWARD, BIAS_RESIDUAL, RESIDUAL };
 /* Whether there are rows x beside y; whether there is a bias. */
 template <enum elementwise kind>
 constexpr bool has_x = kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL;
-template <enum elementwise kind> constexpr bool has_bias = kind != GELU_BACKWARD && kind != RESIDUAL;
+template <enum elementwise kind> constexpr bool has_bias = kind != GELU_BACKWARD &&kind != RESIDUAL;
 
 enum { ROWS = 4, WARPS = 8 }; /* rows that a thread has at once; warps of a block, one below the other */
 

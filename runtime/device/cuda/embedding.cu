@@ -11,7 +11,8 @@
 
 enum { ROWS = 4, WARPS = 8, MOST_BLOCKS_Y = 65535 };
 
-/* x (N, C) = wte[tokens] + wpe[n mod T]. A warp has 32 neighbouring vectors of ROWS rows at once. */
+/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]. A warp has 32 neighbouring vectors of
+ * ROWS rows at once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
         embedding_rows(T *__restrict__ x, const int32_t *__restrict__ tokens, const T *__restrict__ wte,
@@ -33,13 +34,15 @@ static __global__ void __launch_bounds__(WARP *WARPS)
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
                         a[r] = load<W>(wte + token[r] * C + column);
-                        b[r] = load<W>(wpe + (int)row[r] % positions * C + column);
+                        if (wpe)
+                                b[r] = load<W>(wpe + (int)row[r] % positions * C + column);
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                        float sum[W], position[W];
+                        float sum[W], position[W] = {};
                         unpack<T, W>(sum, a[r]);
-                        unpack<T, W>(position, b[r]);
+                        if (wpe)
+                                unpack<T, W>(position, b[r]);
 #pragma unroll
                         for (int j = 0; j < W; j++)
                                 sum[j] += position[j];
@@ -248,8 +251,9 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
                 CUDA_LAUNCH((add_many_rows<T, W>), dim3((unsigned)ceil_div(N, MANY), across),
                             dim3(WARP, MANY_WARPS), 0, stream, dwte, dx, (const struct occurrence *)sorted, N,
                             C);
-        CUDA_LAUNCH((add_position_rows<T, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
-                    dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);
+        if (dwpe)
+                CUDA_LAUNCH((add_position_rows<T, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
+                            dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);
         return cudaGetLastError();
 }
 

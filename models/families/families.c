@@ -1,0 +1,10 @@
+#include "models/families/families.h"
+
+const struct family *family_at(enum gpt_family id)
+{
+        static const struct family *const families[FAMILIES] = {
+                [FAMILY_GPT2] = &family_gpt2,
+                [FAMILY_LLAMA] = &family_llama,
+        };
+        return families[id];
+}

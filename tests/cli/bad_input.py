@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Wrong input: each command below ends with one sentence, the right exit status, within a minute, and leaves no file.
+"""Wrong input: each command below ends with one sentence, the right exit status, and leaves no file.
 Where a plan needs too much memory, a breakdown comes before the sentence. The sentences are in tests/golden/bad_input.txt (GOLDEN=1 rewrites it). Then: ranks that die, and jobs that are stopped."""
 import concurrent.futures
 import glob
@@ -169,7 +169,12 @@ CASES = [
     train("a model file that is a folder", "", model="./folder"),
     train("a model without a layer count", "", model="model_no_layers.json"),
     train("a model with a misspelt key that need not be there", "", model="model_untied.json"),
-    train("a model of another family", "", model="model_llama.json"),
+    train("a model of a family that is not built", "", model="model_mistral.json"),
+    train("a Llama with a sliding window", "", model="model_window.json"),
+    train("a Llama with scaled rotary positions", "", model="model_rope.json", ranks=ALONE),
+    train("a Llama with another activation", "", model="model_activation.json", ranks=ALONE),
+    train("a Llama whose heads those of keys and values do not divide", "", model="model_kv.json"),
+    simulate("shards that do not divide the heads of keys and values", "--pp 1 --tp 4 --gpus 4 --schedule 1f1b", model="llama-tiny"),
     train("a model of another family that does not say which", "", model="model_family.json", ranks=ALONE),
     train("a checkpoint for a model", "", model="whole.safetensors"),
     train("heads that do not divide", "", model="model_heads.json"),
@@ -298,7 +303,7 @@ CASES = [
     simulate("a torus without its link", "--platform platform_no_link.json"),
     simulate("a misspelt member of a platform", "--platform platform_misspelt.json"),
     simulate("a profile that is not of the platform's GPU", "--platform selene --profile v100-datasheet --precision mixed"),
-    simulate("a micro-batch far larger than any memory", "--batch-size 1048576 --micro-batch-size 1048576",
+    simulate("micro-batches far larger than any memory", "--batch-size 33554432 --micro-batch-size 1048576 --schedule gpipe",
              model="gpt-100b"),
     case("simulate: a trace that does not exist", REPLAY + "missing.json"),
     case("simulate: a report as trace", REPLAY + "measured.json"),
@@ -466,8 +471,15 @@ def write_models(folder):
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))
-    llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256}
-    write(folder, "model_llama.json", json.dumps(llama, indent=1))
+    llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256,
+             "intermediate_size": 172, "max_position_embeddings": 64}
+    variants = {
+        "model_mistral": {"model_type": "mistral"}, "model_window": {"sliding_window": 4096},
+        "model_rope": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "model_activation": {"hidden_act": "gelu"},
+        "model_kv": {"num_key_value_heads": 3},
+    }
+    for name, changes in variants.items():
+        write(folder, name + ".json", json.dumps({**llama, **changes}, indent=1))
     del llama["model_type"]
     write(folder, "model_family.json", json.dumps(llama, indent=1))
     whole = json.dumps(model, indent=1)

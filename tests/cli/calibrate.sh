@@ -50,7 +50,7 @@ passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (
 passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
            other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("cross_entropy", N, V)]
 passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
-passes += [other("bias_residual", N, C)]  # fused: of a backward in two parts
+passes += [other("residual", N, C)]  # of a backward in two parts
 optimizer = [other("squared_norm", m) for m in (whole, first, last - V * C)]
 optimizer += [other(kind, m) for m in (whole, first, last) for kind in ("adamw", "clear")]
 mixed = [other(kind, m) for m in (whole, first, last) for kind in ("overflow", "unscale")]

@@ -20,7 +20,7 @@ TOLERANCES = {"fp32": 1e-5, "mixed": 2e-4, "bf16": 2e-3}
 OFFLOAD = ("--offload", "--bucket-params", "5000")
 
 
-def train(folder, device, grid, precision, *more, steps=STEPS, **variables):
+def train(folder, device, grid, precision, *more, steps=STEPS, model="tiny", **variables):
     """The losses as they are written, nine digits, or why there are none; and each rank's counters."""
     log, counts = (os.path.join(folder, name) for name in ("log.csv", "counts.json"))
     for path in (log, counts):
@@ -28,7 +28,7 @@ def train(folder, device, grid, precision, *more, steps=STEPS, **variables):
             os.remove(path)
     pp, dp = grid
     status, _, err = ranvier.run(
-        ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
+        ["train", model, "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
          "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
          steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
         pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
@@ -70,6 +70,17 @@ def check_losses(tap, folder, precision, tolerance):
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 
 
+def check_llama(tap, folder, precision, tolerance):
+    cpu, _ = train(folder, "cpu", (1, 1), precision, model="llama-tiny")
+    cuda, _ = train(folder, "cuda", (1, 1), precision, model="llama-tiny")
+    worst = largest_difference(cuda, cpu)
+    print(f"# {precision}, a Llama: largest relative difference {worst}", flush=True)
+    tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
+           f"{precision}, a Llama: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model="llama-tiny")
+    tap.ok(other == cuda, f"{precision}, a Llama --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
+
+
 def check_loop(tap, folder, grid, precision, *more):
     """Twice the steps: what belongs to the set-up is counted as often, kernels and copies twice."""
     name = f"{precision}, {grid[0]} x {grid[1]} {' '.join(more)}".strip()
@@ -96,6 +107,7 @@ def main():
         text.write(os.path.join(folder, "text.txt"))
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
+            check_llama(tap, folder, precision, tolerance)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

@@ -28,6 +28,7 @@ SENSITIVE = (1e-2, 0.1)
 UNCLIPPED = (1e-2, 0)
 INJECTED = 2  # step of an overflow: one of the first, where Adam's bias correction tells whether it counts
 LAYERS, WIDTH, HEADS, VOCABULARY = 3, 48, 4, 256
+KV_HEADS, INNER, THETA, NORM_EPSILON = 2, 104, 500.0, 1e-5  # of the Llama
 TOLERANCE = 1e-4  # relative
 # Weights, activations and gradients are rounded by 2^-11 in fp16 and 2^-8 in bf16, each in its own direction; the loss
 # is a mean over all.
@@ -60,9 +61,20 @@ def batch(tokens, step):
     return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
-def forward(w, x, targets):
+def causal_attention(q, k, v):
+    """Of (B, heads, T, head size): (B, T, width)."""
+    T = q.shape[2]
+    mask = torch.full((T, T), -math.inf).triu(1)
+    p = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(q.shape[3]) + mask, 3)
+    return (p @ v).transpose(1, 2).flatten(2)
+
+
+def mean_loss(logits, targets):
+    return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
+
+
+def gpt2(w, x, targets):
     h = w["transformer.wte.weight"][x] + w["transformer.wpe.weight"][:x.shape[1]]
-    mask = torch.full((x.shape[1], x.shape[1]), -math.inf).triu(1)
     for i in range(LAYERS):
         p = f"transformer.h.{i}."
 
@@ -74,14 +86,49 @@ def forward(w, x, targets):
 
         q, k, v = (part.view(*x.shape, HEADS, -1).transpose(1, 2)
                    for part in linear("attn.c_attn", norm("ln_1", h)).split(WIDTH, 2))
-        attention = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS) + mask, 3) @ v
-        h = h + linear("attn.c_proj", attention.transpose(1, 2).reshape(h.shape))
+        h = h + linear("attn.c_proj", causal_attention(q, k, v))
         u = linear("mlp.c_fc", norm("ln_2", h))
         gelu = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
         h = h + linear("mlp.c_proj", gelu)
     h = F.layer_norm(h, (WIDTH,), w["transformer.ln_f.weight"], w["transformer.ln_f.bias"], 1e-5)
-    logits = h @ w.get("lm_head.weight", w["transformer.wte.weight"]).T
-    return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
+    return mean_loss(h @ w.get("lm_head.weight", w["transformer.wte.weight"]).T, targets)
+
+
+def rotated(heads):
+    """Rotary positions of (B, heads, T, head size): columns i and i + half turn by T theta^(-i / half)."""
+    half = heads.shape[3] // 2
+    angles = torch.arange(heads.shape[2])[:, None] * THETA ** (-torch.arange(half) / half)
+    c, s, (a, b) = torch.cos(angles), torch.sin(angles), heads.split(half, 3)
+    return torch.cat((a * c - b * s, b * c + a * s), 3)
+
+
+def llama(w, x, targets):
+    def norm(name, value):
+        return value * torch.rsqrt((value * value).mean(2, keepdim=True) + NORM_EPSILON) * w[name + ".weight"]
+
+    h = w["model.embed_tokens.weight"][x]
+    for i in range(LAYERS):
+        p = f"model.layers.{i}."
+
+        def linear(name, value):
+            return F.linear(value, w[p + name + "_proj.weight"])
+
+        u = norm(p + "input_layernorm", h)
+        q, k, v = (linear("self_attn." + name, u).view(*x.shape, -1, WIDTH // HEADS).transpose(1, 2) for name in "qkv")
+        k, v = (heads.repeat_interleave(HEADS // KV_HEADS, 1) for heads in (rotated(k), v))
+        h = h + linear("self_attn.o", causal_attention(rotated(q), k, v))
+        u = norm(p + "post_attention_layernorm", h)
+        h = h + linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
+    return mean_loss(norm("model.norm", h) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T, targets)
+
+
+# What a model is in a config.json and in PyTorch.
+FAMILIES = {
+    "gpt2": ({"n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "n_positions": LENGTH}, gpt2),
+    "llama": ({"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "num_attention_heads": HEADS,
+               "num_key_value_heads": KV_HEADS, "intermediate_size": INNER, "max_position_embeddings": LENGTH,
+               "rope_theta": THETA, "rms_norm_eps": NORM_EPSILON}, llama),
+}
 
 
 def learning_rate(step):
@@ -91,7 +138,7 @@ def learning_rate(step):
     return LR / 10 + 0.5 * (1 + math.cos(math.pi * progress)) * (LR - LR / 10)
 
 
-def torch_losses(weights, tokens, epsilon, clip, skipped):
+def torch_losses(forward, weights, tokens, epsilon, clip, skipped):
     """`skipped`: steps (from 1) whose update is left out, as GradScaler does after an overflow; the learning rate goes
     on."""
     decayed = [t for t in weights.values() if t.dim() > 1]
@@ -113,19 +160,30 @@ def torch_losses(weights, tokens, epsilon, clip, skipped):
     return losses
 
 
-def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=()):
+def write_model(folder, family, tied):
+    path = os.path.join(folder, "model.json")
+    with open(path, "w") as file:
+        json.dump({"model_type": family, "vocab_size": VOCABULARY, "tie_word_embeddings": tied, **FAMILIES[family][0]},
+                  file)
+    return path
+
+
+def training_tokens(data):
+    with open(data, "rb") as file:
+        tokens = numpy.frombuffer(file.read(), numpy.uint8).astype(numpy.int64)
+    return tokens[:len(tokens) - len(tokens) // 10]
+
+
+def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="gpt2"):
     """`precision`: mixed or bf16, with an injected overflow."""
     epsilon, clip = adam
     if precision:
         flags = ["--precision", precision, "--inject-overflow", INJECTED, *flags]
-    model, data = os.path.join(folder, "model.json"), os.path.join(folder, "text.txt")
-    with open(model, "w") as file:
-        json.dump({"n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "vocab_size": VOCABULARY,
-                   "n_positions": LENGTH, "tie_word_embeddings": tied}, file)
+    model, data = write_model(folder, family, tied), os.path.join(folder, "text.txt")
     initial, log = os.path.join(folder, "initial.safetensors"), os.path.join(folder, "log.csv")
     common = ["train", model, "--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED]
     status, _, err = ranvier.run(common + ["--steps", 0, "--checkpoint", initial])
-    name = f"{'tied' if tied else 'untied'}, {pp} stage{'s' if pp > 1 else ''}"
+    name = f"{family}, {'tied' if tied else 'untied'}, {pp} stage{'s' if pp > 1 else ''}"
     name += (f", {precision}" if precision else "") + (", not fused" if "--fusion" in flags else "")
     name += f", epsilon {epsilon:g}, clip {clip:g}" if adam != ADAM else ""
     tolerance = {None: TOLERANCE, "mixed": MIXED_TOLERANCE, "bf16": BF16_TOLERANCE}[precision]
@@ -136,12 +194,9 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=()):
         "--epsilon", epsilon, "--weight-decay", DECAY, "--clip", clip, "--log", log, *flags], pp)
     if status:
         return tap.ok(False, f"{name}: ranvier trains", err)
-    with open(data, "rb") as file:
-        tokens = numpy.frombuffer(file.read(), numpy.uint8).astype(numpy.int64)
     with open(log) as file:
         skipped = [int(row["step"]) for row in csv.DictReader(file) if row.get("skipped") == "1"]
-    theirs = torch_losses(read_safetensors(initial), tokens[:len(tokens) - len(tokens) // 10], epsilon, clip,
-                          skipped)
+    theirs = torch_losses(FAMILIES[family][1], read_safetensors(initial), training_tokens(data), epsilon, clip, skipped)
     ours = ranvier.losses(log)
     worst = max(abs(a - b) / b for a, b in zip(ours, theirs))
     print(f"# {name}: loss {theirs[0]:.4f} to {theirs[-1]:.4f}, largest relative difference {worst:.2g}"
@@ -151,16 +206,49 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=()):
                   f"{name}: {STEPS} losses equal PyTorch's within {tolerance:g}", f"{ours}\n{theirs}")
 
 
+def gradients(tap, folder, family, tied, *flags):
+    """Of every tensor, as autograd has them. Of its first step AdamW makes lr g / (|g| + epsilon), from which g is had
+    again; lr and epsilon are such that weights move by 100 g, which their own rounding does not hide."""
+    lr, epsilon = 10, 0.1
+    model, data = write_model(folder, family, tied), os.path.join(folder, "text.txt")
+    paths = [os.path.join(folder, f"{steps}.safetensors") for steps in (0, 1)]
+    for steps, path in enumerate(paths):
+        status, _, err = ranvier.run(
+            ["train", model, "--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED, "--steps",
+             steps, "--lr", lr, "--warmup", 0, "--epsilon", epsilon, "--weight-decay", 0, "--clip", 0, "--checkpoint",
+             path, *flags])
+        if status:
+            return tap.ok(False, f"{family}: ranvier trains", err)
+    before, after = map(read_safetensors, paths)
+    FAMILIES[family][1](before, *batch(training_tokens(data), 0)).backward()
+    worst = 0
+    for name, tensor in before.items():
+        step = (tensor - after[name]).detach().double()
+        found, expected = step * epsilon / (lr - step.abs()), tensor.grad.double()
+        worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
+    name = f"{family}, {'tied' if tied else 'untied'}{', not fused' if '--fusion' in flags else ''}"
+    print(f"# {name}: largest difference of a gradient {worst:.2g} of its tensor's largest", flush=True)
+    return tap.ok(worst <= 1e-5, f"{name}: the gradients of {len(before)} tensors equal autograd's within 1e-5", worst)
+
+
 def main():
     torch.manual_seed(0)
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
+        for family in FAMILIES:
+            for tied in (True, False):
+                gradients(tap, folder, family, tied)
+            gradients(tap, folder, family, False, "--fusion", "off", "--recompute", "full")
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
             compare(tap, folder, tied, pp)
+            compare(tap, folder, tied, pp, family="llama")
         unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
+        for precision in ("mixed", "bf16"):
+            compare(tap, folder, False, 1, precision=precision, family="llama")
+            compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),
                                 (UNCLIPPED, 2, offload)):
             compare(tap, folder, True, pp, adam, "mixed", flags)

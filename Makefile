@@ -119,7 +119,7 @@ lint:
 # Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
 bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
-bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -128,6 +128,8 @@ bench-prediction-offload: all
 bench-prediction-plans: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite plans
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite crowded
+bench-prediction-llama: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
@@ -183,4 +185,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

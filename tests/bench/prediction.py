@@ -4,10 +4,11 @@ seen) and predicts each with the profile. Two passes over all of them in turn, s
 all. Exit status 1 if an error of the time per batch is above what the suite allows (see SUITES), or if a byte of memory
 differs.
 
-    tests/bench/prediction.py [--suite fp32|offload|plans|crowded] [--out FOLDER] [--steps K] [--quick]
-    (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-crowded)
+    tests/bench/prediction.py [--suite fp32|offload|plans|crowded|llama] [--out FOLDER] [--steps K] [--quick]
+    (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-llama)
 
 plans: every schedule, recomputation and way to share the work that two ranks can run. crowded: four ranks share two cores.
+llama: a Llama on each grid in each size.
 """
 import argparse
 import json
@@ -22,6 +23,7 @@ import ranvier
 import text
 
 MODELS = [os.path.join(HERE, "models", "small.json"), "demo", os.path.join(HERE, "models", "medium.json")]
+LLAMAS = [os.path.join(HERE, "models", "llama.json")]
 GRIDS = [(1, 1), (2, 1), (1, 2)]
 BATCHES = [(2, 24), (4, 16)]  # micro-batch size, batch size
 MIXED = ["--precision", "mixed"]
@@ -54,7 +56,7 @@ def of_sizes(suite):
     """Every model, grid and size, with offloading in the suite of that name, which also has for the middle model mixed
     precision without offloading, without clipping, with offloaded and recomputed activations."""
     more, suffix = (OFFLOAD, "-offload") if suite == "offload" else ([], "")
-    for model in MODELS:
+    for model in LLAMAS if suite == "llama" else MODELS:
         for pp, dp in GRIDS:
             for micro, batch in BATCHES:
                 name = f"{os.path.basename(model).split('.')[0]}-{pp}x{dp}-b{micro}-{batch}{suffix}"
@@ -87,7 +89,7 @@ def configurations(suite):
 # What `calibrate` is asked for beside models and sizes, and the errors (percent) that the suite allows: median, worst.
 SHARED = ["--ranks", 2, "--pp", "1,2"]
 MIXED_TOO = ["--precision", "fp32,mixed", "--offload"]
-SUITES = {"fp32": (SHARED, 5, 12), "offload": ([*SHARED, "--precision", "mixed", "--offload"], 5, 12),
+SUITES = {"fp32": (SHARED, 5, 12), "llama": (SHARED, 4, 12), "offload": ([*SHARED, "--precision", "mixed", "--offload"], 5, 12),
           "plans": (["--ranks", 2, "--pp", "1,2,4", "--tp", "1,2", *MIXED_TOO], 3, 8),
           "crowded": (["--ranks", 4, "--pp", "1,2,4", "--tp", "1,2,4"], 100, 100)}
 

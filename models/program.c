@@ -251,7 +251,9 @@ static struct program_tensor *weight_of(struct program *p, int y)
 static int bias_of(struct program *p, const char *name, int y)
 {
         const struct value of = p->values[y];
-        const int axes = of.axes - 2, split = weight_of(p, y)->axis;
+        const struct program_tensor *weight = weight_of(p, y);
+        const int axes = of.axes - 2, split = weight->axis;
+        assert(weight == &p->tensors[p->tensor_count - 1] || weight[1].value != weight->value);
         return parameter(
                 p, of.extent + 2,
                 (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE, INIT_ZERO});
@@ -361,6 +363,7 @@ int program_attention(struct program *p, int qkv)
 
 int program_rope(struct program *p, int qkv, int64_t heads, double theta)
 {
+        assert(p->values[qkv].axes == 4);
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);

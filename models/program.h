@@ -129,12 +129,15 @@ struct linear_piece {
 };
 int program_linear_of(struct program *, int count, const struct linear_piece pieces[], int x, int outs,
                       const int64_t out[], int split);
-/* In place of a product's result y; `name`.bias. */
+/* In place of a product's result y; `name`.bias, one tensor: not of a product whose weight is in pieces. */
 int program_bias(struct program *, const char *name, int y);
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias, which is added in place. */
 int program_bias_gelu(struct program *, const char *name, int y);
-int program_residual(struct program *, int y, int x); /* y + x, in place of a product's result y */
+/* y + x, in place of a product's result y. As in program_bias_residual, whatever else reads x (norms) must
+ * have been built before: in the backward the residual's gradient comes first, and the others are added to
+ * it. */
+int program_residual(struct program *, int y, int x);
 int program_layernorm(struct program *, const char *name, int x);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
 /* silu(gate) times up, of gates and ups (B,T,2,F): (B,T,F). */

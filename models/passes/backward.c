@@ -147,7 +147,9 @@ static void product(struct adjoint *a, struct view left, struct view right, stru
 static void residual(struct adjoint *a, const struct view *past, int gradient)
 {
         const int x = value_root(a->p, past->value);
-        assert(a->gradient[x] < 0); /* a sum of two would need a kernel of its own */
+        /* A layer's input gradient lies where its output's did, so the residual's must come first. */
+        assert(a->gradient[x] < 0 &&
+               "all that reads x, such as norms, is built before a residual sum with x");
         a->gradient[x] = gradient;
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/engine/options.h"
 #include "tests/unit/numbers.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -66,39 +67,64 @@ void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, 
 
 static struct net *net;
 
-/* Whether the host has launched all that it can: it then polls in vain. */
-static atomic_bool launched_all;
 static const struct device_ops *real_ops;
+
+/* Whether the host has launched all that it can: it then polls in vain, and knows of `settled` events of the
+ * compute lane, or waits for all. */
+enum { KERNELS = 1 << 16, TOKENS = 1 << 12 };
+static atomic_bool launched_all;
+static atomic_int settled;
+static int events, polled, launched; /* the host's own: of the compute lane */
+static bool of_compute[TOKENS];
+static int events_before[KERNELS]; /* each kernel of the lane */
+static int ran;                    /* the lane's own */
 
 static void watched_launch(struct device *device, const struct kernel *kernel, const struct kernel_args *args)
 {
+        assert_true(launched < KERNELS);
+        events_before[launched++] = events;
+        atomic_store(&settled, polled);
         atomic_store(&launched_all, false);
         real_ops->launch(device, kernel, args);
+}
+
+static void watched_record(struct device *device, enum device_lane lane, int token)
+{
+        assert_in_range(token, 0, TOKENS - 1);
+        of_compute[token] = lane == DEVICE_COMPUTE;
+        events += of_compute[token];
+        real_ops->record(device, lane, token);
 }
 
 static int watched_poll(struct device *device)
 {
         const int token = real_ops->poll(device);
-        if (token < 0)
+        if (token >= 0) {
+                polled += of_compute[token];
+        } else {
+                atomic_store(&settled, polled);
                 atomic_store(&launched_all, true);
+        }
         return token;
 }
 
 static void watched_synchronize(struct device *device)
 {
+        atomic_store(&settled, INT_MAX);
         atomic_store(&launched_all, true);
         real_ops->synchronize(device);
 }
 
-/* Holds the lane up until then, so that its queue becomes as long as the schedule lets it, however busy the
- * machine is. */
+/* Holds the lane up behind each kernel until the host has launched all that the events before it allow, so
+ * that its queue becomes as long as the schedule lets it, however busy the machine is. */
 static void hold(void *context, const struct kernel *kernel, double seconds, double end)
 {
         (void)context;
         (void)kernel;
         (void)seconds;
         (void)end;
-        while (!atomic_load(&launched_all))
+        const int before = events_before[ran++];
+        while (!atomic_load(&launched_all) || atomic_load(&settled) < before)
                 sched_yield();
 }
 
@@ -164,10 +190,12 @@ static void check(const struct training *t)
         assert_true(opening > 5); /* else nothing is counted */
         struct device_ops watched = *device->ops;
         watched.launch = watched_launch;
+        watched.record = watched_record;
         watched.poll = watched_poll;
         watched.synchronize = watched_synchronize;
         real_ops = device->ops;
         device->ops = &watched;
+        events = polled = launched = ran = 0;
         device->recorder = hold;
         for (int batch = 0; batch < FIRST; batch++, driver.step++)
                 driver_real_run(&driver, &engine);

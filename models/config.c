@@ -61,12 +61,6 @@ int config_check_only(const char *path, const json_t *object, const struct confi
         return RV_OK;
 }
 
-bool config_is_nothing(const json_t *value)
-{
-        return !value || json_is_null(value) || json_is_false(value) ||
-               (json_is_number(value) && json_number_value(value) == 0);
-}
-
 int config_read_tied(struct gpt *gpt, const char *path, const json_t *object, bool absent,
                      struct rv_error_info *err)
 {

@@ -29,9 +29,6 @@ struct config_only {
 int config_check_only(const char *path, const json_t *object, const struct config_only *keys, int count,
                       struct rv_error_info *err);
 
-/* Whether a member is missing, null, false or 0: what it would ask for is not asked for. */
-bool config_is_nothing(const json_t *value);
-
 /* tie_word_embeddings; `absent`: what holds where the file does not say. */
 int config_read_tied(struct gpt *, const char *path, const json_t *object, bool absent,
                      struct rv_error_info *err);

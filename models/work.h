@@ -24,16 +24,6 @@ static inline enum recompute work_recomputation(const struct work *work)
 {
         return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
 }
-/* Softmax of the scores is not stored, and backward first computes it again. */
-static inline bool work_recomputes_scores(const struct work *work)
-{
-        return work_recomputation(work) == RECOMPUTE_SELECTIVE;
-}
-/* Only the input of a block is stored, and backward first runs its forward again. */
-static inline bool work_recomputes_blocks(const struct work *work)
-{
-        return work->recompute == RECOMPUTE_FULL || work->recompute == RECOMPUTE_LAYER;
-}
 static inline bool work_half(const struct work *work)
 {
         return work->element_bytes == 2;

@@ -50,6 +50,13 @@ static const struct config_count counts[] = {
         {"n_positions", offsetof(struct gpt, n_positions), GPT_MOST_POSITIONS, false},
 };
 
+/* Whether a member is missing, null, false or 0: what it would ask for is not asked for. */
+static bool is_nothing(const json_t *value)
+{
+        return !value || json_is_null(value) || json_is_false(value) ||
+               (json_is_number(value) && json_number_value(value) == 0);
+}
+
 /* Keys that GPT-2's files do not have because its architecture has not what they say. */
 static int check_architecture(const char *path, const json_t *object, struct rv_error_info *err)
 {
@@ -61,14 +68,14 @@ static int check_architecture(const char *path, const json_t *object, struct rv_
         static const char *const heads[] = {"num_key_value_heads", "n_kv_head", "num_kv_heads"};
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
                 const json_t *value = json_object_get(object, others[i]);
-                if (!config_is_nothing(value))
+                if (!is_nothing(value))
                         return config_wrong(path, others[i], value, err,
                                             "and a GPT-2 has no such thing (model_type says of which family "
                                             "a file is)");
         }
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
                 const json_t *value = json_object_get(object, heads[i]);
-                if (!config_is_nothing(value) && !json_equal(value, json_object_get(object, "n_head")))
+                if (!is_nothing(value) && !json_equal(value, json_object_get(object, "n_head")))
                         return config_wrong(path, heads[i], value, err,
                                             "and of a GPT-2 they are as many as n_head (model_type says of "
                                             "which family a file is)");

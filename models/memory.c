@@ -83,7 +83,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .message = memory_aligned(rows * gpt->n_embd * e),
                 .workspace = workspace(&bytes, stage, plan->deferred > 0),
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
+                .deferred_embedded = stage->first && !bytes.output_lent ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .deferred_block = bytes.deferred,
+                .deferred_lent = bytes.lent,
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned((plan->gathered ? sharded : parameters) * e),
                 .gathered = plan->gathered ? memory_aligned(two_units(gpt) * e) : 0,
@@ -92,7 +94,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
-        layout.deferred = chunk_layers * layout.deferred_block + layout.embedded;
+        layout.deferred_output = bytes.output_lent ? layout.message : 0;
+        layout.deferred = layout.deferred_embedded + chunk_layers * layout.deferred_block +
+                          layout.deferred_lent + layout.deferred_output;
         return layout;
 }
 

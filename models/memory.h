@@ -73,9 +73,13 @@ struct memory_layout {
         int64_t message;      /* one input or gradient buffer (B,T,C) */
         int64_t workspace;    /* what passes work in beside slots and messages, once a stage */
         int64_t work_scalars; /* in host memory */
-        /* What a backward in two parts leaves of a block for the second one; of all, with the gradient of the
-         * embedding's output on the first stage, once a buffer. */
-        int64_t deferred_block, deferred;
+        /* A buffer of what a backward's first part leaves for the second and slots have no place for. One
+         * behind the other: on the first stage the gradient of the embedding's output; each block's part;
+         * what the blocks above would lend if there were any (workload.h): to the last blocks, and for the
+         * gradient of the last one's output. Nothing where slots lend it: `deferred_embedded`,
+         * `deferred_output`. */
+        int64_t deferred_embedded, deferred_block, deferred_lent, deferred_output;
+        int64_t deferred;   /* in total */
         int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
                                all micro-batches, int32 */
         int64_t parameters; /* one flat buffer of the stage's parameters, as stored */

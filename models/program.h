@@ -189,6 +189,13 @@ void program_kept(const struct program *, enum recompute recompute, bool chunked
 /* Which gradients the first part of a backward in two leaves for the second. */
 void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
 
+/* The values whose memory a list of steps reads or writes; of those that are made of one another in place,
+ * all. */
+void program_touched(const struct program *, const struct steps *, bool touched[PROGRAM_VALUES]);
+
+/* Bytes of a value of all rows, rounded up to MEMORY_ALIGNMENT. */
+int64_t program_value_bytes(const struct program *, int value, int element_bytes);
+
 /* Bytes of the memory of all values in `set`, of which none is made of another in place, each rounded up to
  * MEMORY_ALIGNMENT; of what is fp32 in either precision values of the same extents share one buffer. Where
  * each begins is written to `offset`, unless that is NULL. `element_bytes`: 2, 4, or 8 in the double build.

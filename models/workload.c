@@ -100,21 +100,83 @@ static int64_t validation_slot(const struct workload *w, bool kept[PROGRAM_VALUE
         return bytes;
 }
 
+static bool touches_input(const struct workload *w, enum layer layer)
+{
+        const struct program *p = &w->program[layer];
+        bool touched[PROGRAM_VALUES];
+        struct steps steps;
+        workload_steps(w, layer, PASS_WEIGHT, &steps);
+        program_touched(p, &steps, touched);
+        return p->input >= 0 && touched[p->input];
+}
+
+/* What the second part of a backward in two needs comes first: `needed` bytes, unless that is NULL. */
+static int64_t block_slot(const struct workload *w, bool kept[PROGRAM_VALUES], int64_t offset[PROGRAM_VALUES],
+                          int64_t *needed)
+{
+        const struct program *p = &w->program[LAYER_BLOCK];
+        bool first[PROGRAM_VALUES], rest[PROGRAM_VALUES];
+        int64_t after[PROGRAM_VALUES];
+        struct steps steps;
+        program_kept(p, recomputation(w, LAYER_BLOCK), w->loss_rows > 0, kept);
+        workload_steps(w, LAYER_BLOCK, PASS_WEIGHT, &steps);
+        program_touched(p, &steps, first);
+        if (touches_input(w, LAYER_BLOCK) || touches_input(w, LAYER_HEAD))
+                first[p->output] = true;
+        for (int value = 0; value < PROGRAM_VALUES; value++) {
+                rest[value] = kept[value] && !first[value] && p->shards == 1;
+                first[value] = kept[value] && !rest[value];
+        }
+        const int64_t begin = program_bytes(p, first, w->work.element_bytes, offset);
+        const int64_t bytes = begin + program_bytes(p, rest, w->work.element_bytes, after);
+        for (int value = 0; offset && value < p->value_count; value++)
+                if (rest[value])
+                        offset[value] = begin + after[value];
+        if (needed)
+                *needed = begin;
+        return bytes;
+}
+
 int64_t workload_slot(const struct workload *w, enum layer layer, bool kept[PROGRAM_VALUES],
                       int64_t offset[PROGRAM_VALUES])
 {
-        const struct program *p = &w->program[layer];
         if (layer == LAYER_VALIDATION)
                 return validation_slot(w, kept, offset);
-        program_kept(p, recomputation(w, layer), w->loss_rows > 0, kept);
-        return program_bytes(p, kept, w->work.element_bytes, offset);
+        if (layer == LAYER_BLOCK)
+                return block_slot(w, kept, offset, NULL);
+        program_kept(&w->program[layer], recomputation(w, layer), w->loss_rows > 0, kept);
+        return program_bytes(&w->program[layer], kept, w->work.element_bytes, offset);
 }
 
-int64_t workload_deferred(const struct workload *w, bool deferred[PROGRAM_VALUES],
-                          int64_t offset[PROGRAM_VALUES])
+int64_t workload_freed(const struct workload *w, int64_t *bytes)
 {
-        program_deferred(&w->program[LAYER_BLOCK], deferred);
-        return program_bytes(&w->program[LAYER_BLOCK], deferred, w->work.element_bytes, offset);
+        bool kept[PROGRAM_VALUES];
+        int64_t needed;
+        *bytes = block_slot(w, kept, NULL, &needed) - needed;
+        return needed;
+}
+
+static void lend(const struct workload *w, int value, int64_t freed, struct deferral *d)
+{
+        const int64_t bytes = program_value_bytes(&w->program[LAYER_BLOCK], value, w->work.element_bytes);
+        int64_t *end = &d->bytes;
+        d->lent[value] = d->lent_bytes + bytes <= freed;
+        if (d->lent[value])
+                end = &d->lent_bytes;
+        d->offset[value] = *end;
+        *end += bytes;
+}
+
+void workload_deferral(const struct workload *w, struct deferral *d)
+{
+        const struct program *p = &w->program[LAYER_BLOCK];
+        int64_t freed;
+        *d = (struct deferral){.bytes = 0};
+        workload_freed(w, &freed);
+        program_deferred(p, d->left);
+        for (int value = 0; value < p->value_count; value++)
+                if (d->left[value])
+                        lend(w, value, freed, d);
 }
 
 void workload_place(const struct workload *w, enum layer layer, enum layer_pass pass,
@@ -125,7 +187,7 @@ void workload_place(const struct workload *w, enum layer layer, enum layer_pass 
         if (pass == PASS_FORWARD)
                 workload_slot(w, layer, elsewhere, NULL);
         else if (pass != PASS_BACKWARD && layer == LAYER_BLOCK)
-                workload_deferred(w, elsewhere, NULL);
+                program_deferred(p, elsewhere);
         if (p->output_gradient >= 0)
                 elsewhere[p->output_gradient] = true;
         if (p->input_gradient >= 0)
@@ -152,6 +214,7 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
 {
         struct workload_bytes bytes = {0};
         struct workload w;
+        struct deferral deferral;
         bool set[PROGRAM_VALUES];
         workload_init(&w, gpt, work, shards);
         for (int i = 0; i < LAYERS; i++) {
@@ -165,7 +228,10 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
                 workspace[1] = larger(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
                 workspace[1] = larger(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
         }
-        bytes.deferred = workload_deferred(&w, set, NULL);
+        workload_deferral(&w, &deferral);
+        bytes.deferred = deferral.bytes;
+        bytes.lent = deferral.lent_bytes;
+        bytes.output_lent = deferral.lent[w.program[LAYER_BLOCK].output_gradient];
         return bytes;
 }
 

@@ -36,9 +36,21 @@ void workload_steps(const struct workload *, enum layer layer, enum layer_pass p
 int64_t workload_slot(const struct workload *, enum layer layer, bool kept[PROGRAM_VALUES],
                       int64_t offset[PROGRAM_VALUES]);
 
-/* Which values of a block the first part of a backward leaves for the second; as workload_slot. */
-int64_t workload_deferred(const struct workload *, bool deferred[PROGRAM_VALUES],
-                          int64_t offset[PROGRAM_VALUES]);
+/* What of a block's slot is free when the first part of its backward is done, as neither the second part
+ * reads it nor the layer behind: from where in the slot on (what is read lies before), and how many bytes.
+ * None with several shards, whose backward is in one part. */
+int64_t workload_freed(const struct workload *, int64_t *bytes);
+
+/* Where the gradients lie that the first part of a block's backward leaves for the second. As many as fit are
+ * `lent` a place in what is then free of the blocks above: the gradient of the block's output, which is made
+ * by the block above, two blocks above, any other one block above. The rest are in a buffer of their own. */
+struct deferral {
+        bool left[PROGRAM_VALUES]; /* those that there are */
+        bool lent[PROGRAM_VALUES];
+        int64_t offset[PROGRAM_VALUES]; /* in what is lent, or in the buffer */
+        int64_t bytes, lent_bytes;      /* of the buffer, and of what is lent, for one block */
+};
+void workload_deferral(const struct workload *, struct deferral *);
 
 /* Where what a pass writes lies in the workspace, but what a slot, a message's or a deferred buffer holds. */
 void workload_place(const struct workload *, enum layer layer, enum layer_pass pass,
@@ -47,7 +59,10 @@ void workload_place(const struct workload *, enum layer layer, enum layer_pass p
 /* Bytes that depend on nothing else of a plan. */
 struct workload_bytes {
         int64_t slot[LAYERS]; /* of one layer in one slot */
-        int64_t deferred;     /* of one block in a buffer that is left for the second part of a backward */
+        /* Of one block what a backward's first part leaves for the second: in a buffer, and lent a place in
+         * slots; and whether that is where the gradient of the block's output lies. */
+        int64_t deferred, lent;
+        bool output_lent;
         int64_t workspace[LAYERS][2]; /* that a layer's passes work in; [1]: its backward in two parts too */
 };
 /* Derived once for each thread, and then remembered. */

@@ -45,6 +45,34 @@ void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
                 }
 }
 
+/* The value whose memory others took over, one from another. */
+static int memory_of(const struct program *p, int value)
+{
+        while (p->values[value].overwrites >= 0)
+                value = p->values[value].overwrites;
+        return value;
+}
+
+void program_touched(const struct program *p, const struct steps *steps, bool touched[PROGRAM_VALUES])
+{
+        bool memory[PROGRAM_VALUES] = {false};
+        for (int s = 0; s < steps->count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS; i++) {
+                        const int value = steps->at[s].view[i].value;
+                        if (value >= 0)
+                                memory[memory_of(p, value)] = true;
+                }
+        for (int value = 0; value < p->value_count; value++)
+                touched[value] = memory[memory_of(p, value)];
+}
+
+int64_t program_value_bytes(const struct program *p, int value, int element_bytes)
+{
+        const int real_bytes = element_bytes > 4 ? element_bytes : 4;
+        const bool real = p->values[value].type == OPERAND_REAL;
+        return memory_aligned(program_elements(p, value, 0) * (real ? real_bytes : element_bytes));
+}
+
 static bool shares_buffer(const struct value *a, const struct value *b)
 {
         return b->type == OPERAND_REAL && a->axes == b->axes &&

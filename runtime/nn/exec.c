@@ -29,6 +29,18 @@ static void spread(const struct placement *place, int count, int64_t offset[PROG
                                 offset[other] = offset[value];
 }
 
+static void spread_deferral(const struct placement *place, int count, struct deferral *d)
+{
+        const struct deferral found = *d;
+        for (int value = 0; value < count; value++)
+                for (int other = 0; found.left[value] && other < count; other++)
+                        if (place->store[other] == place->store[value]) {
+                                d->left[other] = true;
+                                d->lent[other] = found.lent[value];
+                                d->offset[other] = found.offset[value];
+                        }
+}
+
 static void make_list(struct nn_exec *e, enum layer layer, enum layer_pass pass)
 {
         struct exec_list *list = &e->list[pass][layer];
@@ -58,8 +70,10 @@ static void make_layer(struct nn_exec *e, enum layer layer, bool parted)
         make_list(e, layer, PASS_INPUT);
         make_list(e, layer, PASS_WEIGHT);
         if (layer == LAYER_BLOCK) {
-                workload_deferred(&e->workload, set, e->deferred);
-                spread(&e->list[PASS_INPUT][layer].place, p->value_count, e->deferred);
+                int64_t bytes;
+                e->freed = workload_freed(&e->workload, &bytes);
+                workload_deferral(&e->workload, &e->deferral);
+                spread_deferral(&e->list[PASS_INPUT][layer].place, p->value_count, &e->deferral);
         }
 }
 
@@ -70,7 +84,6 @@ struct nn_exec *exec_new(const struct nn_stage *nn)
                 return NULL;
         workload_init(&e->workload, &nn->gpt, &nn->plan.work, nn->stage.shards);
         memset(e->kept, -1, sizeof e->kept); /* every one */
-        memset(e->deferred, -1, sizeof e->deferred);
         for (int layer = 0; layer < LAYERS; layer++)
                 if (layer == LAYER_BLOCK || (layer == LAYER_EMBEDDING ? nn->stage.first : nn->stage.last))
                         make_layer(e, (enum layer)layer, nn->plan.deferred > 0);
@@ -100,8 +113,8 @@ static void *flow(const struct nn_exec *e, const struct exec_frame *f, int store
                 return f->output_gradient;
         if (p->input_gradient >= 0 && store == stores[p->input_gradient])
                 return f->input_gradient;
-        assert(f->deferred && e->deferred[store] >= 0);
-        return f->deferred + e->deferred[store];
+        assert(f->deferred && e->deferral.left[store]);
+        return (e->deferral.lent[store] ? f->lent : f->deferred) + e->deferral.offset[store];
 }
 
 /* Where a value begins. */

@@ -18,7 +18,8 @@ struct nn_exec {
         struct exec_list list[LAYER_PASSES][LAYERS];
         int ordinal[LAYERS][PROGRAM_VALUES]; /* of a parameter, or its gradient: which of the layer's it is */
         int64_t kept[LAYERS][PROGRAM_VALUES]; /* where a value begins in the layer's part of a slot; or -1 */
-        int64_t deferred[PROGRAM_VALUES]; /* and of a block in a buffer that is left for the second part */
+        struct deferral deferral; /* and of a block what a backward's first part leaves for the second */
+        int64_t freed;            /* where in a block's part of a slot begins what is lent for that */
         char *workspace;
 };
 
@@ -33,7 +34,7 @@ struct exec_frame {
         char *slot; /* the layer's part of the micro-batch's slot */
         const void *x;
         void *output_gradient, *input_gradient;
-        char *deferred; /* the block's part of a deferred buffer */
+        char *deferred, *lent; /* the block's part of a deferred buffer, and what the block above lends */
         int micro_batch;
 };
 

@@ -114,38 +114,59 @@ struct backward {
         enum kernel_part parts;
 };
 
+/* Bytes before the end of what would be lent to the last blocks. */
+static int64_t lent_end(const struct memory_layout *l, int layers)
+{
+        return l->deferred_embedded + layers * l->deferred_block + l->deferred_lent;
+}
+
 /* A block's part of a deferred buffer. */
 static char *deferred_part(const struct nn_stage *nn, int deferred, int block)
 {
-        return (char *)nn->deferred[deferred] + nn->layout.embedded + block * nn->layout.deferred_block;
+        return (char *)nn->deferred[deferred] + nn->layout.deferred_embedded +
+               block * nn->layout.deferred_block;
 }
 
-static void *deferred_output(const struct nn_stage *nn, int deferred, int block)
+/* What `block` lends, whose input part is done; behind the last one, the buffer does. */
+static char *lent_by(const struct nn_stage *nn, const struct backward *b, int block)
 {
-        const struct nn_exec *e = nn->exec;
-        if (block == nn->stage.layers - 1 && nn->deferred_tops[deferred])
-                return nn->deferred_tops[deferred];
-        return deferred_part(nn, deferred, block) +
-               e->deferred[e->workload.program[LAYER_BLOCK].output_gradient];
+        if (block < nn->stage.layers)
+                return slot_part(nn, b->slot, block) + nn->exec->freed;
+        return deferred_part(nn, b->deferred, nn->stage.layers);
 }
 
 void *pass_deferred_top(const struct nn_stage *nn, int deferred)
 {
-        return deferred_output(nn, deferred, nn->stage.layers - 1);
+        const int layers = nn->stage.layers;
+        const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
+        if (nn->exec->deferral.lent[output])
+                return (char *)nn->deferred[deferred] + lent_end(&nn->layout, layers);
+        return deferred_part(nn, deferred, layers - 1) + nn->exec->deferral.offset[output];
+}
+
+/* The gradient of a block's output that stays for the second part; of block -1: the embedding's. */
+static void *deferred_output(const struct nn_stage *nn, const struct backward *b, int block)
+{
+        const struct deferral *d = &nn->exec->deferral;
+        const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
+        if (block == nn->stage.layers - 1)
+                return nn->deferred_tops[b->deferred];
+        if (d->lent[output])
+                return lent_by(nn, b, block + 2) + d->offset[output];
+        return block < 0 ? nn->deferred[b->deferred]
+                         : deferred_part(nn, b->deferred, block) + d->offset[output];
 }
 
 /* The gradient of a block's output: all in the one gradient buffer, or, in parts, each kept. */
 static void *output_gradient(const struct nn_stage *nn, const struct backward *b, int block)
 {
-        return b->deferred < 0 ? nn->gradient_buffers[b->gradient] : deferred_output(nn, b->deferred, block);
+        return b->deferred < 0 ? nn->gradient_buffers[b->gradient] : deferred_output(nn, b, block);
 }
 
 static void *input_gradient(const struct nn_stage *nn, const struct backward *b, int block)
 {
-        if (b->deferred >= 0 && block > 0)
-                return deferred_output(nn, b->deferred, block - 1);
-        if (b->deferred >= 0 && nn->stage.first)
-                return nn->deferred[b->deferred];
+        if (b->deferred >= 0 && (block > 0 || nn->stage.first))
+                return deferred_output(nn, b, block - 1);
         return b->gradient >= 0 ? nn->gradient_buffers[b->gradient] : NULL;
 }
 
@@ -172,7 +193,10 @@ static bool pass_back(struct nn_stage *nn, const struct backward *b, const struc
                 frame.x = block_input(nn, block, b->slot, b->input);
                 frame.output_gradient = output_gradient(nn, b, block);
                 frame.input_gradient = input_gradient(nn, b, block);
-                frame.deferred = b->deferred < 0 ? NULL : deferred_part(nn, b->deferred, block);
+                if (b->deferred >= 0) {
+                        frame.deferred = deferred_part(nn, b->deferred, block);
+                        frame.lent = lent_by(nn, b, block + 1);
+                }
                 run(nn, &pass, frame, lists);
         }
         if (span->embedding) {

@@ -389,6 +389,20 @@ static void two_stages_give_the_gradients_of_one(void **state)
         close_network(&two);
 }
 
+/* With a backward in two parts what the first leaves lies where slots are free by then. */
+static void check_parts(const struct network *at_once, const struct gpt *gpt, enum recompute recompute,
+                        bool fused)
+{
+        struct network parted = open_network(gpt, 1, recompute, fused);
+        const struct nn_stage *nn = parted.stages[0];
+        const real *expected = at_once->stages[0]->gradients, *found = nn->gradients;
+        forward(&parted, false);
+        backward_in(&parted, IN_PARTS);
+        for (int64_t i = 0; i < nn->parameters; i++)
+                assert_within(found[i], expected[i], 1e-12 * (1 + fabs(expected[i])), "in parts", i);
+        close_network(&parted);
+}
+
 /* What is computed again is computed in the same way: not a bit differs. */
 static void recomputed_activations_give_the_same_gradients(void **state)
 {
@@ -416,6 +430,8 @@ static void recomputed_activations_give_the_same_gradients(void **state)
                                          : b->layout.slot == a->layout.slot);
                         assert_memory_equal(a->gradients, b->gradients, (size_t)a->parameters * sizeof(real));
                 }
+                if (stages == 1)
+                        check_parts(&stored, &gpt, recompute, fused);
                 close_network(&stored);
                 close_network(&again);
         }

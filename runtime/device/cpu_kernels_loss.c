@@ -23,7 +23,7 @@ static double row_loss(real sum, real most, real logit)
         return log((double)sum) + ((double)most - (double)logit);
 }
 
-/* ---- over a part of the vocabulary: see kernels_cross_entropy_numbers ---- */
+/* ---- over a part of the vocabulary: see cross_entropy in kernels.h ---- */
 
 /* What a row's softmax and loss are made of. */
 struct numbers {

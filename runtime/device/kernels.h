@@ -1,34 +1,60 @@
-/* Typed launches, one a kernel of models/kernels/kernel.h, for who launches single ones; runtime/nn/exec.c
- * packs the operands of a stage's in the same way. Each packs its operands for device->ops->launch. All
- * matrices are row-major, all sums are added in a fixed order (the same input gives the same bits). N rows, C
- * columns unless said otherwise.
+/* What the kernels of models/kernels/kernel.h compute, how their operands are packed in struct kernel_args,
+ * and typed launches of those that are launched one by one (a stage's lists are packed by runtime/nn/exec.c).
  *
- * How operands are packed in struct kernel_args, for who writes a device: `p` holds the pointers in the order
- * of the function's parameters, shapes are in struct kernel. Besides: all products have ld of a, b, c (never
- * 0), matmul also stride and inner; the embedding kernels have T in ld[0], LayerNorm the elements from a
- * row's mean to its rstd, RMSNorm its epsilon in scalar[0]; RoPE has T in ld[0], its first row in
- * ld[1] (0), the columns of a row that it rotates in `inner`, theta in scalar[0] and 1, or -1 to rotate back,
- * in scalar[1]; softmax has its first row in ld[1] (0), of a (T,T) matrix; softmax and
- * cross-entropy have their scale in scalar[0]; AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon,
- * weight_decay, step in scalar[0..5], and in `p` after p, g, m, v the ranges, gradient_scale and weights;
- * overflow has its limit in scalar[0]. Of a shard's part of the vocabulary (the cpu alone has these): the
- * embedding kernels have its first token in ld[1] and its rows in ld[2] (0: all of the vocabulary);
- * cross-entropy has the numbers in p[3] (NULL: all of the vocabulary), its first token in ld[0], the first
- * row in ld[1] (0), of all rows ld[2], its tokens in stride[0][0] and shards in `inner`.
+ * All matrices are row-major, all sums are added in a fixed order (the same input gives the same bits). A
+ * tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums are
+ * made in fp32 (double for the norm and the loss) in either case. `p` holds the pointers in the order of a
+ * kind's descriptor, shapes are in struct kernel: (m,n) where nothing else is said, which are N rows of
+ * tokens and C columns in a model. What is said to be `real` is never in half.
  *
- * A tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums
- * are made in fp32 (double for the norm and the loss) in either case.
- *
- * The fused kernels: products' operands are dense, and what else is (m,n) lies as c does;
- * matmul_bias_residual_layernorm has its product's five operands first, then LayerNorm's other four, and the
- * elements from a row's mean to its rstd in stride[0][0]; attention has T in m and n, the size of a head in
- * k, sequences x heads of queries in batch, heads of queries in `inner`, how many of those share one of keys
- * and values in `group` (0 or 1: none), its scale in scalar[0] and the first of the batch in ld[1] (0: the
- * pointers are those of head 0 all the same). */
+ * matmul: c (m,n) = a b, or c += a b, with a (m,k) or, transposed, stored (k,m); b (k,n) or, transposed,
+ * stored (n,k). ld: elements between stored rows of a, b, c (never 0). batch = outer x `inner`; stride:
+ * elements from one outer (0), inner (1) matrix to the next. embedding: x (B T, C) = wte (V, C)[tokens (B,T)]
+ * + wpe (positions, C)[t]; backward adds to dwte and dwpe. ld[0]: T. Of a part of the vocabulary (the cpu
+ * alone has these) ld[1]: its first token, ld[2]: its tokens, which are the rows of wte (0: all); others have
+ * none, and wpe and dwpe may be NULL: nothing is added. The sum of all parts' x, one of which has wpe, is the
+ * whole's. p[3] and p[1] NULL: positions are not embedded. layernorm: y = (x - mean) rstd w + b, epsilon 1e-5
+ * as GPT-2; stats (2,m), `real`, has mean, then rstd. Backward: dx = ..., or dx += ... if it accumulates;
+ * adds into dw and db. ld[0]: elements from a row's mean to its rstd. bias: y += b. bias_backward: db += the
+ * sum of dy's rows. residual: y += x. bias_residual: y += b + x. bias_gelu: h += b, g = gelu_tanh(h).
+ * gelu_backward: dh, which holds dg, times gelu'(h). rmsnorm (Zhang & Sennrich 2019): y = x rstd w with rstd
+ * (m), `real`, 1 / sqrt(mean(x^2) + epsilon). Backward as LayerNorm's. scalar[0]: epsilon. rope (Su et al.
+ * 2021), in place: of each head of k columns, i is rotated with i + k / 2 by the angle t theta^(-2 i / k), t
+ * being the row's position of T. ld[0]: T, ld[1]: the first row (0), `inner`: columns of a row that are
+ * rotated, the first ones, whole heads; scalar[0]: theta, scalar[1]: 1, or -1 to rotate back, which is its
+ * gradient. swiglu (Shazeer 2020): y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its n
+ * u; silu(g) = g / (1 + e^-g). Backward writes all of dgu (m, 2 n). softmax: of s (batch, T, T) row t becomes
+ * softmax of scale s[t, 0..t], zeros after. Backward: dp becomes scale p (dp - sum(dp p)), zeros after the
+ * diagonal. scalar[0]: scale, ld[1]: the first row (0), of a (T,T). cross_entropy: adds the summed negative
+ * log likelihood of targets (m) to *loss (double) and leaves scale (softmax - onehot) in logits (m,n);
+ * cross_entropy_loss leaves them as they are. scalar[0]: scale. Over a part of the vocabulary (the cpu alone
+ * has these) in two halves. Logits are of tokens [first, first + valid); columns from `valid` on are padding.
+ * First cross_entropy_loss without p[0] leaves numbers p[3] (m,3), `real`: of each row the largest logit, the
+ * sum of exponentials of the others' distance to it, and the target's logit, or 0 where another part has it.
+ * Then, from the numbers (shards, m, 3) of all parts, cross_entropy does the above; or cross_entropy_loss,
+ * without logits and targets, n being 3 shards, makes the loss alone. p[3] NULL: all of the vocabulary;
+ * ld[0]: first, ld[1]: the first row (0), of all rows ld[2]; stride[0][0]: valid; `inner`: shards. Fused
+ * products, whose operands are dense; what else is (m,n) lies as c does, and what a device makes of one sum
+ *     may be rounded once, at its end. matmul_bias: y (m,n) = x (m,k) w^T + b, with w (n,k) as weights are
+ * stored. _gelu: h is that, and g = gelu_tanh(h). _residual: y = x w^T + b + r; _layernorm: and ln, stats the
+ * LayerNorm of y as it is stored, by ln_w and ln_b (n); stride[0][0]: elements from a row's mean to its rstd.
+ *     matmul_gelu_backward: dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n).
+ * attention, causal, of every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. The columns of qkv
+ *     (B,T, (H + 2 KV) hs) are H heads of q, KV of k and KV of v, each hs wide; H is a multiple of KV, and
+ * head h of q has head h / (H / KV) of k and v. lse (B,H,T), `real`: the natural logarithm of each row's sum
+ * of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward left them, dk and dv being sums
+ * over the heads of q that have them; rows (B,H,T), `real`, is its scratch: each row's sum of dy y. m and n:
+ * T, k: hs, batch: B H, `inner`: H, group: H / KV (0 or 1: as many), scalar[0]: scale, ld[1]: the first of
+ * the batch (0: the pointers are those of head 0 all the same). AdamW, overflow, unscale, clear,
+ * squared_norm: below. AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in
+ * scalar[0..5]; overflow has its limit in scalar[0]. */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
 #include "runtime/device/device.h"
+
+/* A kernel in the format of the device's tensors; batch 0 stands for 1. */
+void kernels_launch(struct device *, struct kernel kernel, const struct kernel_args *args);
 
 /* c (m,n) = a b + beta c with a (m,k) or, transposed, stored (k,m); b (k,n) or, transposed, stored (n,k). */
 struct matmul {
@@ -42,83 +68,10 @@ struct matmul {
 };
 void kernels_matmul(struct device *, const struct matmul *, const void *a, const void *b, void *c);
 
-/* x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. */
-void kernels_embedding(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
-                       int64_t B, int64_t T, int64_t C);
-void kernels_embedding_backward(struct device *, void *dwte, void *dwpe, const void *dx,
-                                const int32_t *tokens, int64_t B, int64_t T, int64_t C);
-
-/* Of tokens [first, first + rows) alone, which are the rows of wte: others have none. wpe and dwpe may be
- * NULL: nothing is added. The sum of all parts' x, one of which has wpe, is the above. */
-void kernels_embedding_part(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
-                            int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows);
-void kernels_embedding_part_backward(struct device *, void *dwte, void *dwpe, const void *dx,
-                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
-                                     int64_t rows);
-
-/* y = (x - mean) rstd w + b; stats (2, N) holds mean then rstd, never in half. epsilon 1e-5, as GPT-2. */
-void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
-                       int64_t N, int64_t C);
-/* dx += ... if accumulate, else dx = ...; adds into dw, db. x is the LayerNorm's input. */
-void kernels_layernorm_backward(struct device *, void *dx, void *dw, void *db, const void *dy, const void *x,
-                                const real *stats, const void *w, int64_t N, int64_t C, bool accumulate);
-
 void kernels_bias(struct device *, void *y, const void *b, int64_t m, int64_t n);
-void kernels_bias_backward(struct device *, void *db, const void *dy, int64_t m, int64_t n);
-void kernels_bias_gelu(struct device *, void *g, void *h, const void *b, int64_t m, int64_t n);
-void kernels_gelu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n); /* dh holds dg */
 void kernels_bias_residual(struct device *, void *y, const void *b, const void *x, int64_t m, int64_t n);
 
-void kernels_residual(struct device *, void *y, const void *x, int64_t m, int64_t n);
-
-/* RMSNorm (Zhang & Sennrich 2019): y = x rstd w with rstd (N), never in half, 1 / sqrt(mean(x^2) + epsilon).
- */
-void kernels_rmsnorm(struct device *, void *y, real *rstd, const void *x, const void *w, int64_t N, int64_t C,
-                     double epsilon);
-/* dx += ... if accumulate, else dx = ...; adds into dw. x is the RMSNorm's input. */
-void kernels_rmsnorm_backward(struct device *, void *dx, void *dw, const void *dy, const void *x,
-                              const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate);
-
-/* Rotary position embedding (Su et al. 2021) of x (B T, columns), in place: of each head's columns, i is
- * rotated with i + head_size / 2 by the angle t theta^(-2 i / head_size), t being the row's position of T; or
- * back, which is its gradient. */
-struct rope {
-        int64_t columns, rotated; /* of a row; the first ones that are rotated, whole heads */
-        int64_t head_size;        /* even */
-        double theta;
-        bool inverse;
-};
-void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
-
-/* SwiGLU (Shazeer 2020): y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its n u. silu(g)
- * = g / (1 + e^-g). Backward writes all of dgu (m, 2 n). */
-void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
-void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
-                             int64_t n);
-
-/* s (batch, T, T): row t becomes softmax of scale s[t, 0..t], zeros after. */
-void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);
-/* dp (batch, T, T) becomes ds = scale p (dp - sum(dp p)), zeros after the diagonal. */
-void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,
-                              double scale);
-
-/* y (m,n) = x (m,k) w^T + b, with w (n,k) as weights are stored. _gelu: h is that, and g = gelu_tanh(h).
- * _residual: y = x w^T + b + r. _gelu_backward: dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n). What a
- * device makes of one sum may be rounded once, at its end. */
-void kernels_matmul_bias(struct device *, void *y, const void *x, const void *w, const void *b, int64_t m,
-                         int64_t n, int64_t k);
-void kernels_matmul_bias_gelu(struct device *, void *g, void *h, const void *x, const void *w, const void *b,
-                              int64_t m, int64_t n, int64_t k);
-void kernels_matmul_bias_residual(struct device *, void *y, const void *x, const void *w, const void *b,
-                                  const void *r, int64_t m, int64_t n, int64_t k);
-/* And ln (m,n), stats (2,m) = kernels_layernorm of y as it is stored, by ln_w and ln_b (n). */
-void kernels_matmul_bias_residual_layernorm(struct device *, void *y, void *ln, real *stats, const void *x,
-                                            const void *w, const void *b, const void *r, const void *ln_w,
-                                            const void *ln_b, int64_t m, int64_t n, int64_t k);
-void kernels_matmul_gelu_backward(struct device *, void *dh, const void *dy, const void *w, const void *h,
-                                  int64_t m, int64_t n, int64_t k);
-
-/* Of its packed operands those of its LayerNorm, as kernels_layernorm packs them. */
+/* Of its packed operands those of its LayerNorm, packed as a LayerNorm of its own has them. */
 static inline struct kernel_args kernels_layernorm_args(const struct kernel_args *args)
 {
         void *const *p = args->p;
@@ -132,38 +85,6 @@ static inline struct kernel_args kernels_layernorm_args(const struct kernel_args
         layernorm.ld[1] = 0;
         return layernorm;
 }
-
-/* Causal attention, every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. The columns of qkv
- * (B,T, (H + 2 KV) hs) are H heads of q, KV of k and KV of v, each hs wide; H is a multiple of KV, and head h
- * of q has head h / (H / KV) of k and v. lse (B,H,T), never in half: the natural logarithm of each row's sum
- * of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward left them, dk and dv being sums
- * over the heads of q that have them; rows (B,H,T), never in half, is its scratch: each row's sum of dy y. */
-void kernels_attention(struct device *, void *y, real *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
-                       int64_t KV, int64_t hs, double scale);
-void kernels_attention_backward(struct device *, void *dqkv, real *rows, const void *dy, const void *y,
-                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
-                                int64_t hs, double scale);
-
-/* Adds the summed negative log likelihood of targets (N) to *loss (double) and, unless loss_only, leaves
- * scale (softmax - onehot) in logits (N, V). */
-void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
-                           int64_t V, double scale, bool loss_only);
-
-/* Over a part of the vocabulary in two halves. Logits (N, V) are of tokens [first, first + valid); columns
- * from `valid` on are padding. First numbers (N, 3), never in half: of each row the largest logit, the sum of
- * exponentials of the others' distance to it, and the target's logit, or 0 where another part has it. Then,
- * from the numbers (shards, N, 3) of all parts, what kernels_cross_entropy does to logits and loss; or the
- * loss alone. */
-struct vocabulary_part {
-        int64_t first, valid;
-};
-void kernels_cross_entropy_numbers(struct device *, real *numbers, const void *logits, const int32_t *targets,
-                                   int64_t N, int64_t V, struct vocabulary_part part);
-void kernels_cross_entropy_part(struct device *, double *loss, void *logits, const int32_t *targets,
-                                const real *numbers, int shards, int64_t N, int64_t V,
-                                struct vocabulary_part part, double scale);
-void kernels_cross_entropy_of_numbers(struct device *, double *loss, const real *numbers, int shards,
-                                      int64_t N);
 
 /* *sum (double) = sum of squares of x (n), or adds to it if accumulate. Summed in double. */
 void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n, bool accumulate);

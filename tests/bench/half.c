@@ -2,7 +2,7 @@
  * cblas_sgemm), run in turn; fused attention against the kernels that it stands for; and the bytes a second
  * of those that only pass over memory, against memcpy's. Prints medians and, in brackets, the tenth and
  * ninetieth percentile. */
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,7 +39,7 @@ $(BUILD)/tests/test_nccl: $(addprefix $(EMULATED)/,tests/unit/test_nccl.o runtim
 
 # The CUDA device's host side, and the gates before its timed kernels, linked with the emulated CUDA.
 TESTS += test_cuda_host test_gate
-$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.o $(emulated_cuda) $(emulated_host) \
+$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.o $(call obj,tests/unit/launches.c) $(emulated_cuda) $(emulated_host) \
                 $(emulated_itself) $(call lib,device models)
 	$(emulated_link) $^ -lcmocka -lboost_context -ljansson -lm -ldl
 
@@ -52,5 +52,5 @@ run-tests: $(EMULATED_PLUGIN)
 
 # Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.
 TESTS += test_conformance
-$(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c) $(call lib,device models) | $(EMULATED_PLUGIN)
+$(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c tests/unit/launches.c) $(call lib,device models) | $(EMULATED_PLUGIN)
 	$(TEST_LINK) $(DEVICE_LIBS)

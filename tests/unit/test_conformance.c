@@ -7,7 +7,7 @@
  * devices may be off by a bound, so twice that is allowed. Each kernel runs three times, the last two as a
  * group: the same bits each time, and not a byte changed beside the outputs, which begin as NaN. */
 #include "models/half.h"
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 
 #include <libgen.h>

@@ -1,7 +1,7 @@
 /* The CUDA device's host side, over the emulated CUDA (tests/emulated) with its real kernels: memory,
  * streams, events, graphs, plans of products, failures. */
 #include "runtime/device/cuda/cuda.h"
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 #include "tests/emulated/control.h"
 #include "tests/unit/numbers.h"
 

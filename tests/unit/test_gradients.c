@@ -1,7 +1,7 @@
 /* Gradients of every tensor against finite differences of the loss. Everything here, device, nn and this
  * file, is the double-precision build; a network in one stage, and in two stages whose messages are carried
  * by hand. */
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 #include "runtime/nn/exec.h"
 #include "tests/unit/numbers.h"
 

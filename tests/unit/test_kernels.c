@@ -6,7 +6,7 @@
 #include "models/half.h"
 #include "runtime/device/cpu_math.h"
 #include "runtime/device/cpu_variant.h"
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 
 #include <string.h>

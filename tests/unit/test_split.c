@@ -5,7 +5,7 @@
 #include "models/half.h"
 #include "runtime/device/cpu_split.h"
 #include "runtime/device/cpu_variant.h"
-#include "runtime/device/kernels.h"
+#include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 
 #include <cblas.h>

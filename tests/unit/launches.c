@@ -1,0 +1,290 @@
+#include "tests/unit/launches.h"
+
+#include <assert.h>
+#include <limits.h>
+
+void kernels_embedding_part(struct device *device, void *x, const int32_t *tokens, const void *wte,
+                            const void *wpe, int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
+                       &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe},
+                                             .ld = {T, first, rows}});
+}
+
+void kernels_embedding(struct device *device, void *x, const int32_t *tokens, const void *wte,
+                       const void *wpe, int64_t B, int64_t T, int64_t C)
+{
+        kernels_embedding_part(device, x, tokens, wte, wpe, B, T, C, 0, 0);
+}
+
+void kernels_embedding_part_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
+                                     int64_t rows)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD,
+                                .accumulate = 1,
+                                .part = PART_WEIGHT,
+                                .m = B * T,
+                                .n = C},
+                &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T, first, rows}});
+}
+
+void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
+                                const int32_t *tokens, int64_t B, int64_t T, int64_t C)
+{
+        kernels_embedding_part_backward(device, dwte, dwpe, dx, tokens, B, T, C, 0, 0);
+}
+
+void kernels_layernorm(struct device *device, void *y, real *stats, const void *x, const void *w,
+                       const void *b, int64_t N, int64_t C)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_LAYERNORM, .m = N, .n = C},
+                       &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}, .ld = {N}});
+}
+
+void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void *db, const void *dy,
+                                const void *x, const real *stats, const void *w, int64_t N, int64_t C,
+                                bool accumulate)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_LAYERNORM_BACKWARD,
+                                .accumulate = accumulate,
+                                .part = PART_BOTH,
+                                .m = N,
+                                .n = C},
+                &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w},
+                                      .ld = {N}});
+}
+
+void kernels_bias_backward(struct device *device, void *db, const void *dy, int64_t m, int64_t n)
+{
+        kernels_launch(
+                device,
+                (struct kernel){
+                        .kind = KERNEL_BIAS_BACKWARD, .accumulate = 1, .part = PART_WEIGHT, .m = m, .n = n},
+                &(struct kernel_args){.p = {db, (void *)dy}});
+}
+
+void kernels_bias_gelu(struct device *device, void *g, void *h, const void *b, int64_t m, int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_BIAS_GELU, .m = m, .n = n},
+                       &(struct kernel_args){.p = {g, h, (void *)b}});
+}
+
+void kernels_gelu_backward(struct device *device, void *dh, const void *h, int64_t m, int64_t n)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+                       &(struct kernel_args){.p = {dh, (void *)h}});
+}
+
+void kernels_residual(struct device *device, void *y, const void *x, int64_t m, int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_RESIDUAL, .m = m, .n = n},
+                       &(struct kernel_args){.p = {y, (void *)x}});
+}
+
+void kernels_rmsnorm(struct device *device, void *y, real *rstd, const void *x, const void *w, int64_t N,
+                     int64_t C, double epsilon)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_RMSNORM, .m = N, .n = C},
+                       &(struct kernel_args){.p = {y, rstd, (void *)x, (void *)w}, .scalar = {epsilon}});
+}
+
+void kernels_rmsnorm_backward(struct device *device, void *dx, void *dw, const void *dy, const void *x,
+                              const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_RMSNORM_BACKWARD,
+                                       .accumulate = accumulate,
+                                       .part = PART_BOTH,
+                                       .m = N,
+                                       .n = C},
+                       &(struct kernel_args){.p = {dx, dw, (void *)dy, (void *)x, (void *)rstd, (void *)w}});
+}
+
+void kernels_rope(struct device *device, const struct rope *rope, void *x, int64_t B, int64_t T)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_ROPE,
+                                       .part = rope->inverse ? PART_INPUT : 0,
+                                       .m = B * T,
+                                       .n = rope->columns,
+                                       .k = rope->head_size},
+                       &(struct kernel_args){.p = {x},
+                                             .ld = {T},
+                                             .inner = rope->rotated,
+                                             .scalar = {rope->theta, rope->inverse ? -1 : 1}});
+}
+
+void kernels_swiglu(struct device *device, void *y, const void *gu, int64_t m, int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_SWIGLU, .m = m, .n = n},
+                       &(struct kernel_args){.p = {y, (void *)gu}});
+}
+
+void kernels_swiglu_backward(struct device *device, void *dgu, const void *dy, const void *gu, int64_t m,
+                             int64_t n)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_SWIGLU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+                       &(struct kernel_args){.p = {dgu, (void *)dy, (void *)gu}});
+}
+
+void kernels_softmax(struct device *device, void *s, int64_t batch, int64_t T, double scale)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = batch, .m = T, .n = T},
+                       &(struct kernel_args){.p = {s}, .scalar = {scale}});
+}
+
+void kernels_softmax_backward(struct device *device, void *dp, const void *p, int64_t batch, int64_t T,
+                              double scale)
+{
+        kernels_launch(
+                device,
+                (struct kernel){
+                        .kind = KERNEL_SOFTMAX_BACKWARD, .part = PART_INPUT, .batch = batch, .m = T, .n = T},
+                &(struct kernel_args){.p = {dp, (void *)p}, .scalar = {scale}});
+}
+
+/* A fused product, whose operands are dense. */
+static void launch_product(struct device *device, struct kernel kernel, struct kernel_args args)
+{
+        args.ld[0] = kernel.k;
+        args.ld[1] = kernel.transpose_b ? kernel.k : kernel.n;
+        args.ld[2] = kernel.n;
+        kernels_launch(device, kernel, &args);
+}
+
+void kernels_matmul_bias(struct device *device, void *y, const void *x, const void *w, const void *b,
+                         int64_t m, int64_t n, int64_t k)
+{
+        launch_product(device,
+                       (struct kernel){.kind = KERNEL_MATMUL_BIAS, .transpose_b = 1, .m = m, .n = n, .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b}});
+}
+
+void kernels_matmul_bias_gelu(struct device *device, void *g, void *h, const void *x, const void *w,
+                              const void *b, int64_t m, int64_t n, int64_t k)
+{
+        launch_product(
+                device,
+                (struct kernel){.kind = KERNEL_MATMUL_BIAS_GELU, .transpose_b = 1, .m = m, .n = n, .k = k},
+                (struct kernel_args){.p = {g, h, (void *)x, (void *)w, (void *)b}});
+}
+
+void kernels_matmul_bias_residual(struct device *device, void *y, const void *x, const void *w, const void *b,
+                                  const void *r, int64_t m, int64_t n, int64_t k)
+{
+        launch_product(device,
+                       (struct kernel){
+                               .kind = KERNEL_MATMUL_BIAS_RESIDUAL, .transpose_b = 1, .m = m, .n = n, .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r}});
+}
+
+void kernels_matmul_bias_residual_layernorm(struct device *device, void *y, void *ln, real *stats,
+                                            const void *x, const void *w, const void *b, const void *r,
+                                            const void *ln_w, const void *ln_b, int64_t m, int64_t n,
+                                            int64_t k)
+{
+        launch_product(device,
+                       (struct kernel){.kind = KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM,
+                                       .transpose_b = 1,
+                                       .m = m,
+                                       .n = n,
+                                       .k = k},
+                       (struct kernel_args){.p = {y, (void *)x, (void *)w, (void *)b, (void *)r, ln, stats,
+                                                  (void *)ln_w, (void *)ln_b},
+                                            .stride = {{m}}});
+}
+
+void kernels_matmul_gelu_backward(struct device *device, void *dh, const void *dy, const void *w,
+                                  const void *h, int64_t m, int64_t n, int64_t k)
+{
+        launch_product(
+                device,
+                (struct kernel){
+                        .kind = KERNEL_MATMUL_GELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n, .k = k},
+                (struct kernel_args){.p = {dh, (void *)dy, (void *)w, (void *)h}});
+}
+
+static unsigned char group_of(int64_t H, int64_t KV)
+{
+        assert(KV > 0 && H % KV == 0 && H / KV <= UCHAR_MAX);
+        return (unsigned char)(H / KV);
+}
+
+void kernels_attention(struct device *device, void *y, real *lse, const void *qkv, int64_t B, int64_t T,
+                       int64_t H, int64_t KV, int64_t hs, double scale)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_ATTENTION,
+                                       .group = group_of(H, KV),
+                                       .batch = B * H,
+                                       .m = T,
+                                       .n = T,
+                                       .k = hs},
+                       &(struct kernel_args){.p = {y, lse, (void *)qkv}, .inner = H, .scalar = {scale}});
+}
+
+void kernels_attention_backward(struct device *device, void *dqkv, real *rows, const void *dy, const void *y,
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                                int64_t hs, double scale)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_ATTENTION_BACKWARD,
+                                .part = PART_INPUT,
+                                .group = group_of(H, KV),
+                                .batch = B * H,
+                                .m = T,
+                                .n = T,
+                                .k = hs},
+                &(struct kernel_args){.p = {dqkv, rows, (void *)dy, (void *)y, (void *)lse, (void *)qkv},
+                                      .inner = H,
+                                      .scalar = {scale}});
+}
+
+void kernels_cross_entropy(struct device *device, double *loss, void *logits, const int32_t *targets,
+                           int64_t N, int64_t V, double scale, bool loss_only)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY,
+                                       .m = N,
+                                       .n = V},
+                       &(struct kernel_args){.p = {loss, logits, (void *)targets}, .scalar = {scale}});
+}
+
+void kernels_cross_entropy_numbers(struct device *device, real *numbers, const void *logits,
+                                   const int32_t *targets, int64_t N, int64_t V, struct vocabulary_part part)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY_LOSS, .m = N, .n = V},
+                       &(struct kernel_args){.p = {NULL, (void *)logits, (void *)targets, numbers},
+                                             .ld = {part.first, 0, N},
+                                             .stride = {{part.valid}},
+                                             .inner = 1});
+}
+
+void kernels_cross_entropy_part(struct device *device, double *loss, void *logits, const int32_t *targets,
+                                const real *numbers, int shards, int64_t N, int64_t V,
+                                struct vocabulary_part part, double scale)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY, .m = N, .n = V},
+                       &(struct kernel_args){.p = {loss, logits, (void *)targets, (void *)numbers},
+                                             .ld = {part.first, 0, N},
+                                             .stride = {{part.valid}},
+                                             .inner = shards,
+                                             .scalar = {scale}});
+}
+
+void kernels_cross_entropy_of_numbers(struct device *device, double *loss, const real *numbers, int shards,
+                                      int64_t N)
+{
+        const struct kernel kernel = {.kind = KERNEL_CROSS_ENTROPY_LOSS, .batch = 1, .m = N, .n = 3 * shards};
+        const struct kernel_args args = {
+                .p = {loss, NULL, NULL, (void *)numbers}, .ld = {0, 0, N}, .inner = shards};
+        device->ops->launch(device, &kernel, &args); /* numbers are never in half */
+}

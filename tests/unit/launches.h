@@ -1,0 +1,79 @@
+/* Typed launches of single kernels, for tests and benches: what each computes is said in
+ * runtime/device/kernels.h. Shapes as there: N rows, C columns, B sequences of T tokens, H heads of queries
+ * and KV of keys and values, each hs wide. Operands are packed here by hand, not as exec.c does it. */
+#ifndef RANVIER_TESTS_UNIT_LAUNCHES_H
+#define RANVIER_TESTS_UNIT_LAUNCHES_H
+
+#include "runtime/device/kernels.h"
+
+void kernels_embedding(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
+                       int64_t B, int64_t T, int64_t C);
+void kernels_embedding_backward(struct device *, void *dwte, void *dwpe, const void *dx,
+                                const int32_t *tokens, int64_t B, int64_t T, int64_t C);
+/* Of tokens [first, first + rows) alone, the rows of wte. */
+void kernels_embedding_part(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
+                            int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows);
+void kernels_embedding_part_backward(struct device *, void *dwte, void *dwpe, const void *dx,
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
+                                     int64_t rows);
+
+void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
+                       int64_t N, int64_t C);
+void kernels_layernorm_backward(struct device *, void *dx, void *dw, void *db, const void *dy, const void *x,
+                                const real *stats, const void *w, int64_t N, int64_t C, bool accumulate);
+void kernels_bias_backward(struct device *, void *db, const void *dy, int64_t m, int64_t n);
+void kernels_bias_gelu(struct device *, void *g, void *h, const void *b, int64_t m, int64_t n);
+void kernels_gelu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n);
+void kernels_residual(struct device *, void *y, const void *x, int64_t m, int64_t n);
+void kernels_rmsnorm(struct device *, void *y, real *rstd, const void *x, const void *w, int64_t N, int64_t C,
+                     double epsilon);
+void kernels_rmsnorm_backward(struct device *, void *dx, void *dw, const void *dy, const void *x,
+                              const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate);
+
+struct rope {
+        int64_t columns, rotated; /* of a row; the first ones that are rotated, whole heads */
+        int64_t head_size;        /* even */
+        double theta;
+        bool inverse;
+};
+void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
+void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
+void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
+                             int64_t n);
+void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);
+void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,
+                              double scale);
+
+void kernels_matmul_bias(struct device *, void *y, const void *x, const void *w, const void *b, int64_t m,
+                         int64_t n, int64_t k);
+void kernels_matmul_bias_gelu(struct device *, void *g, void *h, const void *x, const void *w, const void *b,
+                              int64_t m, int64_t n, int64_t k);
+void kernels_matmul_bias_residual(struct device *, void *y, const void *x, const void *w, const void *b,
+                                  const void *r, int64_t m, int64_t n, int64_t k);
+void kernels_matmul_bias_residual_layernorm(struct device *, void *y, void *ln, real *stats, const void *x,
+                                            const void *w, const void *b, const void *r, const void *ln_w,
+                                            const void *ln_b, int64_t m, int64_t n, int64_t k);
+void kernels_matmul_gelu_backward(struct device *, void *dh, const void *dy, const void *w, const void *h,
+                                  int64_t m, int64_t n, int64_t k);
+
+void kernels_attention(struct device *, void *y, real *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
+                       int64_t KV, int64_t hs, double scale);
+void kernels_attention_backward(struct device *, void *dqkv, real *rows, const void *dy, const void *y,
+                                const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                                int64_t hs, double scale);
+
+void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
+                           int64_t V, double scale, bool loss_only);
+
+struct vocabulary_part {
+        int64_t first, valid;
+};
+void kernels_cross_entropy_numbers(struct device *, real *numbers, const void *logits, const int32_t *targets,
+                                   int64_t N, int64_t V, struct vocabulary_part part);
+void kernels_cross_entropy_part(struct device *, double *loss, void *logits, const int32_t *targets,
+                                const real *numbers, int shards, int64_t N, int64_t V,
+                                struct vocabulary_part part, double scale);
+void kernels_cross_entropy_of_numbers(struct device *, double *loss, const real *numbers, int shards,
+                                      int64_t N);
+
+#endif

@@ -28,25 +28,25 @@ GSL_LIBS   := -lgsl -lgslcblas
 SIMGRID_LIBS := -lsimgrid -lstdc++
 
 # One archive a room; the order is the order of the arrows.
+base     := $(wildcard runtime/base/*.c)
 models   := $(wildcard models/*.c models/*/*.c)
 core     := $(wildcard runtime/sched/*.c)
 engine   := $(wildcard runtime/engine/*.c)
-device   := $(wildcard runtime/device/*.c)
+device   := $(wildcard runtime/device/*.c runtime/device/cpu/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
-real     := runtime/driver_real.c runtime/trainer.c runtime/limits.c runtime/routes.c runtime/probe.c runtime/train_options.c \
-            runtime/together.c runtime/kernel_times.c runtime/machine_rates.c
-sim      := $(filter-out sim/main.c,$(wildcard sim/*.c)) $(wildcard sim/*.cpp)
-profile  := calibrate/profile.c calibrate/model.c
-fit      := calibrate/fit.c calibrate/robust.c
-calibrate := $(filter-out calibrate/measure.c $(profile) $(fit),$(wildcard calibrate/*.c))
+real     := $(filter-out runtime/real/train.c runtime/real/sample.c,$(wildcard runtime/real/*.c))
+sim      := $(wildcard sim/*/*.c sim/*/*.cpp)
+profile  := calibrate/profile/profile.c calibrate/profile/model.c
+fit      := calibrate/profile/fit.c calibrate/profile/robust.c
+calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
-ROOMS    := models core engine device net nn real sim profile fit calibrate plot paper
+ROOMS    := base models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
-include runtime/device/variants.mk
+include runtime/device/cpu/variants.mk
 include runtime/device/cuda/cuda.mk
 
 PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
@@ -71,7 +71,7 @@ $(BUILD)/obj/%.o: %.cpp
 	$(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
-$(BUILD)/obj/models/%.o: EXTRA = -fPIC $(LTO)
+$(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC $(LTO)
 $(call obj,$(core) $(engine) $(sim) $(profile) sim/main.c): EXTRA = $(LTO)
 $(BUILD)/bin/ranvier-sim: LTO_LINK = $(if $(LTO),-O3 -flto=2)
 $(BUILD)/obj/runtime/device/host.o: EXTRA = -fPIC
@@ -81,18 +81,18 @@ $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
 DEVICE_LIBS = $(BLAS_LIBS) -ldl
 
 LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -Wl,-Map=$(BUILD)/obj/$(@F).map -o $@ $(filter %.o %.a,$^)
-$(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models)
+$(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models base)
 	$(LINK) -ljansson
-$(BUILD)/bin/ranvier-train: $(call obj,runtime/train.c) $(call lib,real nn net device engine core models)
+$(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sample: $(call obj,runtime/sample.c) $(call lib,nn device engine core models)
+$(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,nn device engine core models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models)
+$(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
-                $(call lib,calibrate fit profile nn net device engine core models)
+                $(call lib,calibrate fit profile nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models)
+$(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
 	$(LINK) -ljansson -lm
 
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)

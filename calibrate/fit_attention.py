@@ -7,7 +7,7 @@ it until ranvier calibrate has measured the GPU.
 
 TABLE has a line a time of forward: batch, seq_len, heads, kv_heads, head_dim, seconds (bf16 or fp16). TRAINING has kernel,
 pass ("forward", "backward"), gpu, batch, m (the sequence), heads, kv_heads, qk_head_dim, v_head_dim, seconds: kernels as
-training runs them. The formula is calibrate/model.h's, and flops and bytes are models/kernels/kinds.c's.
+training runs them. The formula is calibrate/profile/model.h's, and flops and bytes are models/kernels/kinds.c's.
 
 Forward: efficiency, half_m, half_k and overhead_seconds are fitted to the rows of the table in which every head has keys of
 its own, by least absolute errors of the logarithm; a processor works on tiles of 64 rows. With --half-k that figure is given:
@@ -37,7 +37,7 @@ def flops(row, backward):
 
 
 def seconds(model, row, machine, backward=False):
-    """calibrate/model.h, of a row."""
+    """calibrate/profile/model.h, of a row."""
     elements = (4 if backward else 2) * (row["batch"] + row["kv_batch"])
     tiles = row["batch"] * math.ceil(row["m"] / TILE)
     wave = math.ceil(tiles / machine.processors) * machine.processors / tiles

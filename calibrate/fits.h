@@ -2,7 +2,7 @@
 #ifndef RANVIER_CALIBRATE_FITS_H
 #define RANVIER_CALIBRATE_FITS_H
 
-#include "calibrate/profile.h"
+#include "calibrate/profile/profile.h"
 
 void fits_print(const struct profile_load *load, FILE *stream);
 

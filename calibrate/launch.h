@@ -2,7 +2,7 @@
 #ifndef RANVIER_CALIBRATE_LAUNCH_H
 #define RANVIER_CALIBRATE_LAUNCH_H
 
-#include "models/error.h"
+#include "runtime/base/error.h"
 
 #include <stdbool.h>
 

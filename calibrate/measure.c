@@ -11,7 +11,7 @@
 #include "calibrate/phase.h"
 #include "calibrate/request.h"
 #include "calibrate/samples.h"
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/report.h"

@@ -1,6 +1,6 @@
 #include "calibrate/request.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/options.h"
 

@@ -1,6 +1,6 @@
 #include "calibrate/samples.h"
 
-#include "calibrate/fit.h"
+#include "calibrate/profile/fit.h"
 #include "runtime/engine/report.h"
 
 #include <math.h>

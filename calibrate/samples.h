@@ -2,7 +2,7 @@
 #ifndef RANVIER_CALIBRATE_SAMPLES_H
 #define RANVIER_CALIBRATE_SAMPLES_H
 
-#include "calibrate/profile.h"
+#include "calibrate/profile/profile.h"
 #include "runtime/net/net.h"
 
 struct series {

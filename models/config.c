@@ -1,6 +1,6 @@
 #include "models/config.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "models/config.h"
 #include "models/families/families.h"
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "models/partition.h"
 
 #include <stddef.h>

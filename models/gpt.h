@@ -2,7 +2,7 @@
 #ifndef RANVIER_MODELS_GPT_H
 #define RANVIER_MODELS_GPT_H
 
-#include "models/error.h"
+#include "runtime/base/error.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 #include "plots/compare.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/engine/report.h"
 
 #include <math.h>

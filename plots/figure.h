@@ -3,7 +3,7 @@
 #ifndef RANVIER_PLOTS_FIGURE_H
 #define RANVIER_PLOTS_FIGURE_H
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #include "plots/figure.h"
 #include "plots/figures.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/engine/options.h"
 
 #include <errno.h>

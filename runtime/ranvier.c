@@ -1,8 +1,8 @@
 /* `ranvier`: a dispatcher, as git is. The commands are programs of their own beside it (or in libexec),
  * because SimGrid and Open MPI cannot live in one process. */
-#include "models/file.h"
-#include "models/nearest.h"
-#include "models/version.h"
+#include "runtime/base/file.h"
+#include "runtime/base/nearest.h"
+#include "runtime/base/version.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
-#include "sim/simulate.h"
-#include "sim/sweep.h"
-#include "sim/validate.h"
+#include "sim/world/simulate.h"
+#include "sim/search/sweep.h"
+#include "sim/evidence/validate.h"
 
 #include <string.h>
 

@@ -10,26 +10,36 @@ function room(path) {
         return path
 }
 BEGIN {
+        may["runtime/base"] = "runtime/base"
         may["models/kernels"] = "models/kernels"
         may["models/passes"] = "models models/kernels"
-        may["models/families"] = "models models/families"
-        may["models"] = "models models/kernels models/families"
+        may["models/families"] = "models models/families runtime/base"
+        may["models"] = "models models/kernels models/families runtime/base"
         may["runtime/sched"] = "runtime/sched"
-        may["runtime/engine"] = "models runtime/sched runtime/engine"
-        may["runtime/device"] = "models runtime/device"
-        may["runtime/device/cuda"] = "models runtime/device runtime/device/cuda"
-        may["runtime/net"] = "models runtime/net"
-        may["runtime/net/nccl"] = "models runtime/net runtime/device/cuda"
-        may["runtime/data"] = "models runtime/data"
-        may["runtime/checkpoint"] = "models runtime/checkpoint"
-        may["runtime/nn"] = "models runtime/device runtime/data runtime/nn"
-        may["runtime/optim"] = "models runtime/device runtime/nn runtime/optim"
-        may["runtime"] = "models runtime/sched runtime/engine runtime/device runtime/net runtime/data" \
-                " runtime/checkpoint runtime/nn runtime/optim runtime"
-        may["sim"] = "models runtime/sched runtime/engine calibrate/profile.h sim"
-        may["calibrate"] = "models runtime/sched runtime/engine runtime/device runtime/net runtime/data runtime/nn" \
-                " runtime/optim calibrate"
-        may["plots"] = "models runtime/sched runtime/engine plots"
+        may["runtime/engine"] = "models runtime/base runtime/sched runtime/engine"
+        may["runtime/device"] = "models runtime/base runtime/device"
+        may["runtime/device/cpu"] = "models runtime/base runtime/device runtime/device/cpu"
+        may["runtime/device/cuda"] = "models runtime/base runtime/device runtime/device/cuda"
+        may["runtime/net"] = "models runtime/base runtime/net"
+        may["runtime/net/nccl"] = "models runtime/base runtime/net runtime/device/cuda"
+        may["runtime/data"] = "models runtime/base runtime/data"
+        may["runtime/checkpoint"] = "models runtime/base runtime/checkpoint"
+        may["runtime/nn"] = "models runtime/base runtime/device runtime/data runtime/nn"
+        may["runtime/optim"] = "models runtime/base runtime/device runtime/nn runtime/optim"
+        may["runtime/real"] = "models runtime/base runtime/sched runtime/engine runtime/device runtime/net runtime/data" \
+                " runtime/checkpoint runtime/nn runtime/optim runtime/real"
+        may["runtime"] = "runtime/base"
+        below = "models runtime/base runtime/sched runtime/engine calibrate/profile/profile.h"
+        may["sim/platform"] = below " sim/platform"
+        may["sim/collective"] = below " sim/platform sim/collective"
+        may["sim/world"] = below " sim/platform sim/collective sim/world"
+        may["sim/search"] = below " sim/platform sim/collective sim/world sim/search"
+        may["sim/evidence"] = below " sim/platform sim/collective sim/world sim/search sim/evidence"
+        may["sim"] = "sim/world sim/search sim/evidence"
+        may["calibrate/profile"] = "models runtime/base runtime/sched runtime/engine calibrate/profile"
+        may["calibrate"] = "models runtime/base runtime/sched runtime/engine runtime/device runtime/net runtime/data runtime/nn" \
+                " runtime/optim calibrate/profile calibrate"
+        may["plots"] = "models runtime/base runtime/sched runtime/engine plots"
 }
 {
         from = room($1)

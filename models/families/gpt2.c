@@ -1,7 +1,7 @@
 /* GPT-2 (Radford et al. 2019): pre-LayerNorm blocks, learned positions, tanh GELU, tied embeddings. */
 #include "models/config.h"
 #include "models/families/families.h"
-#include "models/file.h"
+#include "runtime/base/file.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Llama (Touvron et al. 2023): pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU, no biases. */
 #include "models/config.h"
 #include "models/families/families.h"
-#include "models/file.h"
+#include "runtime/base/file.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/checkpoint.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef RANVIER_RUNTIME_DATA_DATA_H
 #define RANVIER_RUNTIME_DATA_DATA_H
 
-#include "models/error.h"
+#include "runtime/base/error.h"
 
 #include <stdint.h>
 

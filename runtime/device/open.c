@@ -1,5 +1,5 @@
 /* Devices by name. The CUDA device is a plugin: a program runs where neither CUDA nor a GPU is. */
-#include "models/plugin.h"
+#include "runtime/base/plugin.h"
 #include "runtime/device/device.h"
 
 #include <string.h>

@@ -2,9 +2,9 @@
 
 #include "runtime/sched/shares.h"
 
-#include "models/file.h"
-#include "models/version.h"
-#include "runtime/engine/command_line.h"
+#include "runtime/base/file.h"
+#include "runtime/base/version.h"
+#include "runtime/base/command_line.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 #include "runtime/engine/paper.h"
 
-#include "runtime/engine/agenda.h"
+#include "runtime/base/agenda.h"
 #include "runtime/engine/host_link.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_PAPER_PLAN_H
 #define RANVIER_RUNTIME_ENGINE_PAPER_PLAN_H
 
-#include "runtime/engine/memo.h"
+#include "runtime/base/memo.h"
 #include "runtime/engine/price.h"
 
 /* What links take, in seconds, and who has which prices. Ranks are the plan's. */

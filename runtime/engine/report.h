@@ -2,7 +2,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_REPORT_H
 #define RANVIER_RUNTIME_ENGINE_REPORT_H
 
-#include "models/version.h"
+#include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/options.h"
 

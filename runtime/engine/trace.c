@@ -1,6 +1,6 @@
 #include "runtime/engine/trace.h"
 
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/engine/report.h"
 
 #include <errno.h>

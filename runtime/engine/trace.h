@@ -2,7 +2,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_TRACE_H
 #define RANVIER_RUNTIME_ENGINE_TRACE_H
 
-#include "models/error.h"
+#include "runtime/base/error.h"
 #include "runtime/sched/op.h"
 #include "runtime/sched/plan.h"
 

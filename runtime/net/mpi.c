@@ -1,7 +1,7 @@
 /* The network over Open MPI. Only the thread that opened it calls MPI (MPI_THREAD_FUNNELED): progress is made
  * by polling test(), since Open MPI moves large messages only inside its own calls. */
-#include "models/half.h"
-#include "models/sums.h"
+#include "runtime/base/half.h"
+#include "runtime/base/sums.h"
 #include "runtime/net/net.h"
 #include "runtime/net/shared_sum.h"
 

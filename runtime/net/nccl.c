@@ -1,6 +1,6 @@
 #include "runtime/net/nccl.h"
 
-#include "models/plugin.h"
+#include "runtime/base/plugin.h"
 
 void net_nccl_attach(struct net *net, const struct net_nccl_request *request, struct rv_error_info *why)
 {

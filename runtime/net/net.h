@@ -2,7 +2,7 @@
 #ifndef RANVIER_RUNTIME_NET_NET_H
 #define RANVIER_RUNTIME_NET_NET_H
 
-#include "models/error.h"
+#include "runtime/base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* What moves between a stage's device and host memory: tokens, parameters, the offloaded part of the
  * optimizer's state, offloaded activations. */
-#include "models/half.h"
+#include "runtime/base/half.h"
 #include "runtime/nn/nn.h"
 
 #include <assert.h>

@@ -2,8 +2,8 @@
  *   collectives                      presets of platforms: the choice, the closed form and SimGrid
  *   collectives PLATFORM TABLE GPU   a CSV "gpu,gpus,bytes,seconds" of all-reduces inside a node: rows of
  * that gpu */
-#include "sim/collective.h"
-#include "sim/network.h"
+#include "sim/world/collective.h"
+#include "sim/world/network.h"
 
 #include <math.h>
 #include <simgrid/actor.h>

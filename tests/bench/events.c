@@ -1,10 +1,10 @@
 /* What a simulation could cost at least: the operations of one batch of a pipeline as events of a plain
- * binary heap (runtime/engine/agenda.c), each put there when it was issued, for the moment at which it
+ * binary heap (runtime/base/agenda.c), each put there when it was issued, for the moment at which it
  * completes; and the same batch by the core and the engine over the heap of the world on paper. Prints how
  * many operations there are, the batch's seconds, and what both took. tests/bench/events.py compares them
  * with SimGrid. */
 #include "runtime/sched/policy.h"
-#include "runtime/engine/agenda.h"
+#include "runtime/base/agenda.h"
 #include "tests/paper/equal_stages.h"
 
 #include <stdio.h>

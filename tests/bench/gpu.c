@@ -6,7 +6,7 @@
  * from the host gpu kernels PROFILE RATE BANDWIDTH  each measured kernel against max(flops / RATE, bytes /
  * BANDWIDTH)
  */
-#include "calibrate/profile.h"
+#include "calibrate/profile/profile.h"
 #include "runtime/device/kernels.h"
 #include "runtime/engine/report.h"
 

@@ -1,6 +1,6 @@
 /* All-reduces of this machine's MPI, measured as training runs them, beside what a profile says of them.
  *   mpirun -n 2 mpi_allreduce PROFILE */
-#include "calibrate/profile.h"
+#include "calibrate/profile/profile.h"
 #include "runtime/device/device.h"
 #include "runtime/net/net.h"
 

@@ -1,7 +1,7 @@
 /* How many plans a second one core ranks on paper: all that fit of 48-GPU grids of GPT 12B with 1,536
  * micro-batches a batch, by schedules; each is weighed, priced and run. */
-#include "sim/paper_batch.h"
-#include "sim/space.h"
+#include "sim/world/paper_batch.h"
+#include "sim/search/space.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Random plans on several machines in two worlds: the time of a batch on paper against SimGrid's. Prints a
  * line a plan, worst last, and the errors of those whose operations share links or memory and of those where
  * nothing does. worlds PLANS SEED */
-#include "sim/jobs.h"
-#include "sim/paper_batch.h"
+#include "sim/search/jobs.h"
+#include "sim/world/paper_batch.h"
 #include "tests/paper/plans.h"
 
 #include <math.h>

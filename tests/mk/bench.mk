@@ -1,25 +1,25 @@
 # Not tests: see make bench.
-$(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device models)
+$(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/tests/half: $(call obj,tests/bench/half.c tests/unit/launches.c) $(call lib,device models)
+$(BUILD)/tests/half: $(call obj,tests/bench/half.c tests/unit/launches.c) $(call lib,device models base)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models)
+$(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
-$(BUILD)/tests/mpi_allreduce: $(call obj,tests/bench/mpi_allreduce.c) $(call lib,net profile device models)
+$(BUILD)/tests/mpi_allreduce: $(call obj,tests/bench/mpi_allreduce.c) $(call lib,net profile device models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -ldl -lm
-$(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core device models)
+$(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core device models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 SCRIPT_TESTS += tests/cli/gpu.sh
 run-tests: $(BUILD)/tests/gpu $(BUILD)/emulated/device_cuda.so
-$(BUILD)/tests/events: $(call obj,tests/bench/events.c) $(call lib,paper engine core models)
+$(BUILD)/tests/events: $(call obj,tests/bench/events.c) $(call lib,paper engine core models base)
 	$(LINK) -ljansson -lm
-$(BUILD)/tests/overhead: $(call obj,tests/bench/overhead.c) $(call lib,real nn net device engine core models)
+$(BUILD)/tests/overhead: $(call obj,tests/bench/overhead.c) $(call lib,real nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/obj/tests/bench/sgemm.o: EXTRA = $(BLAS_CFLAGS)
-$(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models)
+$(BUILD)/tests/sgemm: $(call obj,tests/bench/sgemm.c) $(call lib,models base)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(call lib,sim engine core profile models)
+$(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/tests/worlds $(BUILD)/tests/ranking: LTO_LINK = $(if $(LTO),-O3 -flto=2)
-$(BUILD)/tests/ranking: $(call obj,tests/bench/ranking.c) $(call lib,sim engine core profile models)
+$(BUILD)/tests/ranking: $(call obj,tests/bench/ranking.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

@@ -21,7 +21,7 @@ $(EMULATED)/%.o: %.c
 	$(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
 
 emulated_link = @mkdir -p $(@D); echo link $@; $(CXX) $(LDFLAGS_ALL) -o $@
-$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call obj,runtime/device/host.c) $(call lib,models)
+$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call obj,runtime/device/host.c) $(call lib,models base)
 	$(emulated_link) -shared -Wl,-Bsymbolic $^ -lboost_context -ljansson -lm -ldl
 -include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)
 
@@ -34,13 +34,13 @@ $(BUILD)/tests/test_emulated $(BUILD)/tests/test_ptx: $(BUILD)/tests/%: $(EMULAT
 # The host's half of all-reduces by NCCL, against functions of CUDA and NCCL that take note of their calls.
 TESTS += test_nccl
 $(BUILD)/tests/test_nccl: $(addprefix $(EMULATED)/,tests/unit/test_nccl.o runtime/net/nccl/nccl.o runtime/device/cuda/lane.o) \
-                $(call lib,models)
+                $(call lib,models base)
 	$(TEST_LINK)
 
 # The CUDA device's host side, and the gates before its timed kernels, linked with the emulated CUDA.
 TESTS += test_cuda_host test_gate
 $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMULATED)/tests/unit/%.o $(call obj,tests/unit/launches.c) $(emulated_cuda) $(emulated_host) \
-                $(emulated_itself) $(call lib,device models)
+                $(emulated_itself) $(call lib,device models base)
 	$(emulated_link) $^ -lcmocka -lboost_context -ljansson -lm -ldl
 
 # Refusals, limits, failures and graphs of `train --device cuda`.
@@ -52,5 +52,5 @@ run-tests: $(EMULATED_PLUGIN)
 
 # Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.
 TESTS += test_conformance
-$(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c tests/unit/launches.c) $(call lib,device models) | $(EMULATED_PLUGIN)
+$(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c tests/unit/launches.c) $(call lib,device models base) | $(EMULATED_PLUGIN)
 	$(TEST_LINK) $(DEVICE_LIBS)

@@ -1,22 +1,22 @@
 TESTS += test_train_options
-$(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/train_options.c) \
-                $(call lib,device engine core models)
+$(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/real/train_options.c) \
+                $(call lib,device engine core models base)
 	$(TEST_LINK) $(BLAS_LIBS)
 SCRIPT_TESTS += tests/cli/shards.py tests/cli/allreduce.sh tests/cli/offload.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/pytorch.py)
-$(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models)
+$(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models base)
 	$(TEST_LINK) $(MPI_LIBS)
 run-tests: $(BUILD)/tests/allreduce
 # Not a test: see make bench.
-$(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models)
+$(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
 TESTS += test_together
-$(BUILD)/tests/test_together: $(call obj,tests/unit/test_together.c) $(call lib,real nn net device engine core models)
+$(BUILD)/tests/test_together: $(call obj,tests/unit/test_together.c) $(call lib,real nn net device engine core models base)
 	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS)
 TESTS += test_kernel_times
-$(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/kernel_times.c) \
-                $(call lib,engine core models)
+$(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/real/kernel_times.c) \
+                $(call lib,engine core models base)
 	$(TEST_LINK)
 SCRIPT_TESTS += tests/cli/kernels.py tests/cli/ranks.py
 $(BUILD)/tests/refuse_calloc.so: tests/unit/refuse_calloc.c
@@ -26,5 +26,5 @@ run-tests: $(if $(SAN),,$(BUILD)/tests/refuse_calloc.so)
 
 # What our own code allocates during a batch: its calls go through the test's.
 TESTS += test_allocations
-$(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(call lib,real nn net device engine core models)
+$(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(call lib,real nn net device engine core models base)
 	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)

@@ -2,7 +2,7 @@
 #ifndef RANVIER_TESTS_PLANS_H
 #define RANVIER_TESTS_PLANS_H
 
-#include "sim/machine.h"
+#include "sim/world/machine.h"
 
 struct plan_machine {
         const char *profile, *platform;

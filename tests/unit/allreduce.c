@@ -2,7 +2,7 @@
  * rank gets the same bits, and each sum is one that half_add or bf16_add gives in some order. Those that are
  * issued together complete in order. Of fp32 and fp64, sums have the bits of the binomial tree, whatever
  * their size, summed for all or for each its part. Prints TAP on rank 0. */
-#include "models/half.h"
+#include "runtime/base/half.h"
 #include "runtime/net/net.h"
 #include "tests/unit/numbers.h"
 

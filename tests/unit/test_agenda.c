@@ -1,5 +1,5 @@
 /* The agenda: moments in order, whatever the order in which they were noted. */
-#include "runtime/engine/agenda.h"
+#include "runtime/base/agenda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

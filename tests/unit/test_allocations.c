@@ -2,7 +2,7 @@
  * our own code asks for no memory. The linker hands us its calls (tests/mk/real.mk). Not covered: what
  * libraries ask for (Open MPI, BLAS, the C library itself), several ranks, a trace, which grows with what it
  * records, and what a command does between batches (log, report, checkpoint). */
-#include "runtime/driver_real.h"
+#include "runtime/real/driver_real.h"
 #include "runtime/engine/options.h"
 #include "tests/unit/numbers.h"
 

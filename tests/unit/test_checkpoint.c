@@ -1,5 +1,5 @@
 /* Checkpoints: what is written is read, and a file with any part missing or wrong is refused. */
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "tests/unit/scratch.h"
 

@@ -1,8 +1,8 @@
 /* Collectives: the closed form against SimGrid over a grid of algorithms, groups and sizes; a folded group
  * against all of its members; the libraries' choices. SimGrid runs once a process, so every simulation is
  * done in a child, which hands one number back. */
-#include "sim/collective.h"
-#include "sim/network.h"
+#include "sim/world/collective.h"
+#include "sim/world/network.h"
 #include "tests/unit/numbers.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
  * Bounds count roundings as test_kernels does: u is one of fp32, h one of what tensors are stored as. Both
  * devices may be off by a bound, so twice that is allowed. Each kernel runs three times, the last two as a
  * group: the same bits each time, and not a byte changed beside the outputs, which begin as NaN. */
-#include "models/half.h"
+#include "runtime/base/half.h"
 #include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 

@@ -1,5 +1,5 @@
 /* Fits recover what made the data, through noise and outliers, and never turn negative. */
-#include "calibrate/fit.h"
+#include "calibrate/profile/fit.h"
 #include "tests/unit/noise.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Conversions between 16 bits and fp32 against their definition in double arithmetic: fp16's, those of the
- * processor and the portable ones (tests/mk/models.mk compiles models/half.c a second time without the
+ * processor and the portable ones (tests/mk/models.mk compiles runtime/base/half.c a second time without the
  * processor's), and bf16's. */
-#include "models/half.h"
+#include "runtime/base/half.h"
 #include "tests/unit/numbers.h"
 
 #include <stdbool.h>

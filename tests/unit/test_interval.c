@@ -1,6 +1,6 @@
 /* Errors of prices, carried through to the batch: closed forms, and nine runs in ten inside. */
-#include "sim/interval.h"
-#include "sim/paper_batch.h"
+#include "sim/world/interval.h"
+#include "sim/world/paper_batch.h"
 #include "tests/unit/noise.h"
 
 #include <math.h>

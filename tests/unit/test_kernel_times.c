@@ -1,5 +1,5 @@
 /* The table of a batch's kernels, from notes whose sums are known. */
-#include "runtime/kernel_times.h"
+#include "runtime/real/kernel_times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * a sum of n terms adds up to n u times the sum of their sizes, the exponential brings 2 u and its argument's
  * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
  * once more as they are stored; and with each variant of the kernels that this processor runs. */
-#include "models/half.h"
-#include "runtime/device/cpu_math.h"
-#include "runtime/device/cpu_variant.h"
+#include "runtime/base/half.h"
+#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 

@@ -1,5 +1,5 @@
 /* What is kept is found by exactly its key, whatever else is kept. */
-#include "runtime/engine/memo.h"
+#include "runtime/base/memo.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The model of a kernel's seconds does what its formula says, each effect by itself and all of them. */
-#include "calibrate/model.h"
+#include "calibrate/profile/model.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Models: parameters, stages, kernels and bytes against closed forms; and what is said about wrong files. */
-#include "models/file.h"
+#include "runtime/base/file.h"
 #include "models/memory.h"
 #include "models/workload.h"
 #include "tests/unit/scratch.h"

@@ -1,5 +1,5 @@
 /* The optimizer step: learning rate, global norm, clipping, AdamW over buckets; and the initial weights. */
-#include "models/half.h"
+#include "runtime/base/half.h"
 #include "runtime/optim/optim.h"
 #include "tests/unit/numbers.h"
 

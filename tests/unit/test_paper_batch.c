@@ -1,7 +1,7 @@
 /* The world on paper against SimGrid's: the same plans, prices and core, and closed forms in place of flows.
  */
-#include "sim/jobs.h"
-#include "sim/paper_batch.h"
+#include "sim/search/jobs.h"
+#include "sim/world/paper_batch.h"
 #include "tests/paper/plans.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Platforms, the links and all-reduces they give in SimGrid: against closed forms. SimGrid runs once a
  * process, so every simulation is done in a child, which hands one number back. */
-#include "sim/collective.h"
-#include "sim/fabric.h"
-#include "sim/network.h"
+#include "sim/world/collective.h"
+#include "sim/platform/fabric.h"
+#include "sim/world/network.h"
 #include "tests/unit/numbers.h"
 
 #include <simgrid/actor.h>

@@ -1,5 +1,5 @@
 /* A profile survives the file, refuses what is wrong with it in a sentence, and prices kernels. */
-#include "calibrate/profile.h"
+#include "calibrate/profile/profile.h"
 
 #include <math.h>
 #include <setjmp.h>

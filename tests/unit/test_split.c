@@ -2,9 +2,9 @@
  * teams of 1, 2 and 3 threads and, for comparison, whole. How many threads there are changes no bit of
  * anything but a product; of a product, and between what is split and what is whole, only the rounding. Every
  * test runs with tensors of reals, of fp16 and of bf16. */
-#include "models/half.h"
-#include "runtime/device/cpu_split.h"
-#include "runtime/device/cpu_variant.h"
+#include "runtime/base/half.h"
+#include "runtime/device/cpu/split.h"
+#include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 

@@ -1,6 +1,6 @@
 /* What ranks bring together, over a network that only notes what it is asked for. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include "runtime/together.h"
+#include "runtime/real/together.h"
 
 #include <limits.h>
 #include <setjmp.h>

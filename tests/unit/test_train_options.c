@@ -1,5 +1,5 @@
 /* What `ranvier train` refuses because of the MPI that it runs on, and its options for experiments. */
-#include "runtime/train_options.h"
+#include "runtime/real/train_options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

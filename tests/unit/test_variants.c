@@ -1,5 +1,5 @@
 /* Which variant of the CPU device's kernels is chosen, on a processor that is made up. */
-#include "runtime/device/cpu_variant.h"
+#include "runtime/device/cpu/variant.h"
 #include "tests/unit/numbers.h"
 
 #include <string.h>

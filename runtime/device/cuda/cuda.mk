@@ -40,7 +40,7 @@ $(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/includ
 
 # The runtime is linked in and cuBLASLt is found where the toolkit is; both look for the driver only when they are called,
 # so that the plugin can say itself that there is none.
-$(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o $(call lib,models)
+$(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o $(call lib,models base)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
 		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
@@ -54,7 +54,7 @@ ifneq ($(and $(nccl_header),$(nccl_library)),)
 PLUGINS += $(BUILD)/bin/net_nccl.so
 $(BUILD)/obj/runtime/net/nccl/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include \
 	$(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(nccl_header))))
-$(BUILD)/bin/net_nccl.so: $(call obj,runtime/net/nccl/nccl.c runtime/device/cuda/lane.c) $(call lib,models)
+$(BUILD)/bin/net_nccl.so: $(call obj,runtime/net/nccl/nccl.c runtime/device/cuda/lane.c) $(call lib,models base)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
 		$(nccl_library) -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread

@@ -1,7 +1,0 @@
-/* The version, as commands print it and as their files carry it. */
-#ifndef RANVIER_MODELS_VERSION_H
-#define RANVIER_MODELS_VERSION_H
-
-#define RANVIER_VERSION "0.1.0"
-
-#endif

@@ -1,0 +1,212 @@
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/nearest.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_NAME = 64 };
+
+/* Options of Megatron-LM, DeepSpeed and Hugging Face's Trainer, with "-" for "_", and what they are here. */
+static const struct {
+        const char *name;
+        const char *here; /* an option of ours, without "--" */
+        const char *how;  /* what else is to be said of it; "" if nothing is */
+} foreign[] = {
+        {"tensor-model-parallel-size", "tp", ""},
+        {"tensor-parallel-size", "tp", ""},
+        {"tensor-parallel", "tp", ""},
+        {"pipeline-model-parallel-size", "pp", ""},
+        {"pipeline-parallel-size", "pp", ""},
+        {"pipeline-parallel", "pp", ""},
+        {"pipeline", "pp", ""},
+        {"pipeline-stages", "pp", ""},
+        {"stages", "pp", ""},
+        {"data-parallel-size", "dp", ""},
+        {"data-parallel", "dp", ""},
+        {"replicas", "dp", ""},
+        {"global-batch-size", "batch-size", ""},
+        {"train-batch-size", "batch-size", ""},
+        {"micro-batch", "micro-batch-size", ""},
+        {"train-micro-batch-size-per-gpu", "micro-batch-size", ""},
+        {"per-device-train-batch-size", "micro-batch-size", ""},
+        {"gradient-accumulation-steps", "batch-size",
+         ", which is --dp x --micro-batch-size x the steps of accumulation"},
+        {"num-layers-per-virtual-pipeline-stage", "virtual-stages",
+         " V with --schedule interleaved: V is the chunks of a rank, layers / (--pp x layers of a chunk)"},
+        {"virtual-pipeline-model-parallel-size", "virtual-stages", " with --schedule interleaved"},
+        {"zero-stage", "zero", ""},
+        {"use-distributed-optimizer", "zero", " 1"},
+        {"overlap-grad-reduce", "overlap-allreduce", ""},
+        {"max-steps", "steps", ""},
+        {"train-iters", "steps", ""},
+        {"train-samples", "steps", ", in batches"},
+        {"num-train-epochs", "steps", ", in batches"},
+        {"seq-length", "seq-len", ""},
+        {"sequence-length", "seq-len", ""},
+        {"block-size", "seq-len", ""},
+        {"world-size", "gpus", ""},
+        {"num-gpus", "gpus", ""},
+        {"fp16", "precision", " mixed"},
+        {"bf16", "precision", " bf16"},
+        {"dtype", "precision", ""},
+        {"recompute-activations", "recompute", " selective"},
+        {"recompute-granularity", "recompute", ""},
+        {"gradient-checkpointing", "recompute", " full"},
+        {"checkpoint-activations", "recompute", " full"},
+        {"cpu-offload", "offload", ""},
+        {"optimizer-cpu-offload", "offload", ""},
+        {"use-flash-attn", "fusion", " on"},
+        {"clip-grad", "clip", ""},
+        {"max-grad-norm", "clip", ""},
+        {"gradient-clipping", "clip", ""},
+        {"learning-rate", "lr", ""},
+        {"lr-warmup-iters", "warmup", ""},
+        {"warmup-steps", "warmup", ""},
+        {"adam-beta1", "beta1", ""},
+        {"adam-beta2", "beta2", ""},
+        {"adam-eps", "epsilon", ""},
+        {"data-path", "data", ""},
+        {"save", "checkpoint", ""},
+        {"eval-interval", "validate-every", ""},
+};
+
+/* Options that are asked for, of what is not built. */
+static const struct {
+        const char *name, *what;
+} unbuilt[] = {
+        {"resume", "training begins with new weights, and cannot go on from a checkpoint"},
+        {"resume-from-checkpoint", "training begins with new weights, and cannot go on from a checkpoint"},
+        {"load", "training begins with new weights, and cannot go on from a checkpoint"},
+        {"init", "training begins with new weights, and reads none"},
+        {"init-from", "training begins with new weights, and reads none"},
+        {"checkpoint-every", "--checkpoint writes the model once, at the end of the training"},
+        {"save-interval", "--checkpoint writes the model once, at the end of the training"},
+        {"save-steps", "--checkpoint writes the model once, at the end of the training"},
+        {"ep", "there are no experts, and so no expert parallelism"},
+        {"expert-model-parallel-size", "there are no experts, and so no expert parallelism"},
+        {"num-experts", "there are no experts, and so no expert parallelism"},
+        {"cp", "a sequence is not split over ranks but by --sequence-parallel, among the shards of --tp"},
+        {"context-parallel-size",
+         "a sequence is not split over ranks but by --sequence-parallel, among the shards of --tp"},
+        {"dropout", "nothing is dropped out, neither in training nor in predictions"},
+        {"attention-dropout", "nothing is dropped out, neither in training nor in predictions"},
+        {"hidden-dropout", "nothing is dropped out, neither in training nor in predictions"},
+};
+
+static bool ends_options(const struct argp_option *o)
+{
+        return !o->name && !o->key && !o->doc && !o->group;
+}
+
+/* The option of `argp` or its children that has the long name, or, without one, the key. */
+static const struct argp_option *find_option(const struct argp *argp, const char *name, int key)
+{
+        const struct argp_option *found = NULL;
+        for (const struct argp_option *o = argp->options; o && !ends_options(o); o++)
+                if (name ? o->name && strcmp(o->name, name) == 0 : o->key == key)
+                        return o;
+        for (const struct argp_child *child = argp->children; child && child->argp && !found; child++)
+                found = find_option(child->argp, name, key);
+        return found;
+}
+
+static void offer_options(const struct argp *argp, struct nearest *nearest)
+{
+        for (const struct argp_option *o = argp->options; o && !ends_options(o); o++)
+                if (o->name)
+                        nearest_offer(nearest, o->name);
+        for (const struct argp_child *child = argp->children; child && child->argp; child++)
+                offer_options(child->argp, nearest);
+}
+
+/* `name` without "--", as it was written. */
+static int fail_unknown(const struct argp *argp, const char *name, struct rv_error_info *err)
+{
+        char plain[LONGEST_NAME] = "";
+        for (size_t i = 0; i < sizeof plain - 1 && name[i]; i++)
+                plain[i] = name[i] == '_' ? '-' : name[i];
+        for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+                if (strcmp(plain, foreign[i].name) == 0 && find_option(argp, foreign[i].here, 0))
+                        return rv_fail(err, RV_EINPUT, "unknown option '--%.64s': here it is --%s%s", name,
+                                       foreign[i].here, foreign[i].how);
+        for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
+                if (strcmp(plain, unbuilt[i].name) == 0)
+                        return rv_fail(err, RV_ENOTBUILT, "--%s is not built yet: %s", name, unbuilt[i].what);
+        struct nearest nearest = {.word = plain};
+        offer_options(argp, &nearest);
+        if (nearest.known)
+                return rv_fail(err, RV_EINPUT,
+                               "unknown option '--%.64s'; the nearest is --%s, --help lists all", name,
+                               nearest.known);
+        return rv_fail(err, RV_EINPUT, "unknown option '--%.64s'; --help lists what there is", name);
+}
+
+/* How many words of `argv`, which begins with an option of one letter or several, belong to it. */
+static int check_letters(const struct argp *argp, int argc, char *const *argv, struct rv_error_info *err)
+{
+        for (const char *letter = argv[0] + 1; *letter; letter++) {
+                const struct argp_option *option = find_option(argp, NULL, (unsigned char)*letter);
+                if (!option)
+                        return rv_fail(err, RV_EINPUT, "unknown option '-%.64s'; --help lists what there is",
+                                       letter);
+                if (option->arg && !letter[1] && argc < 2)
+                        return rv_fail(err, RV_EINPUT, "option '-%c' needs an argument: -%c %s", *letter,
+                                       *letter, option->arg);
+                if (option->arg)
+                        return letter[1] ? 1 : 2;
+        }
+        return 1;
+}
+
+/* The same of a word that begins with "--"; tells the option's key. */
+static int check_word(const struct argp *argp, int argc, char *const *argv, int *key,
+                      struct rv_error_info *err)
+{
+        const char *word = argv[0] + 2, *equals = strchr(word, '=');
+        char *name = equals ? strndup(word, (size_t)(equals - word)) : strdup(word);
+        if (!name)
+                return rv_fail(err, RV_ESYSTEM, "no memory for option %.64s", word);
+        const struct argp_option *option = find_option(argp, name, 0);
+        int words = 1;
+        if (!option)
+                words = fail_unknown(argp, name, err);
+        else if (equals && !option->arg)
+                words = rv_fail(err, RV_EINPUT, "option '--%s' takes no argument", name);
+        else if (!equals && option->arg && argc < 2)
+                words = rv_fail(err, RV_EINPUT, "option '--%s' needs an argument: --%s %s", name, name,
+                                option->arg);
+        else if (!equals && option->arg)
+                words = 2;
+        *key = option ? option->key : 0;
+        free(name);
+        return words;
+}
+
+static bool is_end(const int *ends, int key)
+{
+        while (*ends && *ends != key)
+                ends++;
+        return *ends != 0;
+}
+
+int command_line_check(const struct argp *argp, int argc, char *const *argv, const int *ends,
+                       struct rv_error_info *err)
+{
+        for (int at = 1, words; at < argc; at += words) {
+                int key = 0;
+                words = 1;
+                if (strcmp(argv[at], "--") == 0)
+                        return 0;
+                if (strncmp(argv[at], "--", 2) == 0)
+                        words = check_word(argp, argc - at, argv + at, &key, err);
+                else if (argv[at][0] == '-' && argv[at][1])
+                        words = check_letters(argp, argc - at, argv + at, err);
+                if (words < 0)
+                        return words;
+                if (is_end(ends, key))
+                        return 0;
+        }
+        return 0;
+}

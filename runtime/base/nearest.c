@@ -1,0 +1,72 @@
+#include "runtime/base/nearest.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { MOST_LETTERS = 64, SHORTEST_PART = 3, MISSPELT = 2 };
+
+static char plain(char letter)
+{
+        return letter == '_' || letter == ' ' ? '-' : (char)tolower((unsigned char)letter);
+}
+
+static int least(int a, int b)
+{
+        return a < b ? a : b;
+}
+
+/* Letters to insert, delete or replace, or pairs of neighbours to exchange, to turn one word into the other.
+ */
+static int edit_distance(const char *from, const char *to)
+{
+        int rows[3][MOST_LETTERS + 1], length = (int)strlen(to), i;
+        for (int j = 0; j <= length; j++)
+                rows[0][j] = j;
+        for (i = 1; from[i - 1]; i++) {
+                int *row = rows[i % 3], *above = rows[(i - 1) % 3], *before = rows[(i + 1) % 3];
+                row[0] = i;
+                for (int j = 1; j <= length; j++) {
+                        const char a = plain(from[i - 1]), b = plain(to[j - 1]);
+                        row[j] = least(above[j - 1] + (a != b), least(above[j], row[j - 1]) + 1);
+                        if (i > 1 && j > 1 && a == plain(to[j - 2]) && b == plain(from[i - 2]))
+                                row[j] = least(row[j], before[j - 2] + 1);
+                }
+        }
+        return rows[(i - 1) % 3][length];
+}
+
+/* Where `word` stands in `known`; -1: nowhere. */
+static int find_word(const char *word, const char *known)
+{
+        for (int at = 0; known[at]; at++) {
+                size_t same = 0;
+                while (word[same] && plain(word[same]) == plain(known[(size_t)at + same]))
+                        same++;
+                if (!word[same])
+                        return at;
+        }
+        return -1;
+}
+
+void nearest_offer(struct nearest *nearest, const char *known)
+{
+        const size_t length = strlen(nearest->word);
+        if (length == 0 || length > MOST_LETTERS || strlen(known) > MOST_LETTERS)
+                return;
+        const int edits = edit_distance(nearest->word, known);
+        const int at = find_word(nearest->word, known);
+        const int cost = at == 0 ? 0 : at > 0 && length >= SHORTEST_PART ? 1 : edits;
+        if (2 * (size_t)cost > length)
+                return;
+        if (!nearest->known || cost < nearest->cost || (cost == nearest->cost && edits < nearest->edits)) {
+                nearest->known = known;
+                nearest->cost = cost;
+                nearest->edits = edits;
+        }
+}
+
+bool nearest_is_misspelt(const struct nearest *nearest)
+{
+        return nearest->known && strcmp(nearest->word, nearest->known) != 0 &&
+               (nearest->cost == 0 || nearest->edits <= MISSPELT);
+}

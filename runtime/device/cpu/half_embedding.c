@@ -1,0 +1,48 @@
+/* Token and position embeddings of 16-bit tensors: sums of two elements, which need no scratch. */
+#include "runtime/device/cpu/half.h"
+
+#include <string.h>
+
+typedef void add_fn(uint16_t *sum, const uint16_t *with, int64_t count);
+
+static add_fn *add_of(const struct kernel *kernel)
+{
+        return kernel->half == HALF_BF16 ? bf16_add : half_add;
+}
+
+/* x (N, C) = wte[tokens] + wpe[n mod T]. */
+void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *args)
+{
+        uint16_t *x = args->p[0];
+        const int32_t *tokens = args->p[1];
+        const uint16_t *wte = args->p[2], *wpe = args->p[3];
+        const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        add_fn *const add = add_of(kernel);
+        for (int64_t n = 0; n < N; n++, x += C) {
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                if (row >= 0)
+                        memcpy(x, wte + row * C, (size_t)C * sizeof *x);
+                else
+                        memset(x, 0, (size_t)C * sizeof *x);
+                if (wpe)
+                        add(x, wpe + n % T * C, C);
+        }
+}
+
+/* Rows are added in the order of the tokens, and each sum is rounded: to keep sums in fp32 until the last row
+ * would take a table of them as large as the vocabulary. */
+void cpu_half_embedding_backward(const struct kernel *kernel, const struct kernel_args *args)
+{
+        uint16_t *dwte = args->p[0], *dwpe = args->p[1];
+        const uint16_t *dx = args->p[2];
+        const int32_t *tokens = args->p[3];
+        const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        add_fn *const add = add_of(kernel);
+        for (int64_t n = 0; n < N; n++, dx += C) {
+                const int64_t row = cpu_embedding_row(args, tokens[n]);
+                if (row >= 0)
+                        add(dwte + row * C, dx, C);
+                if (dwpe)
+                        add(dwpe + n % T * C, dx, C);
+        }
+}

@@ -1,0 +1,48 @@
+#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/kernels.h"
+
+static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
+        [KERNEL_MATMUL] = cpu_matmul,
+        [KERNEL_EMBEDDING] = cpu_embedding,
+        [KERNEL_EMBEDDING_BACKWARD] = cpu_embedding_backward,
+        [KERNEL_LAYERNORM] = cpu_layernorm,
+        [KERNEL_LAYERNORM_BACKWARD] = cpu_layernorm_backward,
+        [KERNEL_BIAS] = cpu_bias,
+        [KERNEL_BIAS_BACKWARD] = cpu_bias_backward,
+        [KERNEL_BIAS_GELU] = cpu_bias_gelu,
+        [KERNEL_GELU_BACKWARD] = cpu_gelu_backward,
+        [KERNEL_BIAS_RESIDUAL] = cpu_bias_residual,
+        [KERNEL_RESIDUAL] = cpu_residual,
+        [KERNEL_RMSNORM] = cpu_rmsnorm,
+        [KERNEL_RMSNORM_BACKWARD] = cpu_rmsnorm_backward,
+        [KERNEL_ROPE] = cpu_rope,
+        [KERNEL_SWIGLU] = cpu_swiglu,
+        [KERNEL_SWIGLU_BACKWARD] = cpu_swiglu_backward,
+        [KERNEL_SOFTMAX] = cpu_softmax,
+        [KERNEL_SOFTMAX_BACKWARD] = cpu_softmax_backward,
+        [KERNEL_CROSS_ENTROPY] = cpu_cross_entropy,
+        [KERNEL_CROSS_ENTROPY_LOSS] = cpu_cross_entropy_loss,
+        [KERNEL_SQUARED_NORM] = cpu_squared_norm,
+        [KERNEL_ADAMW] = cpu_adamw,
+        [KERNEL_CLEAR] = cpu_clear,
+        [KERNEL_MATMUL_BIAS] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_GELU] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_matmul_fused,
+        [KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM] = cpu_matmul_layernorm,
+        [KERNEL_MATMUL_GELU_BACKWARD] = cpu_matmul_fused,
+};
+
+static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
+        [KERNEL_ATTENTION] = cpu_attention,
+        [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
+};
+
+void cpu_run(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+{
+        if (kernel->half)
+                cpu_half(kernel, args, scratch);
+        else if (kernels_with_scratch[kernel->kind])
+                kernels_with_scratch[kernel->kind](kernel, args, scratch);
+        else
+                kernels[kernel->kind](kernel, args);
+}

@@ -1,0 +1,372 @@
+#include "runtime/real/driver_real.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+_Static_assert((int)OP_INPUT_GRADIENT == (int)PART_INPUT && (int)OP_WEIGHT_GRADIENT == (int)PART_WEIGHT,
+               "parts of a backward are the same in the core and in its kernels");
+
+static double real_now(void *world)
+{
+        return device_seconds() - ((struct driver_real *)world)->epoch;
+}
+
+static void remember(struct driver_real *d, const struct op *op)
+{
+        if (op->serial >= d->capacity) {
+                d->capacity = 2 * op->serial + 16;
+                d->ops = realloc(d->ops, (size_t)d->capacity * sizeof *d->ops);
+                if (!d->ops)
+                        abort();
+        }
+        d->ops[op->serial] = *op;
+}
+
+/* ---- copies ---- */
+
+/* What a message or collective is about: on the device and, staged, on the host. */
+struct buffers {
+        void *device, *host;
+};
+
+/* Zero: a chunk of gradients or weights, or, where that alone is copied, this replica's share of it. */
+static struct buffers shared_buffers(const struct driver_real *d, const struct op *op)
+{
+        struct nn_stage *nn = d->nn;
+        const bool gathers = op->of == OP_ALL_GATHER;
+        const bool share = op->kind == (gathers ? OP_STAGE_OUT : OP_STAGE_IN);
+        const struct plan_range own = plan_own(&d->plan, plan_replica(&d->plan, d->net->rank), op->count);
+        const int64_t at = op->offset + (share ? own.begin : 0);
+        return (struct buffers){nn_at(nn, gathers ? nn->weights : nn->gradients, at),
+                                d->plan.stage_allreduce ? nn_host_gradients(nn, at) : NULL};
+}
+
+static struct buffers buffers_of(const struct driver_real *d, const struct op *op)
+{
+        struct nn_stage *nn = d->nn;
+        switch (op->of) {
+        case OP_SEND_ACTIVATION:
+                return (struct buffers){nn_output(nn, op->slot), nn->host_outputs[op->slot]};
+        case OP_RECEIVE_ACTIVATION:
+                return (struct buffers){nn->inputs[op->input], nn->host_inputs[op->input]};
+        case OP_ALLREDUCE:
+                return (struct buffers){nn_at(nn, nn->gradients, op->offset),
+                                        d->plan.stage_allreduce ? nn_host_gradients(nn, op->offset) : NULL};
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+                return shared_buffers(d, op);
+        default:
+                return (struct buffers){nn->gradient_buffers[op->gradient],
+                                        nn->host_gradient_buffers[op->gradient]};
+        }
+}
+
+/* The one that the network works on. */
+static void *network_buffer(const struct driver_real *d, const struct op *op)
+{
+        const struct buffers buffers = buffers_of(d, op);
+        bool staged = op->lane == LANE_COLLECTIVE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        if (op->group == GROUP_TENSOR)
+                staged = false;
+        return staged ? buffers.host : buffers.device;
+}
+
+static void issue_copy(struct driver_real *d, const struct op *op)
+{
+        enum device_lane lane = DEVICE_HOST_TO_DEVICE;
+        struct buffers staged;
+        switch (op->kind) {
+        case OP_STAGE_OUT:
+                staged = buffers_of(d, op);
+                nn_copy_out(d->nn, staged.host, staged.device, op->bytes);
+                lane = DEVICE_DEVICE_TO_HOST;
+                break;
+        case OP_STAGE_IN:
+                staged = buffers_of(d, op);
+                nn_copy_in(d->nn, staged.device, staged.host, op->bytes);
+                break;
+        case OP_LOAD:
+                nn_load(d->nn);
+                break;
+        case OP_FETCH:
+                nn_fetch(d->nn, op->buffer, op->place, op->count);
+                break;
+        case OP_FETCH_ACTIVATIONS:
+                nn_fetch_activations(d->nn, op->chunk, op->host_slot, op->slot);
+                break;
+        case OP_STORE_ACTIVATIONS:
+                nn_store_activations(d->nn, op->chunk, op->slot, op->host_slot);
+                lane = DEVICE_DEVICE_TO_HOST;
+                break;
+        default:
+                assert(op->kind == OP_WRITE_BACK);
+                nn_write_back(d->nn, op->buffer, op->place, op->count);
+                lane = DEVICE_DEVICE_TO_HOST;
+        }
+        d->device->ops->record(d->device, lane, op->serial);
+}
+
+/* ---- kernels ---- */
+
+/* The check follows in finish(), when the copy has arrived. */
+static void inject_overflow(struct driver_real *d, int token)
+{
+        static const uint16_t infinities[HALF_FORMATS] = {[HALF_FP16] = 0x7c00, [HALF_BF16] = 0x7f80};
+        const uint16_t *infinity = &infinities[work_format(&d->nn->plan.work)];
+        d->injecting = token;
+        d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
+                             nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), infinity,
+                             sizeof *infinity);
+        d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
+}
+
+static void check_overflow(struct driver_real *d, int token)
+{
+        const struct op *op = &d->ops[token];
+        optim_check_overflow(d->nn, op->offset, op->count,
+                             optim_overflow_limit(d->plan.dp, work_format(&d->nn->plan.work)));
+        d->device->ops->record(d->device, DEVICE_COMPUTE, token);
+}
+
+/* A part of the last backward: whole layers, as far as asked for or farther. */
+static void issue_span(struct driver_real *d, const struct op *op)
+{
+        const int64_t end = op->offset + op->count;
+        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, end, op->offset);
+        struct op *known = &d->ops[op->serial];
+        nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, &span);
+        known->offset = span.offset;
+        known->count = end - span.offset;
+        known->more = span.offset > 0;
+}
+
+/* A part of a forward or backward: what follows it is known as soon as it is launched. */
+static bool issue_pass(struct driver_real *d, const struct op *op)
+{
+        d->nn->segment = op->segment;
+        if (op->kind == OP_FORWARD)
+                return nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot,
+                                  d->plan.forward_only);
+        return nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
+                                op->deferred, (enum kernel_part)op->parts);
+}
+
+static void issue_compute(struct driver_real *d, const struct op *op)
+{
+        switch (op->kind) {
+        case OP_FORWARD:
+        case OP_BACKWARD:
+                if (op->kind == OP_BACKWARD && op->count > 0)
+                        issue_span(d, op);
+                else
+                        d->ops[op->serial].more = issue_pass(d, op);
+                break;
+        case OP_NORM:
+                optim_norm(d->nn);
+                break;
+        case OP_CLEAR:
+                optim_clear(d->nn);
+                break;
+        default:
+                assert(op->kind == OP_UPDATE);
+                optim_update(d->nn, d->optim, d->step, op->offset, op->place, op->count, op->buffer);
+        }
+        d->device->ops->record(d->device, DEVICE_COMPUTE, op->serial);
+}
+
+/* ---- the network ---- */
+
+static enum net_type stored_type(const struct driver_real *d)
+{
+        if (d->plan.mixed)
+                return d->nn->plan.work.bf16 ? NET_BF16 : NET_HALF;
+        return sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
+}
+
+/* What shards do together behind the part of a pass that was computed last: another part always follows. */
+static void issue_tensor(struct driver_real *d, const struct op *op)
+{
+        static const enum net_type halves[HALF_FORMATS] = {[HALF_FP16] = NET_HALF, [HALF_BF16] = NET_BF16};
+        const enum net_type full = sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
+        const struct net_ops *net = d->net->ops;
+        const struct nn_together *what = d->nn->together;
+        const enum net_type type = what->half ? halves[what->half] : full;
+        d->ops[op->serial].more = true;
+        switch (what->kind) {
+        case KERNEL_TENSOR_ALL_GATHER:
+                net->iall_gather(d->net, what->all, what->own, what->elements, type, NET_TENSOR, op->serial);
+                break;
+        case KERNEL_TENSOR_REDUCE_SCATTER:
+                net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
+                                     op->serial);
+                break;
+        default:
+                assert(what->kind == KERNEL_TENSOR_ALLREDUCE);
+                net->iallreduce(d->net, what->all, what->elements, type, NET_TENSOR, op->serial);
+        }
+}
+
+static void issue_collective(struct driver_real *d, const struct op *op)
+{
+        static const enum net_group groups[] = {
+                [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA, [GROUP_TENSOR] = NET_TENSOR};
+        const struct net_ops *net = d->net->ops;
+        double *scalars = d->nn->scalars;
+        switch (op->kind) {
+        case OP_REDUCE_SCALARS:
+                if (plan_replica(&d->plan, d->net->rank) > 0 && !d->plan.zero)
+                        scalars[NN_SQUARED_NORM] = 0; /* all replicas hold the same gradients: one counts */
+                if (plan_shard(&d->plan, d->net->rank) > 0)
+                        scalars[NN_LOSS] = 0; /* all shards know the same loss */
+                net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
+                break;
+        case OP_REDUCE_OVERFLOW:
+                scalars[NN_OVERFLOW] = d->found_overflow;
+                net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
+                break;
+        case OP_REDUCE_SCATTER:
+                net->ireduce_scatter(d->net, network_buffer(d, op), NULL, op->count, stored_type(d),
+                                     groups[op->group], op->serial);
+                break;
+        case OP_ALL_GATHER:
+                net->iall_gather(d->net, network_buffer(d, op), NULL, op->count, stored_type(d),
+                                 groups[op->group], op->serial);
+                break;
+        default:
+                assert(op->kind == OP_ALLREDUCE);
+                net->iallreduce(d->net, network_buffer(d, op), op->count, stored_type(d), groups[op->group],
+                                op->serial);
+        }
+}
+
+static void real_issue(void *world, const struct op *op)
+{
+        struct driver_real *d = world;
+        const struct net_ops *net = d->net->ops;
+        const int rank = d->net->rank, token = op->serial;
+        const int next = plan_next_rank(&d->plan, rank), previous = plan_previous_rank(&d->plan, rank);
+        remember(d, op);
+        switch (op->kind) {
+        case OP_LOAD:
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                issue_copy(d, op);
+                break;
+        case OP_SEND_ACTIVATION:
+                net->isend(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_ACTIVATION,
+                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
+                break;
+        case OP_SEND_GRADIENT:
+                net->isend(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_GRADIENT,
+                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
+                break;
+        case OP_RECEIVE_ACTIVATION:
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_ACTIVATION, token);
+                break;
+        case OP_RECEIVE_GRADIENT:
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_GRADIENT, token);
+                break;
+        case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+        case OP_REDUCE_SCALARS:
+        case OP_REDUCE_OVERFLOW:
+                issue_collective(d, op);
+                break;
+        case OP_TENSOR:
+                issue_tensor(d, op);
+                break;
+        case OP_CHECK_OVERFLOW:
+                if (d->inject_overflow && op->offset + op->count == d->nn->parameters)
+                        inject_overflow(d, token);
+                else
+                        check_overflow(d, token);
+                break;
+        default:
+                issue_compute(d, op);
+        }
+}
+
+struct driver driver_real(struct driver_real *d)
+{
+        return (struct driver){.issue = real_issue, .now = real_now, .world = d};
+}
+
+void driver_real_free(struct driver_real *d)
+{
+        free(d->ops);
+}
+
+/* ---- completions ---- */
+
+/* Stored gradients are the loss scale times what they mean. */
+static void set_gradient_scale(struct driver_real *d)
+{
+        double *scalars = d->nn->scalars;
+        scalars[NN_SQUARED_NORM] /= d->loss_scale * d->loss_scale;
+        if (d->plan.clip) /* without clipping, updates may be reading it: it stays as the batch began */
+                scalars[NN_GRADIENT_SCALE] =
+                        optim_clip_factor(d->optim, scalars[NN_SQUARED_NORM]) / d->loss_scale;
+}
+
+static void finish(struct driver_real *d, struct engine *engine, int token, int piece)
+{
+        if (token == d->injecting) {
+                d->injecting = -1;
+                check_overflow(d, token);
+                return;
+        }
+        struct op done = d->ops[token];
+        if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
+                core_set_piece(&d->plan, &done, piece);
+        if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
+                d->found_overflow = d->found_overflow || d->nn->scalars[NN_OVERFLOW] > 0;
+        if (done.kind == OP_REDUCE_SCALARS)
+                set_gradient_scale(d);
+        if (done.kind == OP_REDUCE_OVERFLOW)
+                done.overflow = d->overflow = d->nn->scalars[NN_OVERFLOW] > 0;
+        engine_complete(engine, &done);
+}
+
+void driver_real_start(struct driver_real *d, struct engine *engine)
+{
+        double *scalars = d->nn->scalars;
+        scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
+        scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
+        d->overflow = d->found_overflow = false;
+        d->injecting = -1;
+        d->nn->loss_scale = d->mean * d->loss_scale;
+        engine_start(engine);
+}
+
+bool driver_real_poll(struct driver_real *d, struct engine *engine)
+{
+        struct net_done message;
+        int token = d->device->ops->poll(d->device);
+        if (token >= 0) {
+                finish(d, engine, token, -1);
+                return true;
+        }
+        if (d->net->ops->test(d->net, &message)) {
+                finish(d, engine, message.token, message.micro_batch);
+                return true;
+        }
+        return false;
+}
+
+void driver_real_rest(struct driver_real *d)
+{
+        device_rest(d->device, d->net->ops->pending(d->net));
+}
+
+void driver_real_run(struct driver_real *d, struct engine *engine)
+{
+        driver_real_start(d, engine);
+        while (!engine_done(engine))
+                if (!driver_real_poll(d, engine))
+                        driver_real_rest(d);
+}

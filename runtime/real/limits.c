@@ -1,0 +1,78 @@
+#include "runtime/real/limits.h"
+
+#include "runtime/engine/capacity.h"
+#include "runtime/real/probe.h"
+
+#include <stdlib.h>
+
+/* What this rank may have of its device's memory. Where ranks share a GPU, all must have opened it: what they
+ * take for themselves is gone. */
+static int64_t device_share(struct device *device, struct net *net)
+{
+        int64_t free_bytes, total_bytes;
+        if (!device->ops->memory)
+                return device->limit_bytes[MEMORY_DEVICE] / net->local_ranks;
+        net->ops->barrier(net);
+        device->ops->memory(device, &free_bytes, &total_bytes);
+        net->ops->barrier(net); /* nobody takes of it before all have asked */
+        device->overhead_bytes = (total_bytes - free_bytes) / device->sharing + device->later_bytes;
+        const int64_t share = free_bytes / device->sharing - device->later_bytes;
+        return share > 1 ? share : 1; /* 0 would be: not known */
+}
+
+void limits_apply(struct device *device, const struct options *o, struct net *net)
+{
+        const int64_t shares[] = {[MEMORY_DEVICE] = device_share(device, net),
+                                  [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST] / net->local_ranks};
+        device->shared_limit_bytes /= net->local_ranks;
+        for (int space = 0; space < MEMORY_SPACES; space++) {
+                const int64_t given = o->memory[space];
+                const bool beyond = given > shares[space] && !device->shared_limit_bytes;
+                device->limit_bytes[space] = given && !beyond ? given : shares[space];
+        }
+}
+
+/* What the rank that has least has of each. */
+static struct capacity least_capacity(const struct device *device, struct net *net)
+{
+        struct capacity least = {.bytes = {[MEMORY_DEVICE] = device->limit_bytes[MEMORY_DEVICE],
+                                           [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST],
+                                           [CAPACITY_SHARED] = device->shared_limit_bytes}};
+        struct capacity *all = net->rank == 0 ? calloc((size_t)net->ranks, sizeof *all) : NULL;
+        if (net->rank == 0 && !all)
+                abort();
+        net->ops->gather(net, &least, sizeof least, all);
+        for (int i = 0; all && i < net->ranks; i++)
+                for (int limit = 0; limit < CAPACITY_LIMITS; limit++)
+                        if (all[i].bytes[limit] < least.bytes[limit])
+                                least.bytes[limit] = all[i].bytes[limit];
+        free(all);
+        return least;
+}
+
+/* On rank 0, for the eyes of who must change the plan. */
+static void print_refusal(const struct options *o, const struct capacity *capacity,
+                          const struct capacity_need *need, const struct device_request *request)
+{
+        char basis[PROBE_BASIS];
+        struct probe probe;
+        struct capacity_change changes[CAPACITY_CHANGES];
+        probe_run(&probe, options_device(o), request);
+        int count = capacity_changes(o, capacity, probe_batch_seconds, &probe, changes);
+        capacity_print(stderr, o, capacity, need, changes, count, probe_batch_seconds(&probe, o),
+                       probe_basis(options_device(o), request, basis));
+}
+
+int limits_check(const struct options *o, const struct device *device, const struct device_request *request,
+                 struct net *net, struct rv_error_info *err)
+{
+        const struct capacity capacity = least_capacity(device, net);
+        struct capacity_need need;
+        int rc = 0;
+        if (net->rank == 0) {
+                rc = capacity_check(o, &capacity, &need, err);
+                if (rc)
+                        print_refusal(o, &capacity, &need, request);
+        }
+        return net_agree(net, rc, err);
+}

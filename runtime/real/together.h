@@ -1,0 +1,22 @@
+/* What ranks do together outside the batch: bring to rank 0 what it writes. Collective: every
+ * rank calls, in the same order. */
+#ifndef RANVIER_RUNTIME_REAL_TOGETHER_H
+#define RANVIER_RUNTIME_REAL_TOGETHER_H
+
+#include "runtime/engine/options.h"
+#include "runtime/engine/trace.h"
+#include "runtime/net/net.h"
+#include "runtime/nn/nn.h"
+
+/* Adds the records of all other ranks to rank 0's trace. */
+void together_trace(struct net *, struct trace *);
+
+/* Writes the model to `path` from the stages of replica 0, on rank 0. */
+int together_checkpoint(struct net *, const struct options *, struct nn_stage *, const char *path,
+                        int64_t step, struct rv_error_info *err);
+
+/* Sums `values` of all replicas of a stage, in place on each. Any number of elements: MPI counts them in an
+ * int. */
+void together_sum(struct net *, float *values, int64_t elements);
+
+#endif

@@ -1,0 +1,595 @@
+/* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
+#include "runtime/base/file.h"
+#include "runtime/engine/report.h"
+#include "runtime/real/kernel_times.h"
+#include "runtime/real/limits.h"
+#include "runtime/real/routes.h"
+#include "runtime/real/together.h"
+#include "runtime/real/train_options.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+        WARM_UP_BATCHES = 2,  /* not counted in the report's times: first touch of memory, connections */
+        TRACED_BATCHES = 3,   /* the last ones, if a trace is asked for */
+        MOST_STUCK_STEPS = 20 /* that overflow in a row with the least loss scale */
+};
+
+/* One run on this rank; losses and the log are rank 0's. */
+struct run {
+        struct train_settings settings;
+        struct trainer trainer;
+        struct net *net;
+        char *command;
+        double *losses; /* [steps] */
+        double first_validation, last_validation;
+        struct kernel_times *kernels; /* NULL: not asked for */
+        struct file_writer log;
+        double started, last_line; /* seconds of the clock: of training, of the last line of progress */
+};
+
+static double tokens_of_batch(const struct run *run)
+{
+        return (double)run->settings.plan.batch_size * run->settings.plan.seq_len;
+}
+
+static bool validates(const struct run *run)
+{
+        return run->settings.validation_fraction > 0;
+}
+
+/* ---- progress and log, on rank 0 ---- */
+
+static void print_progress(struct run *run, int64_t step, const struct trainer_result *result,
+                           double validation)
+{
+        double now = device_seconds();
+        int64_t steps = run->settings.optim.steps;
+        bool terminal = isatty(STDERR_FILENO), last = step + 1 == steps;
+        bool news = !isnan(validation) || result->skipped;
+        if (!last && now - run->last_line < (terminal ? 0.2 : 5) && !news)
+                return;
+        run->last_line = now;
+        double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
+        char mark[96] = "";
+        if (result->skipped && run->settings.plan.bf16)
+                snprintf(mark, sizeof mark, "   overflow: step skipped");
+        else if (result->skipped)
+                snprintf(mark, sizeof mark, "   overflow: step skipped, loss scale 2^%d",
+                         ilogb(run->trainer.scaler.scale));
+        if (!isnan(validation))
+                snprintf(mark + strlen(mark), sizeof mark - strlen(mark), "   validation %.4f", validation);
+        fprintf(stderr, "%sstep %lld/%lld   loss %.4f%s   %.0f tokens/s   %d:%02d left%s",
+                terminal ? "\r\033[K" : "", (long long)step + 1, (long long)steps, result->loss, mark,
+                tokens_of_batch(run) / each, (int)left / 60, (int)left % 60,
+                terminal && !last && !news ? "" : "\n");
+}
+
+/* The log while it is written, for a signal handler to find: stopped from outside, a run leaves no half file.
+ */
+static char unfinished_log[sizeof((struct file_writer *)0)->temporary];
+
+static void remove_log_and_end(int number)
+{
+        unlink(unfinished_log);
+        raise(number); /* again, with the default action, once this handler returns */
+}
+
+static void remove_log_when_stopped(const struct file_writer *log)
+{
+        static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
+        struct sigaction action = {.sa_handler = remove_log_and_end, .sa_flags = (int)SA_RESETHAND};
+        memcpy(unfinished_log, log->temporary, sizeof unfinished_log);
+        sigemptyset(&action.sa_mask);
+        for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+                sigaction(stops[i], &action, NULL);
+}
+
+static int open_log(struct run *run, struct rv_error_info *err)
+{
+        if (run->net->rank != 0 || !run->settings.log)
+                return 0;
+        int rc = file_writer_open(&run->log, run->settings.log, err);
+        if (rc == 0)
+                remove_log_when_stopped(&run->log);
+        if (rc == 0)
+                fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds%s\n",
+                        run->settings.plan.mixed ? ",loss_scale,skipped" : "");
+        return rc;
+}
+
+/* The loss scale is the one that this step was computed with. */
+static void write_log(struct run *run, int64_t step, const struct trainer_result *result, double validation)
+{
+        if (!run->log.stream)
+                return;
+        const struct batch_times *times = &run->trainer.times[step];
+        double seconds = times->ended - times->started;
+        char trained[32] = "", validated[32] = ""; /* empty: none, or lost */
+        if (!isnan(result->loss))
+                snprintf(trained, sizeof trained, "%.9g", result->loss);
+        if (!isnan(validation))
+                snprintf(validated, sizeof validated, "%.9g", validation);
+        fprintf(run->log.stream, "%lld,%s,%s,%.9g,%.6g,%.6g", (long long)step + 1, trained, validated,
+                optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
+        if (run->settings.plan.mixed)
+                fprintf(run->log.stream, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
+        fputc('\n', run->log.stream);
+        file_writer_flush(&run->log);
+}
+
+/* ---- training ---- */
+
+/* What it looks at is the same on every rank, so that all stop together. */
+static int diverged(const struct run *run, const char *what, double value, int64_t step,
+                    struct rv_error_info *err)
+{
+        if (isfinite(value))
+                return 0;
+        return rv_fail(err, RV_ESYSTEM,
+                       "the %s of step %lld is %s: a lower --lr (now %g)%s may keep the training stable",
+                       what, (long long)step + 1, isnan(value) ? "not a number" : "infinite",
+                       run->settings.optim.lr, run->settings.optim.clip > 0 ? "" : " or --clip 1");
+}
+
+/* Halving the loss scale has not helped, and it is halved no more. */
+static int check_scale(const struct run *run, int64_t step, struct rv_error_info *err)
+{
+        const struct loss_scaler *scaler = &run->trainer.scaler;
+        if (scaler->stuck < MOST_STUCK_STEPS)
+                return 0;
+        if (run->settings.plan.bf16)
+                return rv_fail(
+                        err, RV_ESYSTEM,
+                        "gradients were infinite or not a number in the last %d steps up to step %lld: a "
+                        "lower --lr (now %g) may keep the training stable",
+                        scaler->stuck, (long long)step + 1, run->settings.optim.lr);
+        return rv_fail(
+                err, RV_ESYSTEM,
+                "gradients overflowed fp16 in the last %d steps up to step %lld although the loss scale "
+                "is at its least, 2^%d: a lower --lr (now %g) may keep the training stable",
+                scaler->stuck, (long long)step + 1, ilogb(scaler->scale), run->settings.optim.lr);
+}
+
+/* What stops the training after a step. The loss of a skipped step may be anything: what overflowed may have
+ * been an activation, and a lower scale may still help. How many such steps there can be, check_scale says.
+ */
+static int check_step(const struct run *run, int64_t step, const struct trainer_result *result,
+                      struct rv_error_info *err)
+{
+        if (result->skipped)
+                return check_scale(run, step, err);
+        int rc = diverged(run, "loss", result->loss, step, err);
+        return rc ? rc : diverged(run, "gradient norm", result->squared_norm, step, err);
+}
+
+/* The first step that the report's times may count. */
+static int first_measured(const struct run *run)
+{
+        return run->settings.optim.steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
+}
+
+static struct trainer_result take_step(struct run *run, int64_t step)
+{
+        struct trainer *t = &run->trainer;
+        const bool record = run->settings.plan.trace && step >= run->settings.optim.steps - TRACED_BATCHES;
+        if (!run->kernels || step < first_measured(run))
+                return trainer_step(t, step, record);
+        kernel_times_begin(run->kernels, t->device);
+        const struct trainer_result result = trainer_step(t, step, record);
+        kernel_times_end(run->kernels, t->device, t->times[step].ended - t->times[step].started);
+        return result;
+}
+
+static int train(struct run *run, struct rv_error_info *err)
+{
+        const struct train_settings *s = &run->settings;
+        int64_t steps = s->optim.steps;
+        trainer_start_clock(&run->trainer);
+        run->first_validation = run->last_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
+        run->started = run->last_line = device_seconds();
+        for (int64_t step = 0; step < steps; step++) {
+                struct trainer_result result = take_step(run, step);
+                double validation = NAN;
+                if (check_step(run, step, &result, err))
+                        return err->code;
+                if (!isfinite(result.loss))
+                        result.loss = NAN; /* lost, in a skipped step: one word for it everywhere */
+                run->losses[step] = result.loss;
+                bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
+                if (due && validates(run)) {
+                        run->last_validation = validation = trainer_validate(&run->trainer);
+                        if (diverged(run, "validation loss", validation, step, err))
+                                return err->code;
+                }
+                if (run->net->rank == 0) {
+                        print_progress(run, step, &result, validation);
+                        write_log(run, step, &result, validation);
+                }
+        }
+        return 0;
+}
+
+/* ---- the report ---- */
+
+/* What every rank tells rank 0 about its memory. */
+struct rank_memory {
+        struct memory_bytes bytes;
+        int64_t live_peak, host_peak;
+        int64_t used; /* of its device's memory, by all who use it, as the driver counts; -1: not known */
+};
+
+/* What rank 0 knows in the end: of every rank, batch by batch where it says batches. */
+struct results {
+        struct batch_times *times;
+        int batches;
+        struct rank_memory *memory;
+        struct kernel_summary *kernels; /* NULL: not asked for */
+};
+
+static int64_t used_bytes(struct device *device)
+{
+        int64_t free_bytes, total_bytes;
+        if (!device->ops->memory)
+                return -1;
+        device->ops->memory(device, &free_bytes, &total_bytes);
+        return total_bytes - free_bytes;
+}
+
+static struct rank_memory own_memory(const struct run *run)
+{
+        struct rank_memory memory = {.bytes = run->trainer.device->bytes,
+                                     .live_peak = run->trainer.ledger.total_peak[MEMORY_DEVICE]};
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage);
+        memory.host_peak = usage.ru_maxrss * 1024;
+        memory.used = used_bytes(run->trainer.device);
+        return memory;
+}
+
+/* Puts the times of the steps to report first in trainer.times and returns how many they are, the same on
+ * every rank: those after the warm-up that were not skipped, for a skipped one has no update; all of them if
+ * there is no other. */
+static int pick_batches(struct run *run)
+{
+        const struct trainer *t = &run->trainer;
+        int steps = (int)run->settings.optim.steps, first = first_measured(run);
+        int updated = 0, kept = 0;
+        for (int step = first; step < steps; step++)
+                updated += !t->skipped[step];
+        for (int step = first; step < steps; step++)
+                if (updated == 0 || !t->skipped[step])
+                        t->times[kept++] = t->times[step];
+        return kept;
+}
+
+/* The first `batches` of trainer.times, batch by batch and rank by rank; on rank 0 only. */
+static struct batch_times *gather_times(struct run *run, int batches)
+{
+        struct net *net = run->net;
+        size_t count = (size_t)batches * (size_t)net->ranks;
+        struct batch_times *all = NULL, *by_batch = NULL;
+        if (net->rank == 0) {
+                all = malloc(count * sizeof *all);
+                by_batch = malloc(count * sizeof *by_batch);
+                if (!all || !by_batch)
+                        abort();
+        }
+        net->ops->gather(net, run->trainer.times, batches * (int64_t)sizeof *all, all);
+        for (int rank = 0; all && rank < net->ranks; rank++)
+                for (int batch = 0; batch < batches; batch++)
+                        by_batch[batch * net->ranks + rank] = all[rank * batches + batch];
+        free(all);
+        return by_batch;
+}
+
+/* Every rank's, on rank 0 only; NULL if not asked for. */
+static struct kernel_summary *gather_kernels(struct run *run)
+{
+        struct net *net = run->net;
+        if (!run->kernels || run->kernels->batches == 0)
+                return NULL;
+        struct kernel_summary *mine = malloc(sizeof *mine), *all = NULL;
+        if (net->rank == 0)
+                all = malloc((size_t)net->ranks * sizeof *all);
+        if (!mine || (net->rank == 0 && !all))
+                abort();
+        kernel_times_summary(run->kernels, mine);
+        net->ops->gather(net, mine, sizeof *mine, all);
+        free(mine);
+        return all;
+}
+
+/* What rank 0's device says of itself, and what every rank's has of its memory in use. */
+static json_t *device_json(const struct run *run, const struct rank_memory *memory)
+{
+        const struct device *device = run->trainer.device;
+        const struct device_description *d = &device->description;
+        json_t *used = json_array();
+        for (int i = 0; i < run->net->ranks; i++)
+                json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:I, s:o}", "kind", device->ops->name,
+                         "name", d->name, "driver", d->driver, "processors", d->processors, "clock_hertz",
+                         d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz, "cpu_kernels",
+                         d->cpu_kernels, "graphs", device->ops->begin_group && !run->settings.no_graphs,
+                         "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
+}
+
+static json_t *extra_members(const struct run *run, const struct results *results)
+{
+        const struct train_settings *s = &run->settings;
+        const struct trainer *t = &run->trainer;
+        bool validated = validates(run), mixed = s->plan.mixed;
+        json_t *training = json_pack("{s:s, s:i, s:o, s:o, s:f}", "data", s->data, "threads", s->threads,
+                                     "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
+                                     "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
+                                     "host_link_bytes_per_second", s->host_link_bytes_per_second);
+        json_t *options = train_options_json(s);
+        json_object_update(training, options);
+        json_decref(options);
+        return json_pack("{s:o, s:o, s:o, s:o, s:o*}", "device", device_json(run, results->memory),
+                         "training", training, "first_validation_loss",
+                         validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
+                         validated ? json_real(run->last_validation) : json_null(), "kernels",
+                         results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL);
+}
+
+static int write_report(struct run *run, const struct results *results, struct rv_error_info *err)
+{
+        int ranks = run->net->ranks, batches = results->batches, rc = 0;
+        const struct rank_memory *memory = results->memory;
+        double *seconds = malloc((size_t)batches * sizeof *seconds);
+        struct memory_bytes *bytes = malloc((size_t)ranks * sizeof *bytes);
+        int64_t *live = malloc((size_t)ranks * sizeof *live), host = 0;
+        if (!seconds || !bytes || !live)
+                abort();
+        for (int i = 0; i < ranks; i++) {
+                bytes[i] = memory[i].bytes;
+                live[i] = memory[i].live_peak;
+                host = memory[i].host_peak > host ? memory[i].host_peak : host;
+        }
+        struct phases phases = phases_median(results->times, batches, ranks, seconds);
+        json_t *extra = extra_members(run, results);
+        struct report report = {
+                .world = "real",
+                .command = run->command,
+                .options = &run->settings.plan,
+                .batch_seconds = seconds,
+                .batches = batches,
+                .pipeline_seconds = phases.pipeline_seconds,
+                .allreduce_seconds = phases.allreduce_seconds,
+                .optimizer_seconds = phases.optimizer_seconds,
+                .busiest_seconds = phases.busiest_seconds,
+                .tensor_seconds = phases.tensor_seconds,
+                .bubble_fraction = phases.bubble_fraction,
+                .tokens = (int64_t)run->settings.tokens,
+                .days_wanted = report_days_wanted(&run->settings.plan.gpt, run->settings.tokens_given),
+                .ranks = ranks,
+                .rank_bytes = bytes,
+                .rank_live_peak = live,
+                .host_peak_bytes = host,
+                .loss = run->losses,
+                .losses = (int)run->settings.optim.steps,
+                .extra = extra,
+        };
+        report_print(&report, stdout);
+        if (run->settings.plan.report) {
+                json_t *json = report_json(&report);
+                rc = file_write_json(run->settings.plan.report, json, err);
+                json_decref(json);
+        }
+        json_decref(extra);
+        free(seconds);
+        free(bytes);
+        free(live);
+        return rc;
+}
+
+/* Beside what the report says of memory by category. */
+static void print_device(const struct run *run, const struct rank_memory *memory)
+{
+        const struct device *device = run->trainer.device;
+        char bytes[REPORT_TEXT];
+        if (memory[0].used < 0)
+                return;
+        printf("\ndevice      %s, driver %s, CUDA graphs %s\n", device->description.name,
+               device->description.driver, run->settings.no_graphs ? "off" : "on");
+        printf("in use      %s of its memory, by all who use it, as the driver counts\n",
+               report_bytes(bytes, (double)memory[0].used));
+}
+
+static void print_losses(const struct run *run, int batches)
+{
+        int64_t steps = run->settings.optim.steps, skipped = run->trainer.optim.skipped;
+        printf("\nloss        %.4f in step 1, %.4f in step %lld\n", run->losses[0], run->losses[steps - 1],
+               (long long)steps);
+        if (validates(run))
+                printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
+        const struct options *plan = &run->settings.plan;
+        const char *missing = batches < steps - first_measured(run) ? " and are not in the times" : "";
+        if (plan->bf16)
+                printf("overflows   %lld of %lld steps were skipped%s\n", (long long)skipped,
+                       (long long)steps, missing);
+        else if (plan->mixed)
+                printf("loss scale  2^%d at the end; %lld of %lld steps were skipped%s\n",
+                       ilogb(run->trainer.scaler.scale), (long long)skipped, (long long)steps, missing);
+}
+
+/* Goes on after a failure, so that what can be kept of a long training is kept; `err` has the first one. */
+static void note(struct rv_error_info *err, const struct rv_error_info *late)
+{
+        if (err->code == RV_OK)
+                *err = *late;
+}
+
+/* On rank 0. */
+static void write_results(struct run *run, const struct results *results, struct rv_error_info *err)
+{
+        const struct options *o = &run->settings.plan;
+        struct rv_error_info report = {0}, trace = {0}, log = {0}, output = {0};
+        if (run->log.stream)
+                file_writer_commit(&run->log, &log);
+        if (results->batches > 0) {
+                write_report(run, results, &report);
+                print_device(run, results->memory);
+                print_losses(run, results->batches);
+        }
+        if (results->kernels)
+                kernel_summary_print(results->kernels, run->net->ranks, stdout);
+        if (o->trace)
+                trace_write(&run->trainer.trace, o->trace, "real", &run->trainer.plan, &trace);
+        file_check_printed(&output);
+        note(err, &log);
+        note(err, &report);
+        note(err, &trace);
+        note(err, &output);
+}
+
+/* Collective; the outputs are rank 0's. */
+static int finish(struct run *run, struct rv_error_info *err)
+{
+        const struct train_settings *s = &run->settings;
+        struct results results = {.batches = pick_batches(run)};
+        struct rank_memory mine = own_memory(run);
+        results.memory = calloc((size_t)run->net->ranks, sizeof *results.memory);
+        if (!results.memory)
+                abort();
+        if (s->checkpoint)
+                together_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
+        run->net->ops->gather(run->net, &mine, sizeof mine, results.memory);
+        results.times = gather_times(run, results.batches);
+        results.kernels = gather_kernels(run);
+        if (s->plan.trace)
+                together_trace(run->net, &run->trainer.trace);
+        if (run->net->rank == 0)
+                write_results(run, &results, err);
+        free(results.times);
+        free(results.memory);
+        free(results.kernels);
+        return net_agree(run->net, err->code, err);
+}
+
+/* Each replica's first and last stage share an embedding, shard by shard; each stage's replicas share
+ * gradients, likewise; and its shards work together. */
+static void make_groups(const struct run *run)
+{
+        struct plan plan = options_plan(&run->settings.plan, false);
+        int stage = plan_stage(&plan, run->net->rank), replica = plan_replica(&plan, run->net->rank);
+        int shard = plan_shard(&plan, run->net->rank);
+        bool shares = plan.tied && (stage == 0 || stage == plan.pp - 1);
+        net_mpi_groups(run->net, shares ? replica * plan.tp + shard : -1,
+                       plan.dp > 1 ? stage * plan.tp + shard : -1,
+                       plan.tp > 1 ? replica * plan.pp + stage : -1);
+}
+
+static int check_memory(struct run *run, struct rv_error_info *err)
+{
+        struct device *device = run->trainer.device;
+        const struct device_request request = trainer_device_request(&run->settings, run->net);
+        limits_apply(device, &run->settings.plan, run->net);
+        return limits_check(&run->settings.plan, device, &request, run->net, err);
+}
+
+/* The device failed where no call could say so. Other ranks wait for what this one has not sent yet: the
+ * whole job ends. */
+static void end_job(void *context, const char *sentence)
+{
+        struct run *run = context;
+        fprintf(stderr, "ranvier train: rank %d: %s\n", run->net->rank, sentence);
+        file_writer_abandon(&run->log);
+        net_mpi_abort(run->net, 1);
+}
+
+static int open_device(struct run *run, struct rv_error_info *err)
+{
+        int rc = trainer_open_device(&run->trainer, &run->settings, run->net, err);
+        if (rc == 0) {
+                run->trainer.device->fail = end_job;
+                run->trainer.device->fail_context = run;
+        }
+        return rc;
+}
+
+/* Measures what the machine can do, on all ranks at once as they will train: every rank must call it. */
+static int open_kernels(struct run *run, struct rv_error_info *err)
+{
+        const struct options *plan = &run->settings.plan;
+        if (!run->settings.kernels)
+                return 0;
+        run->net->ops->barrier(run->net);
+        run->kernels = malloc(sizeof *run->kernels);
+        if (!run->kernels)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
+        const struct device_request request = trainer_device_request(&run->settings, run->net);
+        kernel_times_init(run->kernels, &plan->gpt, plan->tp);
+        return machine_rates_measure(&run->kernels->rates, options_device(plan), &request,
+                                     options_format(plan), err);
+}
+
+static int run_training(struct run *run, struct rv_error_info *err)
+{
+        make_groups(run);
+        run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
+        int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
+        rc = net_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = open_kernels(run, err);
+        if (rc == 0)
+                rc = open_device(run, err);
+        rc = net_agree(run->net, rc, err);
+        if (rc == 0) /* these three are alike on every rank */
+                rc = routes_choose(&run->settings.plan, run->trainer.device, run->net, err);
+        if (rc == 0)
+                rc = check_memory(run, err);
+        if (rc == 0)
+                rc = trainer_open_data(&run->trainer, err);
+        if (rc == 0)
+                rc = trainer_open(&run->trainer, err);
+        if (rc == 0)
+                rc = open_log(run, err);
+        rc = net_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = train(run, err);
+        if (rc == 0)
+                rc = finish(run, err);
+        if (run->log.stream)
+                file_writer_abandon(&run->log);
+        trainer_close(&run->trainer);
+        free(run->kernels);
+        free(run->losses);
+        return rc;
+}
+
+int main(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct run run = {0};
+        run.net = net_mpi_open(&argc, &argv, &err);
+        if (!run.net) {
+                fprintf(stderr, "ranvier train: %s\n", err.sentence);
+                return rv_exit_status(&err);
+        }
+        run.command = options_command_line("ranvier train", argc, argv);
+        int rc = run.command ? train_options_parse(&run.settings, argc, argv, run.net, &err)
+                             : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
+        bool done = rc == OPTIONS_DONE;
+        rc = net_agree(run.net, done ? 0 : rc, &err);
+        if (rc == 0) /* before anything that could wait for ever for a rank that was started otherwise */
+                rc = net_agree(run.net, train_options_compare(&run.settings, done, run.net, &err), &err);
+        const struct gpt *gpt = &run.settings.plan.gpt;
+        if (rc == 0 && !done && run.net->rank == 0 && gpt_warning(gpt))
+                fprintf(stderr, "ranvier train: warning: %s: %s\n", gpt->name, gpt_warning(gpt));
+        if (rc == 0 && !done)
+                rc = run_training(&run, &err);
+        if (rc && run.net->rank == 0)
+                fprintf(stderr, "ranvier train: %s\n", err.sentence);
+        free(run.command);
+        run.net->ops->close(run.net);
+        return rc ? rv_exit_status(&err) : 0;
+}

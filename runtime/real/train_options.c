@@ -1,0 +1,504 @@
+#include "runtime/real/train_options.h"
+
+#include "runtime/base/file.h"
+#include "runtime/device/device.h"
+#include "runtime/engine/report.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 10000000 };
+
+enum key {
+        KEY_DATA = 0x500,
+        KEY_STEPS,
+        KEY_LR,
+        KEY_MIN_LR,
+        KEY_WARMUP,
+        KEY_WEIGHT_DECAY,
+        KEY_BETA1,
+        KEY_BETA2,
+        KEY_EPSILON,
+        KEY_VALIDATE_EVERY,
+        KEY_VALIDATION_FRACTION,
+        KEY_VALIDATION_BATCHES,
+        KEY_SEED,
+        KEY_THREADS,
+        KEY_CUDA_GRAPHS,
+        KEY_HOST_LINK,
+        KEY_CPU_KERNELS,
+        KEY_INJECT_OVERFLOW,
+        KEY_TOKENS,
+        KEY_LOG,
+        KEY_KERNELS,
+        KEY_CHECKPOINT
+};
+
+static const struct argp_option train_options[] = {
+        {0, 0, 0, 0, "The training:", 2},
+        {"data", KEY_DATA, "PATH", 0,
+         "Text (bytes are the tokens), or a .bin of tokens: nanoGPT's bare uint16 or llm.c's (required)", 2},
+        {"steps", KEY_STEPS, "K", 0, "Batches to train (default 100); 0 writes the initial weights", 2},
+        {"lr", KEY_LR, "X", 0, "Peak learning rate (default 1e-3)", 2},
+        {"min-lr", KEY_MIN_LR, "X", 0, "Learning rate at the end of the cosine (default: a tenth of --lr)",
+         2},
+        {"warmup", KEY_WARMUP, "K", 0, "Steps of linear warm-up (default: a tenth of --steps)", 2},
+        {"weight-decay", KEY_WEIGHT_DECAY, "X", 0,
+         "AdamW's, on matrices and embeddings, not on biases and LayerNorm (default 0.1)", 2},
+        {"beta1", KEY_BETA1, "X", 0, "AdamW's first decay (default 0.9)", 2},
+        {"beta2", KEY_BETA2, "X", 0, "AdamW's second decay (default 0.95)", 2},
+        {"epsilon", KEY_EPSILON, "X", 0, "AdamW's epsilon (default 1e-8)", 2},
+        {"seed", KEY_SEED, "S", 0,
+         "Start of the random numbers behind the initial weights and the order of the data (default 1); the "
+         "same seed trains the same model on any grid",
+         2},
+        {0, 0, 0, 0, "What is measured and kept:", 3},
+        {"validate-every", KEY_VALIDATE_EVERY, "K", 0,
+         "Steps between validations (default: only before the first and after the last)", 3},
+        {"validation-fraction", KEY_VALIDATION_FRACTION, "X", 0,
+         "Share of the tokens, at their end, that are kept for validation (default 0.1)", 3},
+        {"validation-batches", KEY_VALIDATION_BATCHES, "K", 0,
+         "Batches of one validation, always the same (default 4)", 3},
+        {"log", KEY_LOG, "FILE.csv", 0, "Write losses, learning rate and speed of every step", 3},
+        {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "Write the trained model (safetensors), for ranvier sample",
+         3},
+        {"kernels", KEY_KERNELS, 0, 0,
+         "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
+         "measured before the training in a second or so; the report has it too",
+         3},
+        {"tokens", KEY_TOKENS, "T", 0,
+         "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
+         "billion parameters no days)",
+         3},
+        {"threads", KEY_THREADS, "N", 0,
+         "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
+         3},
+        {0, 0, 0, 0, "For experiments:", 4},
+        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
+         "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
+         "together; "
+         "off: each by itself",
+         4},
+        {"host-link", KEY_HOST_LINK, "RATE", 0,
+         "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the "
+         "CPU "
+         "device, whose memory is the host's, they are memory copies otherwise",
+         4},
+        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
+         "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
+         "the "
+         "fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind has) "
+         "or "
+         "scalar (the reference: nothing vectorised, no BLAS)",
+         4},
+        {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
+         "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and "
+         "the loss scale of --precision mixed halves (needs that, or bf16)",
+         4},
+        {0},
+};
+
+/* A real number in [least, most]. */
+static int parse_real(const char *option, const char *text, double least, double most, double *value,
+                      struct rv_error_info *err)
+{
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || *end || !(number >= least && number <= most))
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %.10g to %.10g", option, text,
+                               least, most);
+        *value = number;
+        return 0;
+}
+
+/* "STEP" or "STEP:RANK"; a user counts steps from 1, as the log does. */
+static int parse_injection(struct train_settings *s, const char *text, struct rv_error_info *err)
+{
+        char step[24];
+        int64_t number = 0;
+        int rank = 0;
+        const size_t length = strcspn(text, ":");
+        snprintf(step, sizeof step, "%.*s", (int)length, text);
+        if (length >= sizeof step ||
+            options_parse_int("--inject-overflow", step, 1, MOST_STEPS, &number, NULL) ||
+            (text[length] &&
+             options_parse_count("--inject-overflow", text + length + 1, 0, INT_MAX, &rank, NULL)))
+                return rv_fail(err, RV_EINPUT,
+                               "--inject-overflow: '%.64s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
+                               "begin at 1, ranks at 0)",
+                               text);
+        s->inject_step = number - 1;
+        s->inject_rank = rank;
+        return 0;
+}
+
+static int parse_optimizer(struct optim *o, int key, const char *text, struct rv_error_info *err)
+{
+        const double below_one = 0.9999999;
+        switch (key) {
+        case KEY_STEPS:
+                return options_parse_int("--steps", text, 0, MOST_STEPS, &o->steps, err);
+        case KEY_LR:
+                return parse_real("--lr", text, 0, 10, &o->lr, err);
+        case KEY_MIN_LR:
+                return parse_real("--min-lr", text, 0, 10, &o->min_lr, err);
+        case KEY_WARMUP:
+                return options_parse_int("--warmup", text, 0, 1000000000, &o->warmup, err);
+        case KEY_WEIGHT_DECAY:
+                return parse_real("--weight-decay", text, 0, 10, &o->weight_decay, err);
+        case KEY_BETA1:
+                return parse_real("--beta1", text, 0, below_one, &o->beta1, err);
+        case KEY_BETA2:
+                return parse_real("--beta2", text, 0, below_one, &o->beta2, err);
+        default:
+                return parse_real("--epsilon", text, 1e-15, 1, &o->epsilon, err);
+        }
+}
+
+static int parse_setting(struct train_settings *s, int key, const char *text, struct rv_error_info *err)
+{
+        int64_t number = 0;
+        bool on = true;
+        int rc = 0;
+        switch (key) {
+        case KEY_DATA:
+                return options_parse_path("--data", text, &s->data, err);
+        case KEY_LOG:
+                return options_parse_path("--log", text, &s->log, err);
+        case KEY_CHECKPOINT:
+                return options_parse_path("--checkpoint", text, &s->checkpoint, err);
+        case KEY_VALIDATE_EVERY:
+                return options_parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
+        case KEY_VALIDATION_FRACTION:
+                return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
+        case KEY_VALIDATION_BATCHES:
+                return options_parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches,
+                                           err);
+        case KEY_SEED:
+                rc = options_parse_int("--seed", text, 0, INT64_MAX, &number, err);
+                s->seed = (uint64_t)number;
+                return rc;
+        case KEY_THREADS:
+                return options_parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &s->threads, err);
+        case KEY_CUDA_GRAPHS:
+                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                s->no_graphs = !on;
+                return rc;
+        case KEY_KERNELS:
+                s->kernels = true;
+                return 0;
+        case KEY_HOST_LINK:
+                return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
+        case KEY_CPU_KERNELS:
+                s->cpu_kernels = text;
+                return 0;
+        case KEY_INJECT_OVERFLOW:
+                return parse_injection(s, text, err);
+        case KEY_TOKENS:
+                s->tokens_given = true;
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
+        default:
+                return parse_optimizer(&s->optim, key, text, err);
+        }
+}
+
+static error_t parser(int key, char *text, struct argp_state *state)
+{
+        struct train_settings *s = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = &s->plan;
+                return 0;
+        }
+        if (key < KEY_DATA || key > KEY_CHECKPOINT)
+                return ARGP_ERR_UNKNOWN;
+        return parse_setting(s, key, text, options_error(state)) ? EINVAL : 0;
+}
+
+static const struct argp_child children[] = {{&options_argp, 0, 0, 0}, {0}};
+static const struct argp argp = {
+        .options = train_options,
+        .parser = parser,
+        .args_doc = "MODEL",
+        .doc = "Trains a GPT on P x D x T ranks, in P pipeline stages times D replicas times T shards, and "
+               "reports what it took.\v"
+               "Start it with mpirun, one rank a device:\n"
+               "  mpirun -n 2 ranvier train demo --data text.txt --pp 2 \\\n"
+               "      --micro-batch-size 4 --batch-size 32 --steps 200 \\\n"
+               "      --report measured.json --checkpoint model.safetensors\n"
+               "  ranvier sample model.safetensors\n\n"
+               "If a run fails, the line that begins with 'ranvier train:' says why. mpirun adds a dozen of "
+               "its "
+               "own; 'mpirun -q' leaves them out, and also what mpirun itself has to complain of, such as "
+               "too "
+               "few slots.",
+        .children = children,
+};
+
+static int check_grid(const struct options *o, int ranks, struct rv_error_info *err)
+{
+        int64_t grid = options_ranks(o);
+        if (grid == ranks || !o->model || !o->batch_size ||
+            !o->micro_batch_size) /* what is missing comes first */
+                return 0;
+        char text[OPTIONS_GRID];
+        return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
+                       options_grid(o, text), (long long)grid, rv_plural(grid), ranks,
+                       ranks == 1 ? "was" : "were", (long long)grid);
+}
+
+/* MPI counts the bytes of a message and the elements of an all-reduce in an int, and a message carries its
+ * micro-batch, or its piece, as a tag. */
+static int check_messages(const struct options *o, const struct net *net, struct rv_error_info *err)
+{
+        struct plan plan = options_plan(o, false);
+        int64_t reduced = plan.embedding_parameters;
+        for (int i = 0; i < o->pp && o->dp > 1; i++) {
+                struct stage stage = options_stage(o, i);
+                int64_t all = partition_parameters(&o->gpt, &stage);
+                int64_t chunk = plan.bucket_parameters * plan.allreduce_buckets;
+                chunk = all < chunk ? all : chunk;
+                reduced = chunk > reduced ? chunk : reduced;
+        }
+        if (o->pp > 1 && plan.message_bytes > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "a message between stages has %lld bytes (%d x %d x %d x %d), MPI sends at "
+                               "most %d: a smaller --micro-batch-size makes smaller messages",
+                               (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
+                               plan.element_bytes, INT_MAX);
+        if (o->pp > 1 && (int64_t)plan.micro_batches * plan.virtual_stages - 1 > net->most_micro_batch)
+                return rv_fail(err, RV_EPLAN,
+                               "a pipeline has %d micro-batches%s, this MPI tells %d apart: a larger "
+                               "--micro-batch-size makes fewer",
+                               plan.micro_batches, plan.virtual_stages > 1 ? " in several chunks" : "",
+                               net->most_micro_batch + 1);
+        const int64_t together = (int64_t)o->micro_batch_size * o->seq_len * o->gpt.n_embd;
+        if (o->tp > 1 && together > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "shards sum %lld elements in a layer (%d x %d x %d), MPI sums at most %d at "
+                               "once: a smaller --micro-batch-size makes fewer",
+                               (long long)together, o->micro_batch_size, o->seq_len, o->gpt.n_embd, INT_MAX);
+        if (reduced > INT_MAX)
+                return rv_fail(err, RV_EPLAN,
+                               "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "
+                               "--bucket-params or fewer --allreduce-buckets make smaller ones",
+                               (long long)reduced, INT_MAX);
+        return 0;
+}
+
+static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
+{
+        const struct file_use uses[] = {{"MODEL", s->plan.model, false},
+                                        {"--data", s->data, false},
+                                        {"--report", s->plan.report, true},
+                                        {"--trace", s->plan.trace, true},
+                                        {"--log", s->log, true},
+                                        {"--checkpoint", s->checkpoint, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+static int check_injection(const struct train_settings *s, int ranks, struct rv_error_info *err)
+{
+        if (s->inject_step < 0)
+                return 0;
+        if (!s->plan.mixed)
+                return rv_fail(err, RV_EPLAN,
+                               "--inject-overflow needs --precision mixed or bf16: fp32 gradients are not "
+                               "looked through");
+        if (s->inject_step >= s->optim.steps)
+                return rv_fail(err, RV_EINPUT, "--inject-overflow %lld: --steps %lld has no such step",
+                               (long long)s->inject_step + 1, (long long)s->optim.steps);
+        if (s->inject_rank >= ranks)
+                return rv_fail(err, RV_EINPUT, "--inject-overflow %lld:%d: there is no rank %d, %s%d",
+                               (long long)s->inject_step + 1, s->inject_rank, s->inject_rank,
+                               ranks > 1 ? "ranks go from 0 to " : "the only one is ", ranks - 1);
+        return 0;
+}
+
+/* What means nothing to the device is refused rather than passed over. */
+static int check_device(const struct train_settings *s, struct rv_error_info *err)
+{
+        const bool gpu = strcmp(options_device(&s->plan), "cpu") != 0;
+        if (gpu && s->host_link_bytes_per_second > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--host-link paces the copies of --device cpu; those of a GPU take what its "
+                               "link takes");
+        if (!gpu && s->no_graphs)
+                return rv_fail(err, RV_EINPUT,
+                               "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
+        return 0;
+}
+
+static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
+{
+        int rc = check_grid(&s->plan, net->ranks, err);
+        if (rc == 0)
+                rc = options_resolve(&s->plan, net->ranks, err);
+        if (rc == 0 && s->plan.zero == 3)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--zero 3 is simulated only: ranvier simulate predicts it, ranvier train has "
+                               "--zero 1");
+        if (rc == 0 && s->plan.tp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--tp %d --device cuda is not built yet; --device cpu is",
+                               s->plan.tp);
+        if (rc == 0)
+                rc = check_messages(&s->plan, net, err);
+        if (rc)
+                return rc;
+        if (!s->data)
+                return rv_fail(err, RV_EINPUT, "--data is missing: a text file or a .bin of tokens");
+        if (s->optim.min_lr < 0)
+                s->optim.min_lr = s->optim.lr / 10;
+        if (s->optim.warmup < 0)
+                s->optim.warmup = s->optim.steps / 10;
+        if (s->optim.steps > 0 && s->optim.warmup >= s->optim.steps)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--warmup %lld must be less than --steps %lld: the learning rate falls after it",
+                        (long long)s->optim.warmup, (long long)s->optim.steps);
+        s->optim.clip = s->plan.clip;
+        if (s->threads == 0)
+                s->threads = device_cpu_threads(net->local_ranks, err);
+        if (s->threads < 0)
+                return s->threads;
+        rc = check_device(s, err);
+        return rc ? rc : check_injection(s, net->ranks, err);
+}
+
+int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,
+                        struct rv_error_info *err)
+{
+        bool quiet = net->rank > 0;
+        *s = (struct train_settings){
+                .optim = {.lr = 1e-3,
+                          .min_lr = -1,
+                          .warmup = -1,
+                          .steps = 100,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .epsilon = 1e-8,
+                          .weight_decay = 0.1},
+                .validation_fraction = 0.1,
+                .validation_batches = 4,
+                .seed = 1,
+                .tokens = 300e9,
+                .inject_step = -1,
+        };
+        options_init(&s->plan);
+        int rc = options_parse(&argp, argc, argv, s, quiet, err);
+        if (rc)
+                return rc;
+        rc = resolve(s, net, err);
+        return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
+}
+
+json_t *train_options_json(const struct train_settings *s)
+{
+        const struct optim *o = &s->optim;
+        json_t *json = json_pack("{s:I, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:i}", "steps",
+                                 (json_int_t)o->steps, "lr", o->lr, "min_lr", o->min_lr, "warmup",
+                                 (json_int_t)o->warmup, "weight_decay", o->weight_decay, "beta1", o->beta1,
+                                 "beta2", o->beta2, "epsilon", o->epsilon, "seed", (json_int_t)s->seed,
+                                 "validate_every", (json_int_t)s->validate_every, "validation_fraction",
+                                 s->validation_fraction, "validation_batches", s->validation_batches);
+        if (json && s->inject_step >= 0)
+                json_object_set_new(json, "inject_overflow",
+                                    json_sprintf("%lld:%d", (long long)s->inject_step + 1, s->inject_rank));
+        return json;
+}
+
+/* All that must be the same on every rank: what the report says of model, plan and training, what computes,
+ * and what ranks do together only if all do it. */
+static json_t *common_json(const struct train_settings *s, bool done)
+{
+        if (done)
+                return json_pack("{s:{s:b}}", "options", "help", true);
+        json_t *options = report_plan_json(&s->plan);
+        json_t *training = train_options_json(s);
+        json_object_update(options, training);
+        json_decref(training);
+        json_object_set_new(options, "device", json_string(options_device(&s->plan)));
+        json_object_set_new(options, "trace", json_boolean(s->plan.trace));
+        json_object_set_new(options, "checkpoint", json_boolean(s->checkpoint));
+        json_object_set_new(options, "kernels", json_boolean(s->kernels));
+        return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);
+}
+
+/* Rank 0's, on every rank; NULL if there is no memory for it. */
+static json_t *first_json(struct net *net, const json_t *mine)
+{
+        char *text = net->rank == 0 ? json_dumps(mine, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        int64_t length = text ? (int64_t)strlen(text) : 0;
+        net->ops->broadcast(net, &length, sizeof length, 0);
+        if (net->rank != 0)
+                text = malloc((size_t)length + 1);
+        if (!text)
+                abort(); /* others wait for it, or in it */
+        net->ops->broadcast(net, text, length, 0);
+        json_t *first = json_loadb(text, (size_t)length, 0, NULL);
+        free(text);
+        return first;
+}
+
+enum { VALUE = 64 };
+
+/* A value as a command line has it: " 3", or nothing for a switch. */
+static const char *value_text(const json_t *value, char text[VALUE])
+{
+        text[0] = 0;
+        if (json_is_string(value))
+                snprintf(text, VALUE, " %s", json_string_value(value));
+        else if (json_is_integer(value))
+                snprintf(text, VALUE, " %lld", (long long)json_integer_value(value));
+        else if (json_is_real(value))
+                snprintf(text, VALUE, " %.10g", json_real_value(value));
+        return text;
+}
+
+static bool is_given(const json_t *value)
+{
+        return value && !json_is_false(value);
+}
+
+static int name_difference(const json_t *mine, const json_t *first, int rank, struct rv_error_info *err)
+{
+        char name[48], values[2][VALUE];
+        const json_t *objects[] = {json_object_get(mine, "model"), json_object_get(first, "model")};
+        const char *key = report_first_difference(objects[0], objects[1]);
+        if (key)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "MODEL: %s is%s on rank %d and%s on rank 0: all ranks of a training need the same "
+                        "model",
+                        key, value_text(json_object_get(objects[0], key), values[0]), rank,
+                        value_text(json_object_get(objects[1], key), values[1]));
+        objects[0] = json_object_get(mine, "options");
+        objects[1] = json_object_get(first, "options");
+        key = report_first_difference(objects[0], objects[1]);
+        if (!key)
+                return 0;
+        snprintf(name, sizeof name, "%s", key);
+        for (char *at = name; *at; at++)
+                *at = *at == '_' ? '-' : *at;
+        const json_t *own = json_object_get(objects[0], key), *other = json_object_get(objects[1], key);
+        return rv_fail(
+                err, RV_EINPUT,
+                "rank %d was started %s --%s%s, rank 0 %s --%s%s: all ranks of a training need the same "
+                "options",
+                rank, is_given(own) ? "with" : "without", name, value_text(own, values[0]),
+                is_given(other) ? "with" : "without", name, value_text(other, values[1]));
+}
+
+int train_options_compare(const struct train_settings *s, bool done, struct net *net,
+                          struct rv_error_info *err)
+{
+        json_t *mine = common_json(s, done), *first = first_json(net, mine);
+        int rc = mine && first ? name_difference(mine, first, net->rank, err)
+                               : rv_fail(err, RV_ESYSTEM, "no host memory to compare the ranks' options");
+        json_decref(mine);
+        json_decref(first);
+        return rc;
+}

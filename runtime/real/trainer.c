@@ -1,0 +1,262 @@
+#include "runtime/real/trainer.h"
+
+#include "runtime/sched/shares.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* This replica's sequences of a batch, from the training or the validation part: what its stage needs of
+ * them. */
+static void draw(struct trainer *t, int64_t step, bool validation)
+{
+        const struct options *o = &t->settings->plan;
+        int32_t *inputs = t->nn->host_tokens, *targets = t->nn->host_targets;
+        for (int64_t i = 0; i < t->share; i++)
+                data_sequence(&t->data, t->settings->seed, step, o->batch_size,
+                              plan_replica(&t->plan, t->net->rank) * t->share + i, o->seq_len, validation,
+                              inputs ? inputs + i * o->seq_len : NULL,
+                              targets ? targets + i * o->seq_len : NULL);
+}
+
+static struct core_stage core_stage(const struct trainer *t)
+{
+        const int rank = t->net->rank;
+        struct core_stage part = options_core_stage(&t->settings->plan, plan_stage(&t->plan, rank),
+                                                    plan_shard(&t->plan, rank));
+        part.replica = plan_replica(&t->plan, rank);
+        return part;
+}
+
+/* Zero: tells the stage which parameters it updates. */
+static int open_shares(struct trainer *t, struct rv_error_info *err)
+{
+        if (!t->plan.zero)
+                return 0;
+        const struct core_stage stage = core_stage(t);
+        const struct shares shares = shares_of(&t->plan, &stage);
+        const int chunks = shares_chunks(&shares);
+        t->own = calloc((size_t)chunks, sizeof *t->own);
+        if (!t->own)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d chunks", chunks);
+        for (int i = 0; i < chunks; i++) {
+                const struct share own = shares_own(&shares, i);
+                t->own[i] = (struct nn_own){own.offset, own.count, own.place};
+        }
+        t->nn->own = t->own;
+        t->nn->own_count = chunks;
+        return 0;
+}
+
+static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_only,
+                     struct rv_error_info *err)
+{
+        const struct options *o = &t->settings->plan;
+        lane->driver = (struct driver_real){
+                .device = t->device,
+                .net = t->net,
+                .nn = t->nn,
+                .optim = &t->optim,
+                .plan = options_plan(o, forward_only),
+                .mean = 1.0 / ((double)o->batch_size * o->seq_len),
+                .loss_scale = 1,
+        };
+        const struct core_stage stage = core_stage(t);
+        lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
+        if (!lane->core)
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");
+        struct core *core = core_init(lane->core, &lane->driver.plan, &stage);
+        engine_init(&lane->engine, core, driver_real(&lane->driver), NULL, NULL, t->net->rank);
+        return 0;
+}
+
+static int open_records(struct trainer *t, struct rv_error_info *err)
+{
+        const int64_t steps = t->settings->optim.steps;
+        t->times = calloc((size_t)steps + 1, sizeof *t->times);
+        t->skipped = calloc((size_t)steps + 1, sizeof *t->skipped);
+        return t->times && t->skipped ? 0
+                                      : rv_fail(err, RV_ESYSTEM, "no host memory for the times of %lld steps",
+                                                (long long)steps);
+}
+
+/* What the ledger counts beside activations and messages is there from the beginning. */
+static void open_ledger(struct trainer *t)
+{
+        ledger_init(&t->ledger);
+        ledger_add_fixed(&t->ledger, &t->device->bytes);
+        t->train.engine.ledger = &t->ledger;
+        t->train.engine.message_bytes = t->nn->layout.message;
+        t->train.engine.deferred_bytes = t->nn->layout.deferred;
+}
+
+struct device_request trainer_device_request(const struct train_settings *settings, const struct net *net)
+{
+        return (struct device_request){.threads = settings->threads,
+                                       .host_link_bytes_per_second = settings->host_link_bytes_per_second,
+                                       .local_rank = net->local_rank,
+                                       .local_ranks = net->local_ranks,
+                                       .no_graphs = settings->no_graphs,
+                                       .cpu_kernels = settings->cpu_kernels};
+}
+
+int trainer_open_device(struct trainer *t, const struct train_settings *settings, struct net *net,
+                        struct rv_error_info *err)
+{
+        const struct device_request request = trainer_device_request(settings, net);
+        *t = (struct trainer){.settings = settings,
+                              .net = net,
+                              .plan = options_plan(&settings->plan, false),
+                              .optim = settings->optim};
+        t->device = device_open(options_device(&settings->plan), &request, err);
+        return t->device ? 0 : err->code;
+}
+
+/* What a rank has read, for others to compare. */
+struct read_data {
+        char path[128];
+        int64_t tokens;
+        uint64_t checksum;
+};
+
+/* Every rank reads for itself: from another host's disk, a stale copy, or a file that still grows. */
+static int compare_data(const struct trainer *t, struct rv_error_info *err)
+{
+        struct read_data mine = {.tokens = t->data.count, .checksum = data_checksum(&t->data)};
+        snprintf(mine.path, sizeof mine.path, "%s", t->settings->data);
+        struct read_data first = mine;
+        t->net->ops->broadcast(t->net, &first, sizeof first, 0);
+        if (mine.tokens == first.tokens && mine.checksum == first.checksum)
+                return 0;
+        const bool other = mine.tokens == first.tokens;
+        return rv_fail(
+                err, RV_EINPUT,
+                "--data: rank %d read %lld tokens from %s, rank 0 %lld%s from %s: all ranks of a training "
+                "need the same data",
+                t->net->rank, (long long)mine.tokens, mine.path, (long long)first.tokens,
+                other ? " others" : "", first.path);
+}
+
+int trainer_open_data(struct trainer *t, struct rv_error_info *err)
+{
+        const struct options *o = &t->settings->plan;
+        int rc = data_open(&t->data, t->settings->data, o->gpt.vocab_size, o->seq_len,
+                           t->settings->validation_fraction, err);
+        rc = net_agree(t->net, rc, err);
+        return rc ? rc : net_agree(t->net, compare_data(t, err), err);
+}
+
+int trainer_open(struct trainer *t, struct rv_error_info *err)
+{
+        const struct train_settings *settings = t->settings;
+        const struct options *o = &settings->plan;
+        t->plan = options_plan(o, false); /* routes were open when the device was opened */
+        t->share = o->batch_size / o->dp;
+        loss_scaler_init(&t->scaler, options_format(o));
+        trace_init(&t->trace);
+        struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
+        struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
+        struct memory_plan memory = options_memory(o, stage.index);
+        t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
+        if (!t->nn)
+                return err->code;
+        int rc = open_records(t, err);
+        if (rc == 0)
+                rc = open_shares(t, err);
+        if (rc)
+                return rc;
+        nn_initialize(t->nn, settings->seed, settings->threads);
+        rc = open_lane(t, &t->train, false, err);
+        if (rc == 0)
+                rc = open_lane(t, &t->validate, true, err);
+        if (rc == 0)
+                open_ledger(t);
+        return rc;
+}
+
+/* Rank 0's zero, and the boot of the kernel whose monotonic clock shows it. */
+struct zero {
+        char boot[40];
+        double epoch;
+};
+
+static struct zero zero_now(void)
+{
+        struct zero zero = {.epoch = device_seconds()};
+        FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+        if (file) {
+                if (!fgets(zero.boot, sizeof zero.boot, file))
+                        zero.boot[0] = '\0';
+                fclose(file);
+        }
+        return zero;
+}
+
+/* Ranks under one kernel share its monotonic clock, so rank 0's zero is theirs, exactly. On other machines it
+ * is the moment at which the barrier let this rank go, which is as near as a barrier is. */
+void trainer_start_clock(struct trainer *t)
+{
+        t->net->ops->barrier(t->net);
+        struct zero mine = zero_now(), first = mine;
+        t->net->ops->broadcast(t->net, &first, sizeof first, 0);
+        bool shared = first.boot[0] && strcmp(first.boot, mine.boot) == 0;
+        t->train.driver.epoch = t->validate.driver.epoch = shared ? first.epoch : mine.epoch;
+}
+
+static void close_lane(struct trainer_lane *lane)
+{
+        engine_free(&lane->engine);
+        driver_real_free(&lane->driver);
+        free(lane->core);
+}
+
+void trainer_close(struct trainer *t)
+{
+        close_lane(&t->train);
+        close_lane(&t->validate);
+        nn_close(t->nn);
+        free(t->own);
+        if (t->device)
+                t->device->ops->close(t->device);
+        data_free(&t->data);
+        trace_free(&t->trace);
+        free(t->times);
+        free(t->skipped);
+}
+
+static double mean_loss(const struct trainer *t)
+{
+        const struct options *o = &t->settings->plan;
+        return t->nn->scalars[NN_LOSS] / ((double)o->batch_size * o->seq_len);
+}
+
+struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
+{
+        struct engine *engine = &t->train.engine;
+        struct driver_real *driver = &t->train.driver;
+        draw(t, step, false);
+        engine->trace = record ? &t->trace : NULL;
+        driver->step = step;
+        driver->loss_scale = t->plan.mixed ? t->scaler.scale : 1;
+        driver->inject_overflow =
+                step == t->settings->inject_step && t->net->rank == t->settings->inject_rank;
+        driver_real_run(driver, engine);
+        if (t->plan.mixed)
+                loss_scaler_step(&t->scaler, driver->overflow);
+        t->optim.skipped += driver->overflow;
+        t->skipped[step] = driver->overflow;
+        t->times[step] = engine_times(engine);
+        return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};
+}
+
+double trainer_validate(struct trainer *t)
+{
+        double sum = 0;
+        for (int batch = 0; batch < t->settings->validation_batches; batch++) {
+                draw(t, batch, true);
+                driver_real_run(&t->validate.driver, &t->validate.engine);
+                sum += mean_loss(t);
+        }
+        return sum / t->settings->validation_batches;
+}

@@ -1,0 +1,372 @@
+#include "sim/evidence/measured.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which machine ---- */
+
+/* The first whose name begins the GPU's. */
+static const struct {
+        const char *gpu, *profile, *platform;
+} gpus[] = {
+        {"A100", "a100-published", "selene"},
+        {"V100-32GB (DGX-2H)", "v100-published", "dgx-2h"},
+        {"V100", "v100-datasheet", "summit"},
+        {"H100", "h100-published", "dgx-h100"},
+};
+const char measured_gpus[] =
+        "A100 (a100-published, selene), V100-32GB (DGX-2H) (v100-published, dgx-2h), V100 (v100-datasheet, "
+        "summit), H100 (h100-published, dgx-h100)";
+
+static int fail_row(const struct measured_run *run, enum rv_error code, const char *sentence,
+                    struct rv_error_info *err)
+{
+        return rv_fail(err, code, "%.160s:%d: %.320s", run->table->path, run->row->line, sentence);
+}
+
+static int name_machine(const struct measured_run *run, const struct measured_defaults *defaults,
+                        const char **profile, const char **platform, struct rv_error_info *err)
+{
+        *profile = defaults->profile;
+        *platform = defaults->platform;
+        for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+                if (strncmp(run->row->gpu, gpus[i].gpu, strlen(gpus[i].gpu)) == 0) {
+                        *profile = *profile ? *profile : gpus[i].profile;
+                        *platform = *platform ? *platform : gpus[i].platform;
+                        break;
+                }
+        if (*profile && *platform)
+                return 0;
+        char sentence[320];
+        snprintf(sentence, sizeof sentence,
+                 "no profile and platform are known for gpu '%.40s': give --profile and --platform; known "
+                 "are %s",
+                 run->row->gpu, measured_gpus);
+        return fail_row(run, RV_EINPUT, sentence, err);
+}
+
+/* The machine of that many GPUs, opened if it is the first run on it. `machines` has room. */
+static int open_machine(struct measured *m, struct measured_run *run, const char *profile,
+                        const char *platform, struct rv_error_info *err)
+{
+        const int devices = (int)run->row->gpus;
+        for (int i = 0; i < m->machine_count; i++) {
+                const struct measured_machine *known = &m->machines[i];
+                if (strcmp(known->profile, profile) == 0 && strcmp(known->platform, platform) == 0 &&
+                    known->machine.gpus == devices) {
+                        run->candidate.machine = &known->machine;
+                        return 0;
+                }
+        }
+        struct measured_machine *opened = &m->machines[m->machine_count];
+        opened->profile = profile;
+        opened->platform = platform;
+        struct rv_error_info why;
+        const int rc = machine_open(&opened->machine, profile, platform, devices, false, &why);
+        if (rc)
+                return fail_row(run, rc, why.sentence, err);
+        opened->machine.no_graphs = true; /* frameworks launch kernel by kernel */
+        m->machine_count++;
+        run->candidate.machine = &opened->machine;
+        return 0;
+}
+
+/* ---- which plan ---- */
+
+enum { WORDS = 64, LONGEST = 1024 };
+
+struct words {
+        char text[LONGEST], *argv[WORDS + 1];
+        int argc;
+        size_t used;
+};
+
+/* Adds the words of a printf-style text that blanks part. */
+static void add_words(struct words *words, const char *text)
+{
+        for (const char *from = text; *from;) {
+                size_t blank = strspn(from, " "), length = strcspn(from + blank, " ");
+                from += blank;
+                if (length && words->argc < WORDS && words->used + length < LONGEST) {
+                        char *word = words->text + words->used;
+                        memcpy(word, from, length);
+                        word[length] = 0;
+                        words->argv[words->argc++] = word;
+                        words->used += length + 1;
+                }
+                from += length;
+        }
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+        size_t length = strlen(text), tail = strlen(end);
+        return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static void add_recompute(struct words *words, const char *recompute)
+{
+        char flag[TABLE_TEXT + 32];
+        const char *sequence = "+sequence";
+        int length = (int)strlen(recompute);
+        if (length == 0)
+                return;
+        if (ends_with(recompute, sequence)) {
+                length -= (int)strlen(sequence);
+                add_words(words, "--sequence-parallel");
+        }
+        /* what others call full runs a layer whole again */
+        if (length == 4 && strncmp(recompute, "full", 4) == 0)
+                snprintf(flag, sizeof flag, "--recompute=layer");
+        else
+                snprintf(flag, sizeof flag, "--recompute=%.*s", length, recompute);
+        add_words(words, flag);
+}
+
+/* Virtual stages where the table does not say: the fewest, from two on, that divide the layers. */
+static int64_t fewest_virtual_stages(const struct table_row *row)
+{
+        for (int64_t v = 2; v * row->pp <= row->layers; v++)
+                if (row->layers % (v * row->pp) == 0)
+                        return v;
+        return 1;
+}
+
+static void add_schedule(struct words *words, const struct table_row *row)
+{
+        char flag[TABLE_TEXT + 64];
+        if (strcmp(row->schedule, "zero3") == 0) {
+                add_words(words, "--schedule=1f1b --zero=3");
+        } else if (strcmp(row->schedule, "axonn") ==
+                   0) { /* it waits for no message, and fills nodes with stages */
+                add_words(words, "--schedule=axonn --p2p=async --order=stages");
+        } else if (strcmp(row->schedule, "interleaved") == 0) {
+                int64_t v = row->interleave ? row->interleave : fewest_virtual_stages(row);
+                snprintf(flag, sizeof flag,
+                         v > 1 ? "--schedule=interleaved --virtual-stages=%d" : "--schedule=1f1b", (int)v);
+                add_words(words, flag);
+        } else if (row->schedule[0]) {
+                snprintf(flag, sizeof flag, "--schedule=%s", row->schedule);
+                add_words(words, flag);
+        }
+}
+
+static void take_model(const struct table_row *row, struct gpt *gpt)
+{
+        *gpt = (struct gpt){.n_layer = (int)row->layers,
+                            .n_embd = (int)row->hidden,
+                            .n_head = (int)row->heads,
+                            .vocab_size = (int)(row->vocab ? row->vocab : 51200),
+                            .n_positions = (int)row->seq,
+                            .tied = true};
+        snprintf(gpt->name, sizeof gpt->name, "%.48s", row->model[0] ? row->model : "the model");
+}
+
+/* What the row's columns say, as flags, so that their limits hold. */
+static void add_columns(struct words *words, const struct table_row *row)
+{
+        char flags[256];
+        snprintf(flags, sizeof flags,
+                 "--pp=%lld --dp=%lld --tp=%lld --batch-size=%lld --micro-batch-size=%lld --seq-len=%lld",
+                 (long long)row->pp, (long long)row->dp, (long long)row->tp, (long long)row->batch,
+                 (long long)row->micro_batch, (long long)row->seq);
+        add_words(words, flags);
+}
+
+/* The flags of the column plan, which may say nothing that another column says. */
+static int parse_more(const struct table_row *row, struct options *o, struct rv_error_info *err)
+{
+        struct words words = {.argv = {"ranvier validate"}, .argc = 1};
+        struct options own = *o;
+        own.pp = own.dp = own.tp = own.micro_batch_size = own.seq_len = 0;
+        own.batch_size = 0;
+        add_words(&words, row->plan);
+        int rc = options_parse(&options_argp, words.argc, words.argv, &own, true, err);
+        if (rc == OPTIONS_DONE)
+                return rv_fail(err, RV_EINPUT, "plan '%.64s' asks for help; flags of a plan were expected",
+                               row->plan);
+        if (rc)
+                return rc;
+        if (own.model)
+                return rv_fail(err, RV_EINPUT, "plan: '%.64s' is no flag; the model is in columns",
+                               own.model);
+        if (own.pp || own.dp || own.tp || own.micro_batch_size || own.seq_len || own.batch_size)
+                return rv_fail(err, RV_EINPUT,
+                               "plan '%.64s' says what a column says: pp, dp, tp, batch, micro_batch or seq",
+                               row->plan);
+        own.pp = o->pp, own.dp = o->dp, own.tp = o->tp;
+        own.micro_batch_size = o->micro_batch_size, own.seq_len = o->seq_len, own.batch_size = o->batch_size;
+        *o = own;
+        return 0;
+}
+
+/* The plan of a row: the command line's, and what the row says. */
+static int take_plan(struct measured_run *run, const struct measured_defaults *defaults,
+                     struct rv_error_info *err)
+{
+        const struct table_row *row = run->row;
+        struct options *o = &run->candidate.options;
+        struct words words = {.argv = {"ranvier validate"}, .argc = 1};
+        *o = defaults->plan;
+        take_model(row, &o->gpt);
+        int rc = gpt_check(&o->gpt, err);
+        if (rc)
+                return rc;
+        add_recompute(&words, row->recompute);
+        add_schedule(&words, row);
+        add_columns(&words, row);
+        rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
+        return rc ? rc : parse_more(row, o, err);
+}
+
+static void name_run(struct measured_run *run)
+{
+        const struct options *o = &run->candidate.options;
+        int used = snprintf(run->name, sizeof run->name, "h%d l%d s%d b%lld mb%d tp%d pp%d dp%d %s",
+                            o->gpt.n_embd, o->gpt.n_layer, o->seq_len, (long long)o->batch_size,
+                            o->micro_batch_size, o->tp, o->pp, o->dp, recompute_name(o->recompute));
+        char *end = run->name + used;
+        size_t room = sizeof run->name - (size_t)used;
+        if (o->virtual_stages > 1)
+                snprintf(end, room, " v%d", o->virtual_stages);
+        else if (o->zero)
+                snprintf(end, room, " zero%d", o->zero);
+        if (o->sequence_parallel)
+                strncat(run->name, " sp", sizeof run->name - strlen(run->name) - 1);
+}
+
+/* ---- all of them ---- */
+
+static int open_run(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
+                    struct rv_error_info *err)
+{
+        struct rv_error_info why = {.code = RV_OK};
+        const char *profile, *platform;
+        int rc = take_plan(run, defaults, &why);
+        if (rc && rc != RV_ENOTBUILT)
+                return fail_row(run, why.code, why.sentence, err);
+        if (rc == 0 && name_machine(run, defaults, &profile, &platform, err))
+                return err->code;
+        if (rc == 0)
+                rc = machine_choose_precision(profile, &run->candidate.options,
+                                              &why); /* if nothing says it */
+        if (rc == 0)
+                rc = options_resolve_gpt(&run->candidate.options, (int)run->row->gpus, &why);
+        name_run(run);
+        if (rc == RV_ENOTBUILT) {
+                run->skipped = true;
+                run->why = why;
+                return 0;
+        }
+        if (rc)
+                return fail_row(run, why.code, why.sentence, err);
+        rc = open_machine(m, run, profile, platform, err);
+        if (rc)
+                return rc;
+        rc = machine_settle(run->candidate.machine, &run->candidate.options, &why);
+        if (rc)
+                return fail_row(run, why.code, why.sentence, err);
+        run->fitted = json_object_get(run->candidate.machine->profile.fitted_on, run->name) != NULL;
+        run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
+        run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
+        return 0;
+}
+
+/* The jobs of what is not skipped, the longest first. */
+static int list_jobs(struct measured *m, struct rv_error_info *err)
+{
+        const struct candidate **candidates = calloc((size_t)m->count + 1, sizeof(const struct candidate *));
+        int count = 0;
+        for (int i = 0; candidates && i < m->count; i++)
+                if (!m->runs[i].skipped)
+                        candidates[count++] = &m->runs[i].candidate;
+        m->jobs.tokens = 300e9;
+        m->jobs.intervals = true;
+        int rc = candidates ? jobs_add(&m->jobs, candidates, count, err)
+                            : rv_fail(err, RV_ESYSTEM, "no memory for %d runs", m->count);
+        free(candidates);
+        for (int i = 0; rc == 0 && i < m->count; i++)
+                for (int j = 0; j < m->jobs.count; j++)
+                        if (m->jobs.list[j].candidate == &m->runs[i].candidate)
+                                m->runs[i].job = &m->jobs.list[j];
+        return rc;
+}
+
+int measured_open(struct measured *m, const struct table *tables, int count,
+                  const struct measured_defaults *defaults, struct rv_error_info *err)
+{
+        int rows = 0, rc = 0;
+        for (int i = 0; i < count; i++)
+                rows += tables[i].count;
+        *m = (struct measured){.runs = calloc((size_t)rows + 1, sizeof *m->runs),
+                               .machines = calloc((size_t)rows + 1, sizeof *m->machines)};
+        if (!m->runs || !m->machines)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d runs", rows);
+        for (int i = 0; rc == 0 && i < count; i++)
+                for (int j = 0; rc == 0 && j < tables[i].count; j++) {
+                        struct measured_run *run = &m->runs[m->count++];
+                        run->table = &tables[i];
+                        run->row = &tables[i].rows[j];
+                        rc = open_run(m, run, defaults, err);
+                }
+        return rc ? rc : list_jobs(m, err);
+}
+
+void measured_close(struct measured *m)
+{
+        for (int i = 0; i < m->machine_count; i++)
+                machine_close(&m->machines[i].machine);
+        free(m->machines);
+        free(m->runs);
+        free(m->jobs.list);
+        *m = (struct measured){0};
+}
+
+/* ---- what came out ---- */
+
+/* What the row would have measured of batches of so many seconds. */
+static double figure_of(const struct measured_run *run, double seconds)
+{
+        const struct options *o = &run->candidate.options;
+        const double flops_per_second = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, o->recompute) /
+                                        seconds / (double)run->row->gpus;
+        switch (run->row->unit) {
+        case TABLE_MILLISECONDS:
+                return 1e3 * seconds;
+        case TABLE_TFLOPS_PER_GPU:
+                return 1e-12 * flops_per_second;
+        case TABLE_PERCENT_OF_PEAK:
+                return 100 * flops_per_second /
+                       machine_peak_flops_per_second(run->candidate.machine, options_format(o));
+        default:
+                return seconds;
+        }
+}
+
+double measured_prediction(const struct measured_run *run)
+{
+        const bool done = run->job && run->job->outcome.state == OUTCOME_DONE;
+        return figure_of(run, done ? run->job->outcome.batch_seconds : NAN);
+}
+
+bool measured_interval(const struct measured_run *run, double *low, double *high)
+{
+        if (!run->job || run->job->outcome.state != OUTCOME_DONE || !(run->job->outcome.low_seconds > 0))
+                return false;
+        const double a = figure_of(run, run->job->outcome.low_seconds);
+        const double b = figure_of(run, run->job->outcome.high_seconds);
+        *low = fmin(a, b); /* a rate is high where seconds are few */
+        *high = fmax(a, b);
+        return true;
+}
+
+double measured_error(const struct measured_run *run)
+{
+        const double predicted = measured_prediction(run), low = run->row->low, high = run->row->high;
+        return predicted < low    ? predicted / low - 1
+               : predicted > high ? predicted / high - 1
+                                  : predicted * 0;
+}

@@ -1,0 +1,341 @@
+#include "sim/evidence/table.h"
+
+#include "runtime/base/file.h"
+#include "runtime/base/nearest.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char table_help[] =
+        "Columns, in any order: gpus, tp, pp, dp, batch, micro_batch, layers, hidden, heads and seq; and "
+        "what "
+        "was measured: batch_seconds, or \"iteration time (ms)\", or measured with unit (batch_seconds, "
+        "tflops_per_gpu or percent_of_peak; a range such as 49.4-54.78 is a band). They may be there too: "
+        "vocab (51200 if not), gpu (chooses profile and platform), recompute (none, selective, full, which "
+        "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
+        "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
+        "model. Without a column recompute or schedule the command line's --recompute and --schedule count. "
+        "Columns whose names begin with note are yours; any other is refused.";
+
+static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
+                                               "percent_of_peak"};
+
+const char *table_unit_name(enum table_unit unit)
+{
+        return units[unit];
+}
+
+/* ---- the columns ---- */
+
+enum column_type {
+        COLUMN_NUMBER,
+        COLUMN_TEXT,
+        COLUMN_NOTE,
+        COLUMN_UNIT,
+        COLUMN_MEASURED,
+        COLUMN_SECONDS,
+        COLUMN_MS
+};
+
+static const struct column {
+        const char *name, *other_name; /* ours; another spelling, or NULL */
+        enum column_type type;
+        size_t offset, size; /* of the member; size: of a text */
+        bool needed;
+} columns[] = {
+#define NUMBER(member, other, needed)                                                                        \
+        {                                                                                                    \
+#member, other, COLUMN_NUMBER, offsetof(struct table_row, member), 0, needed                 \
+        }
+#define TEXT(member)                                                                                         \
+        {                                                                                                    \
+#member, NULL, COLUMN_TEXT, offsetof(struct table_row, member),                              \
+                        sizeof((struct table_row *)0)->member, false                                         \
+        }
+        NUMBER(gpus, "# GPUs", true),
+        NUMBER(batch, "global batch", true),
+        NUMBER(micro_batch, "micro batch", true),
+        NUMBER(layers, "# layers", true),
+        NUMBER(hidden, "hidden size", true),
+        NUMBER(heads, "attention heads", true),
+        NUMBER(seq, "sequence length", true),
+        NUMBER(vocab, "vocabulary size", false),
+        NUMBER(tp, "tensor parallelism", true),
+        NUMBER(pp, "pipeline parallelism", true),
+        NUMBER(dp, "data parallelism", true),
+        NUMBER(interleave, NULL, false),
+        TEXT(source),
+        TEXT(model),
+        TEXT(gpu),
+        TEXT(recompute),
+        TEXT(schedule),
+        TEXT(plan),
+        {"note", "Parameters (billion)", COLUMN_NOTE, 0, 0, false}, /* the other follows from the shape */
+        {"unit", NULL, COLUMN_UNIT, 0, 0, false},
+        {"measured", NULL, COLUMN_MEASURED, 0, 0, false},
+        {"batch_seconds", NULL, COLUMN_SECONDS, 0, 0, false},
+        {"iteration time (ms)", NULL, COLUMN_MS, 0, 0, false},
+#undef NUMBER
+#undef TEXT
+};
+enum { COLUMNS = sizeof columns / sizeof *columns, CELLS = 64 };
+
+static const struct column *column_of(const char *name)
+{
+        if (strncmp(name, "note", 4) == 0)
+                name = "note";
+        for (int i = 0; i < COLUMNS; i++)
+                if (strcmp(columns[i].name, name) == 0 ||
+                    (columns[i].other_name && strcmp(columns[i].other_name, name) == 0))
+                        return &columns[i];
+        return NULL;
+}
+
+/* ---- cells ---- */
+
+struct reader {
+        const char *path;
+        int line;
+        const struct column *columns[CELLS];
+        int count;
+        struct rv_error_info *err;
+};
+
+/* Splits `line` in place: cells between commas, or between quotes, in which "" is one quote. Returns how many
+ * there are, or -1: a quote is not closed, or there are more than CELLS. */
+static int split(char *line, char *cells[CELLS])
+{
+        char *from = line;
+        int count = 0;
+        for (bool more = true; more; count++) {
+                if (count == CELLS)
+                        return -1;
+                char *to = from;
+                cells[count] = from;
+                bool quoted = *from == '"';
+                from += quoted;
+                while (*from && (quoted || *from != ',')) {
+                        if (quoted && *from == '"' && *++from != '"') {
+                                quoted = false;
+                                continue;
+                        }
+                        *to++ = *from++;
+                }
+                if (quoted)
+                        return -1;
+                more = *from != 0;
+                from += more;
+                *to = 0;
+        }
+        return count;
+}
+
+static int fail_cell(const struct reader *r, const struct column *column, const char *text, const char *right)
+{
+        return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %s '%.40s' is not %s", r->path, r->line, column->name,
+                       text, right);
+}
+
+static int read_number(const struct reader *r, const struct column *column, const char *text, int64_t *value)
+{
+        char *end;
+        if (!*text && !column->needed)
+                return 0;
+        errno = 0;
+        *value = strtoll(text, &end, 10);
+        if (end == text || *end || errno || *value < 1 || *value > 1000000000)
+                return fail_cell(r, column, text, "a whole number of 1 or more");
+        return 0;
+}
+
+static bool positive(double number)
+{
+        return number > 0 && number < INFINITY;
+}
+
+/* A number, or two with a dash between them. */
+static int read_measured(const struct reader *r, const struct column *column, const char *text,
+                         struct table_row *row)
+{
+        char *end;
+        row->low = row->high = strtod(text, &end);
+        if (*end == '-')
+                row->high = strtod(end + 1, &end);
+        if (*end || !positive(row->low) || !positive(row->high) || row->high < row->low)
+                return fail_cell(r, column, text, "a number greater than 0, or a range of two");
+        return 0;
+}
+
+static int read_unit(const struct reader *r, const struct column *column, const char *text,
+                     struct table_row *row)
+{
+        for (int i = 0; i < TABLE_UNITS; i++)
+                if (strcmp(text, units[i]) == 0) {
+                        row->unit = (enum table_unit)i;
+                        return 0;
+                }
+        return fail_cell(r, column, text, "batch_seconds, milliseconds, tflops_per_gpu or percent_of_peak");
+}
+
+static int read_cell(const struct reader *r, const struct column *column, const char *text,
+                     struct table_row *row)
+{
+        char *member = (char *)row + column->offset;
+        switch (column->type) {
+        case COLUMN_NUMBER:
+                return read_number(r, column, text, (void *)member);
+        case COLUMN_TEXT:
+                if (strlen(text) >= column->size)
+                        return fail_cell(r, column, text, "short enough: it has too many characters");
+                strcpy(member, text);
+                return 0;
+        case COLUMN_NOTE:
+                return 0;
+        case COLUMN_UNIT:
+                return read_unit(r, column, text, row);
+        case COLUMN_MS:
+                row->unit = TABLE_MILLISECONDS;
+                return read_measured(r, column, text, row);
+        case COLUMN_SECONDS:
+        case COLUMN_MEASURED:
+                return read_measured(r, column, text, row);
+        }
+        return 0;
+}
+
+/* ---- lines ---- */
+
+static bool measures(const struct column *column)
+{
+        return column->type >= COLUMN_MEASURED;
+}
+
+/* A column that is passed over would be a misspelt one, too. */
+static int fail_column(const struct reader *r, const char *name)
+{
+        struct nearest nearest = {.word = name};
+        for (int i = 0; i < COLUMNS; i++) {
+                nearest_offer(&nearest, columns[i].name);
+                if (columns[i].other_name)
+                        nearest_offer(&nearest, columns[i].other_name);
+        }
+        return rv_fail(r->err, RV_EINPUT,
+                       "%.160s:%d: '%.40s' is not a known column%s%s; one of your own begins with note "
+                       "('note: %.40s')",
+                       r->path, r->line, name, nearest.known ? ", the nearest is " : "",
+                       nearest.known ? nearest.known : "", name);
+}
+
+/* The line that names the columns. */
+static int read_header(struct reader *r, char *const *cells, int count)
+{
+        bool measured = false;
+        for (int i = 0; i < count; i++) {
+                r->columns[i] = column_of(cells[i]);
+                if (!r->columns[i])
+                        return fail_column(r, cells[i]);
+                for (int j = 0; j < i; j++)
+                        if (r->columns[i] == r->columns[j] && r->columns[i]->type != COLUMN_NOTE)
+                                return rv_fail(r->err, RV_EINPUT, "%.160s:%d: there are two columns %s",
+                                               r->path, r->line, r->columns[i]->name);
+                if (measures(r->columns[i]) && measured)
+                        return rv_fail(r->err, RV_EINPUT,
+                                       "%.160s:%d: two columns say what was measured; one is right", r->path,
+                                       r->line);
+                measured |= measures(r->columns[i]);
+        }
+        r->count = count;
+        for (int i = 0; i < COLUMNS; i++) {
+                bool found = !columns[i].needed;
+                for (int j = 0; j < count; j++)
+                        found |= r->columns[j] == &columns[i];
+                if (!found)
+                        return rv_fail(r->err, RV_EINPUT, "%.160s:%d: there is no column %s", r->path,
+                                       r->line, columns[i].name);
+        }
+        if (!measured)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%.160s:%d: no column says what was measured: batch_seconds, "
+                               "\"iteration time (ms)\", or measured with unit",
+                               r->path, r->line);
+        return 0;
+}
+
+static int read_row(const struct reader *r, char *const *cells, int count, struct table_row *row)
+{
+        *row = (struct table_row){.line = r->line};
+        if (count != r->count)
+                return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %d cells, but the header has %d", r->path,
+                               r->line, count, r->count);
+        for (int i = 0; i < count; i++) {
+                int rc = read_cell(r, r->columns[i], cells[i], row);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+static int add_row(struct table *table, const struct table_row *row, struct rv_error_info *err)
+{
+        struct table_row *rows = table->rows;
+        if ((table->count & (table->count - 1)) == 0) /* room doubles */
+                rows = realloc(rows, (size_t)(table->count ? 2 * table->count : 1) * sizeof *rows);
+        if (!rows)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d rows of %.160s", table->count + 1,
+                               table->path);
+        table->rows = rows;
+        rows[table->count++] = *row;
+        return 0;
+}
+
+static int read_line(struct table *table, struct reader *r, char *line)
+{
+        char *cells[CELLS], first[32];
+        struct table_row row;
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(line, ","), line);
+        if (!*line || (*line == '#' && !column_of(first)))
+                return 0;
+        int count = split(line, cells);
+        if (count < 0)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%.160s:%d: a quote is not closed, or there are more than %d cells", r->path,
+                               r->line, CELLS);
+        if (!r->count)
+                return read_header(r, cells, count);
+        int rc = read_row(r, cells, count, &row);
+        return rc ? rc : add_row(table, &row, r->err);
+}
+
+int table_read(struct table *table, const char *path, struct rv_error_info *err)
+{
+        *table = (struct table){0};
+        snprintf(table->path, sizeof table->path, "%s", path);
+        struct reader reader = {.path = path, .err = err};
+        struct file_lines lines = {.path = path, .stream = fopen(path, "r")};
+        int rc = 0;
+        if (!lines.stream)
+                return rv_fail(err, RV_EINPUT, "%.160s: %s", path, strerror(errno));
+        while (rc == 0 && (rc = file_next_line(&lines, err)) > 0) {
+                reader.line++;
+                rc = read_line(table, &reader, lines.line);
+        }
+        if (rc == 0 && table->count == 0)
+                rc = rv_fail(err, RV_EINPUT,
+                             "%.160s:%d: there is no row: a line that names the columns, then one a run",
+                             path, reader.line);
+        free(lines.line);
+        fclose(lines.stream);
+        if (rc)
+                table_free(table);
+        return rc;
+}
+
+void table_free(struct table *table)
+{
+        free(table->rows);
+        *table = (struct table){0};
+}

@@ -1,0 +1,226 @@
+#include "sim/evidence/validate.h"
+
+#include "runtime/base/file.h"
+#include "sim/search/parts.h"
+#include "sim/evidence/verdict.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TABLES = 16 };
+
+struct settings {
+        struct measured_defaults defaults;
+        const char *paths[TABLES], *csv;
+        int tables, jobs;
+        bool summary;
+};
+
+/* ---- the command line ---- */
+
+enum key { KEY_TABLE = 0x400, KEY_PROFILE, KEY_PLATFORM, KEY_CSV, KEY_JOBS, KEY_SUMMARY };
+
+static const struct argp_option validate_options[] = {
+        {0, 0, 0, 0, "The plans, where a table says nothing else:", 1},
+        {0, 0, 0, 0, "The runs:", 2},
+        {"table", KEY_TABLE, "FILE", 0,
+         "Measured runs, as comma separated values; several times for several tables. Without it the "
+         "published "
+         "runs that come with the program, and AxoNN's",
+         2},
+        {"profile", KEY_PROFILE, "PROFILE", 0, "What kernels take (default: by the table's gpu)", 2},
+        {"platform", KEY_PLATFORM, "PLATFORM", 0, "The cluster (default: by the table's gpu)", 2},
+        {0, 0, 0, 0, "Output and work:", 3},
+        {"csv", KEY_CSV, "FILE", 0, "Write every run to FILE", 3},
+        {"summary", KEY_SUMMARY, 0, 0, "Print errors and ranks, not every run", 3},
+        {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the cores)", 3},
+        {0},
+};
+
+static int add_table(struct settings *s, const char *text, struct rv_error_info *err)
+{
+        if (s->tables == TABLES)
+                return rv_fail(err, RV_EINPUT, "--table: more than %d tables", TABLES);
+        return options_parse_path("--table", text, &s->paths[s->tables++], err);
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        struct rv_error_info *err = options_error(state);
+        int rc = 0;
+        switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = &s->defaults.plan;
+                break;
+        case ARGP_KEY_ARG:
+                rc = rv_fail(err, RV_EINPUT,
+                             "'%.80s' is one word too many: models are in the tables (--table FILE)", text);
+                break;
+        case KEY_TABLE:
+                rc = add_table(s, text, err);
+                break;
+        case KEY_PROFILE:
+                rc = options_parse_path("--profile", text, &s->defaults.profile, err);
+                break;
+        case KEY_PLATFORM:
+                rc = options_parse_path("--platform", text, &s->defaults.platform, err);
+                break;
+        case KEY_CSV:
+                rc = options_parse_path("--csv", text, &s->csv, err);
+                break;
+        case KEY_JOBS:
+                rc = options_parse_count("--jobs", text, 1, 4096, &s->jobs, err);
+                break;
+        case KEY_SUMMARY:
+                s->summary = true;
+                break;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+        return rc ? EINVAL : 0;
+}
+
+static int check_settings(const struct settings *s, struct rv_error_info *err)
+{
+        struct file_use uses[TABLES + 4];
+        int count = 0;
+        for (int i = 0; i < s->tables; i++)
+                uses[count++] = (struct file_use){"--table", s->paths[i], false};
+        uses[count++] = (struct file_use){"--profile", s->defaults.profile, false};
+        uses[count++] = (struct file_use){"--platform", s->defaults.platform, false};
+        uses[count++] = (struct file_use){"--csv", s->csv, true};
+        return file_check_uses(uses, count, err);
+}
+
+/* ---- the work ---- */
+
+struct validation {
+        const struct settings *settings;
+        struct table tables[TABLES];
+        int table_count;
+        struct measured measured;
+        double last_line;
+};
+
+/* The tables asked for, or those that come with the program. */
+static int read_tables(struct validation *v, struct rv_error_info *err)
+{
+        static const char *const presets[] = {"published", "axonn"};
+        const struct settings *s = v->settings;
+        char path[1024];
+        const int count = s->tables ? s->tables : (int)(sizeof presets / sizeof *presets);
+        for (int i = 0; i < count; i++) {
+                if (!s->tables && file_find(path, sizeof path, "sim/tables", presets[i], ".csv"))
+                        return rv_fail(
+                                err, RV_EINPUT,
+                                "the table sim/tables/%s.csv is not there: was all of the program installed?",
+                                presets[i]);
+                int rc = table_read(&v->tables[i], s->tables ? s->paths[i] : path, err);
+                if (rc)
+                        return rc;
+                v->table_count++;
+        }
+        return 0;
+}
+
+static void tick(void *context)
+{
+        struct validation *v = context;
+        const struct jobs *jobs = &v->measured.jobs;
+        const bool terminal = isatty(STDERR_FILENO);
+        const double now = parts_clock();
+        int done = 0;
+        for (int i = 0; i < jobs->count; i++)
+                done += jobs->list[i].outcome.state != OUTCOME_PENDING;
+        if (now - v->last_line < (terminal ? 0.2 : 5) && !(terminal && done == jobs->count))
+                return;
+        v->last_line = now;
+        fprintf(stderr, "%s%d of %d runs predicted%s", terminal ? "\r\033[K" : "", done, jobs->count,
+                terminal && done < jobs->count ? "" : "\n");
+}
+
+/* A run that could not be predicted has kept nobody from seeing the others, but the work has failed. */
+static int check_outcomes(const struct measured *m, struct rv_error_info *err)
+{
+        int failed = 0;
+        for (int i = 0; i < m->jobs.count; i++)
+                failed += m->jobs.list[i].outcome.state != OUTCOME_DONE;
+        return failed ? rv_fail(err, RV_ESYSTEM,
+                                "%d of %d runs could not be predicted: the lines above say why", failed,
+                                m->count)
+                      : 0;
+}
+
+static int show(const struct validation *v, struct rv_error_info *err)
+{
+        const struct settings *s = v->settings;
+        int rc = 0;
+        verdict_print(&v->measured, !s->summary, stdout);
+        if (s->csv)
+                rc = verdict_write_csv(&v->measured, s->csv, err);
+        return rc ? rc : check_outcomes(&v->measured, err);
+}
+
+static int validate(const struct settings *s, struct rv_error_info *err)
+{
+        struct validation v = {.settings = s, .last_line = parts_clock()};
+        int rc = read_tables(&v, err);
+        if (rc == 0)
+                rc = measured_open(&v.measured, v.tables, v.table_count, &s->defaults, err);
+        if (rc == 0)
+                rc = jobs_run(&v.measured.jobs, 0, 1, s->jobs ? s->jobs : jobs_cores(), tick, &v, err);
+        if (rc == 0)
+                rc = show(&v, err);
+        measured_close(&v.measured);
+        for (int i = 0; i < v.table_count; i++)
+                table_free(&v.tables[i]);
+        return rc;
+}
+
+static const char before_options[] =
+        "Predicts runs that somebody measured, and shows the errors: of each run, their mean and worst, of "
+        "those that "
+        "something was fitted on and of the others; and whether the fastest plan is found.\v";
+static const char after_options[] =
+        "\n\nPlan flags hold for every run that its table says nothing else of; here they begin as "
+        "--schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM does; without "
+        "--precision "
+        "each run takes its profile's (of several mixed, else bf16, else fp32).\n\n"
+        "Your own runs:\n"
+        "  ranvier validate --table runs.csv --profile mine.json --platform local\n";
+
+static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
+{
+        char documentation[4096];
+        const struct argp_child children[] = {{&options_common_argp, 0, NULL, 0}, {0}};
+        const struct argp argp = {validate_options, parse_option, "", documentation, children, NULL, NULL};
+        struct settings settings = {0};
+        struct options *plan = &settings.defaults.plan;
+        snprintf(documentation, sizeof documentation,
+                 "%s%s\n\nGPUs that have a profile and a platform: %s.%s", before_options, table_help,
+                 measured_gpus, after_options);
+        options_init(plan);
+        plan->policy = POLICY_1F1B;
+        plan->blocking = true;
+        plan->order = ORDER_REPLICAS;
+        int rc = options_parse(&argp, argc, argv, &settings, false, err);
+        if (rc == 0)
+                rc = check_settings(&settings, err);
+        return rc ? rc : validate(&settings, err);
+}
+
+int validate_main(int argc, char **argv)
+{
+        struct rv_error_info err = {.code = RV_OK};
+        int rc = parse_and_validate(argc, argv, &err);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0)
+                rc = file_check_printed(&err);
+        if (rc == 0)
+                return 0;
+        fprintf(stderr, "ranvier validate: %s\n", err.sentence);
+        return rv_exit_status(&err);
+}

@@ -1,0 +1,236 @@
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "sim/search/jobs.h"
+
+#include "sim/world/interval.h"
+#include "sim/world/predict.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- the list ---- */
+
+/* Micro-batches pass every rank that is simulated, and chunks of gradients go around every ring. */
+static double cost_of(const struct candidate *candidate)
+{
+        const struct options *o = &candidate->options;
+        const bool folded =
+                candidate->machine->fold != FOLD_OFF && !fold_obstacle(&candidate->machine->platform, o);
+        double ranks = (double)options_ranks(o) / (folded ? o->dp : 1);
+        double micro_batches = (double)o->batch_size / o->dp / o->micro_batch_size;
+        double chunk = (double)o->bucket_parameters * o->allreduce_buckets;
+        double chunks = 1 + (double)gpt_parameters(&o->gpt) / o->pp / o->tp / chunk;
+        return ranks * (6 * micro_batches + 4 * chunks * (o->dp - 1));
+}
+
+static int by_cost(const void *left, const void *right)
+{
+        const struct job *a = left, *b = right;
+        if (a->cost != b->cost)
+                return a->cost > b->cost ? -1 : 1;
+        return a->number - b->number;
+}
+
+int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
+             struct rv_error_info *err)
+{
+        struct job *grown = realloc(jobs->list, ((size_t)jobs->count + (size_t)count + 1) * sizeof *grown);
+        if (!grown)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d predictions", jobs->count + count);
+        jobs->list = grown;
+        for (int i = 0; i < count; i++)
+                grown[jobs->count + i] = (struct job){.candidate = candidates[i],
+                                                      .number = jobs->count + i,
+                                                      .cost = cost_of(candidates[i])};
+        qsort(grown + jobs->count, (size_t)count, sizeof *grown, by_cost);
+        jobs->count += count;
+        return 0;
+}
+
+/* ---- one prediction, in a process of its own ---- */
+
+static double real_of(const json_t *object, const char *key)
+{
+        return json_number_value(json_object_get(object, key)); /* 0 if it is null */
+}
+
+static void take_figures(struct outcome *outcome, const json_t *report)
+{
+        const json_t *phases = json_object_get(report, "phases"), *memory = json_object_get(report, "memory");
+        outcome->batch_seconds = real_of(json_object_get(report, "batch_seconds"), "median");
+        outcome->tokens_per_second = real_of(report, "tokens_per_second");
+        outcome->percent_of_peak = real_of(report, "percent_of_peak");
+        outcome->training_days = real_of(report, "training_days");
+        outcome->pipeline_seconds = real_of(phases, "pipeline_seconds");
+        outcome->allreduce_seconds = real_of(phases, "allreduce_seconds");
+        outcome->optimizer_seconds = real_of(phases, "optimizer_seconds");
+        outcome->bubble_fraction = real_of(phases, "bubble_fraction");
+        outcome->device_peak_bytes = json_integer_value(json_object_get(memory, "device_peak_bytes"));
+        outcome->device_total_bytes = json_integer_value(json_object_get(memory, "device_total_bytes"));
+}
+
+static int predict(const struct candidate *candidate, const struct jobs *jobs, struct outcome *outcome,
+                   struct rv_error_info *err)
+{
+        struct prediction p;
+        int rc = predict_open(&p, &candidate->options, candidate->machine, err);
+        if (rc == 0)
+                rc = predict_run(&p, NULL, NULL, 1, false, err);
+        if (rc)
+                return rc;
+        struct report report = predict_report(&p, NULL, jobs->tokens, NULL);
+        json_t *figures = report_json(&report);
+        if (!figures)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        take_figures(outcome, figures);
+        outcome->shapes = p.costs.prices.count;
+        outcome->shapes_measured = p.costs.prices.from_points;
+        for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
+                int64_t host = memory_host_shown(&p.rank_bytes[i]);
+                if (host > outcome->host_peak_bytes)
+                        outcome->host_peak_bytes = host;
+        }
+        if (jobs->intervals) {
+                const struct interval interval =
+                        interval_of(candidate->machine, &candidate->options, outcome->batch_seconds);
+                outcome->low_seconds = interval.known ? interval.low_seconds : 0;
+                outcome->high_seconds = interval.known ? interval.high_seconds : 0;
+        }
+        outcome->state = OUTCOME_DONE;
+        return 0;
+}
+
+/* The child: it ends with its parent, and what it has not freed ends with it. */
+static _Noreturn void predict_and_tell(const struct job *job, const struct jobs *jobs, int to)
+{
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        struct outcome outcome = {.state = OUTCOME_PENDING};
+        struct rv_error_info err;
+        if (predict(job->candidate, jobs, &outcome, &err)) {
+                outcome.state = OUTCOME_FAILED;
+                memcpy(outcome.failure, err.sentence, sizeof err.sentence);
+        }
+        _exit(write(to, &outcome, sizeof outcome) == sizeof outcome ? 0 : 1);
+}
+
+/* ---- all of them ---- */
+
+struct worker {
+        struct job *job; /* NULL: free */
+        pid_t pid;
+        int from;
+};
+
+static int start(struct worker *worker, struct job *job, const struct jobs *jobs, struct rv_error_info *err)
+{
+        int ends[2];
+        if (pipe(ends))
+                return rv_fail(err, RV_ESYSTEM, "no pipe for a prediction: %s", strerror(errno));
+        fflush(NULL); /* or the child would have the same text to write */
+        pid_t pid = fork();
+        if (pid == 0) {
+                close(ends[0]);
+                predict_and_tell(job, jobs, ends[1]);
+        }
+        close(ends[1]);
+        if (pid < 0) {
+                close(ends[0]);
+                return rv_fail(err, RV_ESYSTEM, "no process for a prediction: %s", strerror(errno));
+        }
+        *worker = (struct worker){job, pid, ends[0]};
+        return 0;
+}
+
+/* The pipe has something, or has ended: an outcome is short enough to be written at once. */
+static void finish(struct worker *worker)
+{
+        struct outcome *outcome = &worker->job->outcome;
+        ssize_t got;
+        int status = 0;
+        do
+                got = read(worker->from, outcome, sizeof *outcome);
+        while (got < 0 && errno == EINTR);
+        close(worker->from);
+        while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
+                ;
+        worker->job = NULL;
+        if (got == sizeof *outcome)
+                return;
+        *outcome = (struct outcome){.state = OUTCOME_FAILED};
+        if (WIFSIGNALED(status))
+                snprintf(outcome->failure, sizeof outcome->failure, "its process was ended by signal %d (%s)",
+                         WTERMSIG(status), strsignal(WTERMSIG(status)));
+        else
+                snprintf(outcome->failure, sizeof outcome->failure, "its process ended with status %d",
+                         WEXITSTATUS(status));
+}
+
+/* Waits a second at most for some worker to end, and takes what has ended. Returns how many still work. */
+static int take_ended(struct worker *workers, struct pollfd *polled, int count)
+{
+        int working = 0;
+        for (int i = 0; i < count; i++)
+                polled[i] = (struct pollfd){.fd = workers[i].job ? workers[i].from : -1, .events = POLLIN};
+        poll(polled, (nfds_t)count, 1000);
+        for (int i = 0; i < count; i++) {
+                if (workers[i].job && (polled[i].revents & (POLLIN | POLLHUP | POLLERR)))
+                        finish(&workers[i]);
+                working += workers[i].job != NULL;
+        }
+        return working;
+}
+
+static void stop(struct worker *workers, int count)
+{
+        for (int i = 0; i < count; i++)
+                if (workers[i].job) {
+                        kill(workers[i].pid, SIGKILL);
+                        finish(&workers[i]);
+                }
+}
+
+int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
+             void *context, struct rv_error_info *err)
+{
+        assert(at_once > 0);
+        struct worker *workers = calloc((size_t)at_once, sizeof *workers);
+        struct pollfd *polled = calloc((size_t)at_once, sizeof *polled);
+        int rc = workers && polled ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %d processes", at_once);
+        int next = index, working = 0;
+        while (rc == 0 && (next < jobs->count || working > 0)) {
+                for (int i = 0; rc == 0 && i < at_once && next < jobs->count; i++)
+                        if (!workers[i].job) {
+                                rc = start(&workers[i], &jobs->list[next], jobs, err);
+                                next += shares;
+                        }
+                if (rc == 0)
+                        working = take_ended(workers, polled, at_once);
+                tick(context);
+        }
+        if (workers)
+                stop(workers, at_once);
+        free(workers);
+        free(polled);
+        return rc;
+}
+
+bool outcome_measured_less(const struct outcome *a, const struct outcome *b)
+{
+        return (int64_t)a->shapes_measured * b->shapes < (int64_t)b->shapes_measured * a->shapes;
+}
+
+int jobs_cores(void)
+{
+        cpu_set_t allowed;
+        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 0)
+                return CPU_COUNT(&allowed);
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        return online > 0 ? (int)online : 1;
+}

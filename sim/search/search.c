@@ -1,0 +1,81 @@
+#include "sim/search/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Plans that are simulated before the search looks again, and by how much a plan may be faster, against its
+ * time on paper, than all that were simulated. */
+enum { STEP = 16 };
+static const double MARGIN = 0.05;
+
+bool search_has(const struct space_group *group, const struct job *job)
+{
+        return job->candidate >= group->candidates && job->candidate < group->candidates + group->count;
+}
+
+int search_order(const struct job *a, const struct job *b)
+{
+        if (a->outcome.batch_seconds != b->outcome.batch_seconds)
+                return a->outcome.batch_seconds < b->outcome.batch_seconds ? -1 : 1;
+        return (a->candidate > b->candidate) - (a->candidate < b->candidate);
+}
+
+struct search_state search_look(const struct space_group *group, const struct jobs *jobs)
+{
+        struct search_state state = {.least = INFINITY, .next_seconds = NAN};
+        for (int i = 0; i < jobs->count; i++) {
+                const struct job *job = &jobs->list[i];
+                if (job->outcome.state != OUTCOME_DONE || !search_has(group, job))
+                        continue;
+                const double ratio = job->outcome.batch_seconds / job->candidate->paper_seconds;
+                state.least = fmin(state.least, ratio);
+                state.most = fmax(state.most, ratio);
+                if (!state.best || search_order(job, state.best) < 0)
+                        state.best = job;
+        }
+        if (group->chosen < group->count)
+                state.next_seconds = group->candidates[group->chosen].paper_seconds;
+        return state;
+}
+
+static int add(struct space_group *group, struct jobs *jobs, int count, struct rv_error_info *err)
+{
+        const struct candidate **list = calloc((size_t)count + 1, sizeof(const struct candidate *));
+        if (!list)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d plans", count);
+        for (int i = 0; i < count; i++)
+                list[i] = &group->candidates[group->chosen + i];
+        const int rc = jobs_add(jobs, list, count, err);
+        free(list);
+        group->chosen += count;
+        return rc ? rc : count;
+}
+
+/* How many of the next plans could beat the best. */
+static int promising(const struct space_group *group, const struct jobs *jobs)
+{
+        const struct search_state state = search_look(group, jobs);
+        const double reach = fmin(state.least, 1) * (1 - MARGIN);
+        const int left = group->count - group->chosen;
+        int count = 0;
+        while (count < left && count < STEP &&
+               (!state.best || group->candidates[group->chosen + count].paper_seconds * reach <
+                                       state.best->outcome.batch_seconds))
+                count++;
+        return count;
+}
+
+int search_next(const struct space *space, struct space_group *group, struct jobs *jobs, int first,
+                struct rv_error_info *err)
+{
+        int wanted;
+        if (group->chosen > 0)
+                wanted = space->simulate == SPACE_AUTO ? promising(group, jobs) : 0;
+        else
+                wanted = space->simulate == SPACE_AUTO  ? first
+                         : space->simulate == SPACE_ALL ? group->count
+                                                        : space->simulate;
+        if (wanted > group->count - group->chosen)
+                wanted = group->count - group->chosen;
+        return wanted > 0 ? add(group, jobs, wanted, err) : 0;
+}

@@ -1,0 +1,632 @@
+/* `ranvier sweep`: the command line, and what follows from it. */
+#define _DEFAULT_SOURCE /* strsep */
+#include "sim/search/sweep.h"
+
+#include "runtime/base/file.h"
+#include "sim/search/parts.h"
+#include "sim/world/predict.h"
+#include "sim/search/results.h"
+#include "sim/search/search.h"
+#include "sim/world/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the command line ---- */
+
+enum {
+        KEY_PASSED = 0x500,
+        KEY_GPUS = 0x600,
+        KEY_PROFILE,
+        KEY_PLATFORM,
+        KEY_OFFLOAD,
+        KEY_MICRO_BATCH_SIZE,
+        KEY_RECOMPUTE,
+        KEY_PP,
+        KEY_OFFLOAD_ACTIVATIONS,
+        KEY_SIMULATE,
+        KEY_TOKENS,
+        KEY_FITS_ONLY,
+        KEY_CSV,
+        KEY_PLOT,
+        KEY_JOBS,
+        KEY_PATIENCE,
+        KEY_FOLD,
+        KEY_PLANS,
+        KEY_AXIS /* and as many as there are */
+};
+
+/* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
+static const char *const passed[] = {"batch-size",  "seq-len",       "pipeline-limit",    "clip",
+                                     "precision",   "bucket-params", "allreduce-buckets", "device-memory",
+                                     "host-memory", "fusion",        "messages",          "allreduce",
+                                     "split"};
+enum { PASSED = sizeof passed / sizeof *passed };
+
+static const struct argp_option sweep_options[] = {
+        {0, 0, 0, 0, "What is asked: MODEL is a preset's name or a Hugging Face style config.json", 1},
+        {"gpus", KEY_GPUS, "N,N,...", 0, "Numbers of devices, such as 48,96,192 (required)", 1},
+        {"offload", KEY_OFFLOAD, "WHICH", 0,
+         "Master parameters and moments in host memory: yes, no, or both, the default, which compares", 1},
+        {"profile", KEY_PROFILE, "PROFILE", 0,
+         "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required)", 1},
+        {"platform", KEY_PLATFORM, "PLATFORM", 0,
+         "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) "
+         "(required)",
+         1},
+        {0, 0, 0, 0, "Plans to consider:", 2},
+        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,B,...", 0, "Sizes of micro-batches (default 1,2,4,8)",
+         2},
+        {"pp", KEY_PP, "P,P,...", 0, "Pipeline stages (default: all that divide N, up to the layers)", 2},
+        {"recompute", KEY_RECOMPUTE, "WHICH", 0,
+         "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default",
+         2},
+        {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "WHICH", 0,
+         "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than "
+         "four "
+         "micro-batches, and it wins",
+         2},
+        {"plans", KEY_PLANS, "WHICH", 0,
+         "What the options below vary where they are not given: default; megatron: what Megatron-LM has; "
+         "all: what could "
+         "be the best (neither blocking messages nor --recompute layer)",
+         2},
+        {"tp", KEY_AXIS + AXIS_SHARDS, "T,T,...", 0, "Shards of each stage (default 1)", 2},
+        {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,
+         "With shards: no, yes, or no,yes (default no)", 2},
+        {"schedule", KEY_AXIS + AXIS_SCHEDULE, "NAME,...", 0,
+         "Of axonn,gpipe,1f1b,interleaved,zero-bubble (default axonn)", 2},
+        {"virtual-stages", KEY_AXIS + AXIS_VIRTUAL_STAGES, "V,V,...", 0,
+         "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)", 2},
+        {"p2p", KEY_AXIS + AXIS_P2P, "HOW,...", 0,
+         "async, the default; blocking: as Megatron-LM's and DeepSpeed's; or both in a list", 2},
+        {"zero", KEY_AXIS + AXIS_ZERO, "STAGE,...", 0, "What replicas share, such as 0,1 (default 0)", 2},
+        {"order", KEY_AXIS + AXIS_ORDER, "WHICH,...", 0,
+         "Which ranks are neighbours: stages (default), replicas, or both in a list", 2},
+        {0, 0, 0, 0, "The same for all plans:", 3},
+        {"batch-size", KEY_PASSED, "G", 0, "Sequences of one batch (required)", 3},
+        {"seq-len", KEY_PASSED + 1, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 3},
+        {"pipeline-limit", KEY_PASSED + 2, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
+        {"clip", KEY_PASSED + 3, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
+        {"precision", KEY_PASSED + 4, "NAME", 0,
+         "fp32, mixed or bf16 (default: the profile's; of several mixed, else bf16). In fp32 nothing is "
+         "offloaded",
+         3},
+        {"bucket-params", KEY_PASSED + 5, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
+        {"allreduce-buckets", KEY_PASSED + 6, "C", 0, "Buckets of one all-reduce (default 4)", 3},
+        {"device-memory", KEY_PASSED + 7, "SIZE", 0, "What a device has (default: as the platform says)", 3},
+        {"host-memory", KEY_PASSED + 8, "SIZE", 0,
+         "What the host has for a rank (default: the platform's, in equal shares)", 3},
+        {"fusion", KEY_PASSED + 9, "WHEN", 0,
+         "Fused kernels: on, off, or auto, the default: where the profile has them", 3},
+        {"messages", KEY_PASSED + 10, "ROUTE", 0,
+         "direct, from and to device memory, the default; staged: copied through host memory", 3},
+        {"allreduce", KEY_PASSED + 11, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
+         3},
+        {"split", KEY_PASSED + 12, "HOW", 0,
+         "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
+         "interleaved plan",
+         3},
+        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
+        {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
+        {0, 0, 0, 0, "The work:", 4},
+        {"simulate", KEY_SIMULATE, "HOW", 0,
+         "Which plans are simulated, for each number of devices with and without offloading: auto, the "
+         "default: the "
+         "best on paper, and on until none that is left can beat the best one found; all; or the K best on "
+         "paper",
+         4},
+        {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the processor's cores)", 4},
+        {"fold", KEY_FOLD, "WHEN", 0,
+         "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off", 4},
+        {"csv", KEY_CSV, "FILE", 0, "Write every simulated plan, a line each", 4},
+        {"plot", KEY_PLOT, "PREFIX", 0, "Draw PREFIX-throughput.png and PREFIX-memory.png", 4},
+        {"patience", KEY_PATIENCE, "SECONDS", 0,
+         "Under mpirun: how long to wait for a sign of life of another rank (default 120)", 4},
+        {0},
+};
+
+static const char documentation[] =
+        "Finds the best plan for each number of devices, with and without offloading: weighs all, runs those "
+        "that fit "
+        "on paper, and simulates the best.\v"
+        "GPT 12B on Summit, without having it:\n"
+        "  ranvier sweep gpt-12b --profile v100-datasheet --platform summit \\\n"
+        "      --gpus 48,96 --batch-size 2048 --csv sweep.csv --plot sweep\n"
+        "Under mpirun the ranks share the simulations through files beside the CSV, which all of them must "
+        "see:\n"
+        "  mpirun -n 8 ranvier sweep ... --csv sweep.csv\n";
+
+struct settings {
+        const char *model, *profile, *platform, *csv, *plot;
+        const char *passed[PASSED];
+        struct space space;
+        const char *plans;   /* NULL: not given */
+        unsigned axes_given; /* a bit each */
+        bool recompute_given;
+        double tokens;
+        const char *tokens_text; /* as given; NULL: not */
+        int jobs, patience;      /* jobs: 0: not given */
+        bool fits_only;
+};
+
+/* A list of different whole numbers. */
+static int parse_list(const char *option, const char *text, int most, struct space_list *list,
+                      struct rv_error_info *err)
+{
+        char *copy = strdup(text), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %s", option);
+        list->count = 0;
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
+                int number = 0;
+                if (!*word)
+                        rc = rv_fail(err, RV_EINPUT, "%s: '%s' is not a list of numbers such as 1,2,4",
+                                     option, text);
+                else if (list->count == SPACE_LIST)
+                        rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, SPACE_LIST);
+                else
+                        rc = options_parse_count(option, word, 1, most, &number, err);
+                for (int i = 0; rc == 0 && i < list->count; i++)
+                        if (list->values[i] == number)
+                                rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
+                if (rc == 0)
+                        list->values[list->count++] = number;
+        }
+        free(copy);
+        return rc;
+}
+
+static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
+                        const char *both, enum space_choice *choice, struct rv_error_info *err)
+{
+        if (strcmp(text, no) == 0)
+                *choice = SPACE_NO;
+        else if (strcmp(text, yes) == 0)
+                *choice = SPACE_YES;
+        else if (strcmp(text, both) == 0)
+                *choice = SPACE_BOTH;
+        else
+                return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there are %s, %s and %s", option, text,
+                               no, yes, both);
+        return 0;
+}
+
+enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
+
+/* A list of recomputations, or both. */
+static int parse_recomputations(const char *text, unsigned *recomputations, struct rv_error_info *err)
+{
+        *recomputations = BOTH_RECOMPUTATIONS;
+        if (strcmp(text, "both") == 0)
+                return 0;
+        char *copy = strdup(text), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --recompute");
+        *recomputations = 0;
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
+                int recompute = recompute_of_name(word);
+                if (recompute < 0)
+                        rc = rv_fail(
+                                err, RV_EINPUT,
+                                "--recompute: '%s' is not known; there are none, selective, full, layer, "
+                                "norms, swiglu, norms+swiglu, lists of them, and both (none,full)",
+                                word);
+                else if (*recomputations & 1u << recompute)
+                        rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);
+                else
+                        *recomputations |= 1u << recompute;
+        }
+        free(copy);
+        return rc;
+}
+
+static int parse_simulate(const char *text, int *simulate, struct rv_error_info *err)
+{
+        if (strcmp(text, "auto") == 0)
+                *simulate = SPACE_AUTO;
+        else if (strcmp(text, "all") == 0)
+                *simulate = SPACE_ALL;
+        else
+                return options_parse_count("--simulate (auto, all or a number)", text, 1, 1000000, simulate,
+                                           err);
+        return 0;
+}
+
+static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
+{
+        struct space *space = &s->space;
+        if (key >= KEY_AXIS) {
+                s->axes_given |= 1u << (key - KEY_AXIS);
+                return axes_parse(&space->axes, (enum axis)(key - KEY_AXIS), text, err);
+        }
+        switch (key) {
+        case KEY_FOLD:
+                return fold_parse("--fold", text, &space->fold, err);
+        case KEY_GPUS:
+                return parse_list("--gpus", text, 1048576, &space->gpus, err);
+        case KEY_MICRO_BATCH_SIZE:
+                return parse_list("--micro-batch-size", text, 1048576, &space->micro_batch_sizes, err);
+        case KEY_PP:
+                return parse_list("--pp", text, 1048576, &space->stages, err);
+        case KEY_OFFLOAD:
+                return parse_choice("--offload", text, "no", "yes", "both", &space->offload, err);
+        case KEY_RECOMPUTE:
+                s->recompute_given = true;
+                return parse_recomputations(text, &space->recompute, err);
+        case KEY_OFFLOAD_ACTIVATIONS:
+                return parse_choice("--offload-activations", text, "no", "yes", "auto",
+                                    &space->offload_activations, err);
+        case KEY_SIMULATE:
+                return parse_simulate(text, &space->simulate, err);
+        case KEY_PLANS:
+                s->plans = text;
+                return 0;
+        case KEY_TOKENS:
+                s->tokens_text = text;
+                return options_parse_tokens("--tokens", text, &s->tokens, err);
+        case KEY_CSV:
+                return options_parse_path("--csv", text, &s->csv, err);
+        case KEY_PLOT:
+                return options_parse_path("--plot", text, &s->plot, err);
+        case KEY_JOBS:
+                return options_parse_count("--jobs", text, 1, 4096, &s->jobs, err);
+        default:
+                return options_parse_count("--patience", text, 1, 86400, &s->patience, err);
+        }
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        if (key >= KEY_PASSED && key < KEY_PASSED + PASSED) {
+                s->passed[key - KEY_PASSED] = text;
+                return 0;
+        }
+        switch (key) {
+        case ARGP_KEY_ARG:
+                if (s->model)
+                        return ARGP_ERR_UNKNOWN;
+                s->model = text;
+                return 0;
+        case KEY_PROFILE:
+                s->profile = text;
+                return 0;
+        case KEY_PLATFORM:
+                s->platform = text;
+                return 0;
+        case KEY_FITS_ONLY:
+                s->fits_only = true;
+                return 0;
+        default:
+                if (key < KEY_GPUS || key >= KEY_AXIS + AXES)
+                        return ARGP_ERR_UNKNOWN;
+                return parse_value(s, key, text, options_error(state)) ? EINVAL : 0;
+        }
+}
+
+/* What --plans says of choices that are not given. */
+static int take_preset(struct settings *s, struct rv_error_info *err)
+{
+        if (!s->plans || strcmp(s->plans, "default") == 0)
+                return 0;
+        if (!axes_preset(&s->space.axes, s->plans, s->axes_given))
+                return rv_fail(err, RV_EINPUT,
+                               "--plans: '%.32s' is not known; there are default, megatron and all",
+                               s->plans);
+        if (!s->recompute_given)
+                s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
+        return 0;
+}
+
+/* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
+static void take_single(const struct axes *axes, struct options *base)
+{
+        const struct axis_values *schedules = &axes->axis[AXIS_SCHEDULE], *p2p = &axes->axis[AXIS_P2P];
+        if (schedules->count > 1 || p2p->count > 1 || schedules->values[0] == POLICY_INTERLEAVED)
+                return;
+        base->policy = (enum policy_id)schedules->values[0];
+        base->blocking = p2p->values[0];
+}
+
+/* The plan that all candidates begin from, checked by the parser of one plan's flags. */
+static int parse_base(struct settings *s, struct rv_error_info *err)
+{
+        struct options *base = &s->space.base;
+        char words[PASSED][160], *argv[PASSED + 4] = {"ranvier sweep"};
+        int argc = 1, rc = 0;
+        for (int i = 0; rc == 0 && i < PASSED; i++) {
+                if (!s->passed[i])
+                        continue;
+                int length = snprintf(words[i], sizeof words[i], "--%s=%s", passed[i], s->passed[i]);
+                if (length >= (int)sizeof words[i])
+                        rc = rv_fail(err, RV_EINPUT, "--%s: '%.32s...' is too long", passed[i], s->passed[i]);
+                argv[argc++] = words[i];
+        }
+        argv[argc++] = "--";
+        if (s->model)
+                argv[argc++] = (char *)s->model;
+        options_init(base);
+        if (rc == 0)
+                rc = options_parse(&options_argp, argc, argv, base, true, err);
+        base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
+        if (rc == 0)
+                rc = machine_choose_precision(s->profile, base, err);
+        base->micro_batch_size = 1; /* which any batch can be divided into */
+        take_single(&s->space.axes, base);
+        if (rc == 0)
+                rc = options_resolve(base, 1, err);
+        return rc ? rc : axes_check_built(&s->space.axes, base, err);
+}
+
+static int check_settings(const struct settings *s, const struct parts *parts, struct rv_error_info *err)
+{
+        char figures[2][1100];
+        if (!s->space.gpus.count)
+                return rv_fail(err, RV_EINPUT, "--gpus is missing: numbers of devices, such as 48,96,192");
+        if (!s->profile)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
+                        "v100-datasheet");
+        if (!s->platform)
+                return rv_fail(err, RV_EINPUT,
+                               "--platform is missing: local, a preset such as summit, or a file");
+        if (parts->size > 1 && !s->csv)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "under mpirun --csv FILE is needed: the ranks share the work through files beside "
+                        "it");
+        if (s->plot && strlen(s->plot) > 1000)
+                return rv_fail(err, RV_EINPUT, "--plot: a name of more than 1000 characters");
+        if (s->csv && strlen(s->csv) > 800)
+                return rv_fail(err, RV_EINPUT, "--csv: a name of more than 800 characters");
+        snprintf(figures[0], sizeof figures[0], "%s-throughput.png", s->plot ? s->plot : "");
+        snprintf(figures[1], sizeof figures[1], "%s-memory.png", s->plot ? s->plot : "");
+        const struct file_use uses[] = {{"MODEL", s->model, false},
+                                        {"--profile", s->profile, false},
+                                        {"--platform", s->platform, false},
+                                        {"--csv", s->csv, true},
+                                        {"--plot", s->plot ? figures[0] : NULL, true},
+                                        {"--plot", s->plot ? figures[1] : NULL, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+/* ---- the work ---- */
+
+struct sweep {
+        const struct settings *settings;
+        struct parts parts;
+        struct space_groups groups;
+        struct jobs jobs;
+        double started, last_line;
+        int begin;       /* where the jobs begin that are shared among the ranks, or those that came last */
+        int done, share; /* jobs of this rank from there on: ended, and in all */
+        struct rv_error_info *err;
+        int rc; /* of telling the first rank */
+};
+
+/* Whether anything fits, and can be priced: said before the work. */
+static int check_groups(const struct sweep *s, struct rv_error_info *err)
+{
+        const struct space_group *none = &s->groups.groups[0];
+        bool fits = false;
+        for (int i = 0; i < s->groups.count; i++) {
+                const struct space_group *group = &s->groups.groups[i];
+                struct prediction p;
+                if (group->count == 0) {
+                        none = none->considered > 0 && !group->unpriced ? none : group;
+                        continue;
+                }
+                fits = true;
+                int rc = predict_open(&p, &group->candidates[0].options, group->candidates[0].machine, err);
+                predict_close(&p);
+                if (rc)
+                        return rc;
+        }
+        if (fits)
+                return 0;
+        if (none->unpriced)
+                return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
+                       rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
+                       none->nearest.sentence);
+}
+
+/* A bar on a terminal, else a line every so often. */
+static void print_progress(struct sweep *s)
+{
+        bool terminal = isatty(STDERR_FILENO), last = s->done == s->share;
+        double now = parts_clock(), done = 0, all = 0;
+        if (!last && now - s->last_line < (terminal ? 0.2 : 5))
+                return;
+        s->last_line = now;
+        for (int i = s->begin + s->parts.rank; i < s->jobs.count; i += s->parts.size) {
+                all += s->jobs.list[i].cost;
+                done += s->jobs.list[i].outcome.state == OUTCOME_PENDING ? 0 : s->jobs.list[i].cost;
+        }
+        if (terminal) {
+                char bar[25] = "........................";
+                memset(bar, '#', (size_t)(24 * done / all));
+                fprintf(stderr, "\r\033[K[%s] ", bar);
+        }
+        fprintf(stderr, "%d of %d plans simulated", s->begin + s->done, s->begin + s->share);
+        if (!last && done > 0) {
+                int left = (int)((now - s->started) * (all - done) / done);
+                fprintf(stderr, "   %d:%02d left", left / 60, left % 60);
+        }
+        fputs(terminal && !last ? "" : "\n", stderr);
+}
+
+static void tick(void *context)
+{
+        struct sweep *s = context;
+        int done = 0;
+        for (int i = s->begin + s->parts.rank; i < s->jobs.count; i += s->parts.size)
+                done += s->jobs.list[i].outcome.state != OUTCOME_PENDING;
+        bool news = done != s->done;
+        s->done = done;
+        if (s->parts.rank > 0 && s->rc == 0)
+                s->rc = parts_tell(&s->parts, &s->jobs, false, s->err);
+        else if (s->parts.rank == 0 && (news || isatty(STDERR_FILENO)))
+                print_progress(s);
+}
+
+/* What this rank has to do of the jobs from `begin` on. Unbound ranks of a host share its cores. */
+static int run_share(struct sweep *s, struct rv_error_info *err)
+{
+        int cores = jobs_cores();
+        bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
+        int at_once = s->settings->jobs ? s->settings->jobs : bound ? cores : cores / s->parts.local_size;
+        s->started = parts_clock();
+        s->share = (s->jobs.count - s->begin - s->parts.rank + s->parts.size - 1) / s->parts.size;
+        s->done = 0;
+        s->err = err;
+        int rc = jobs_run(&s->jobs, s->begin + s->parts.rank, s->parts.size, at_once > 0 ? at_once : 1, tick,
+                          s, err);
+        return rc ? rc : s->rc;
+}
+
+/* Lists what is to be simulated next, of all groups. Returns how many plans, or an error. */
+static int list_next(struct sweep *s, struct rv_error_info *err)
+{
+        enum { FIRST = 8 }; /* more than are shown */
+        int listed = 0;
+        s->begin = s->jobs.count;
+        for (int i = 0; i < s->groups.count; i++) {
+                const int found = search_next(&s->settings->space, &s->groups.groups[i], &s->jobs,
+                                              FIRST * s->parts.size, err);
+                if (found < 0)
+                        return found;
+                listed += found;
+        }
+        return listed;
+}
+
+/* The best on paper, shared among the ranks; then, on the first, what could still beat the best of them. */
+static int search(struct sweep *s, struct rv_error_info *err)
+{
+        int rc = list_next(s, err);
+        s->last_line = parts_clock();
+        if (rc > 0)
+                rc = run_share(s, err);
+        if (rc == 0 && s->parts.rank > 0)
+                return parts_tell(&s->parts, &s->jobs, true, err);
+        if (rc == 0 && s->parts.size > 1)
+                rc = parts_gather(&s->parts, &s->jobs, err);
+        s->parts.size = 1;
+        for (int next = 1; rc == 0 && next > 0;) {
+                next = list_next(s, err);
+                rc = next > 0 ? run_share(s, err) : next;
+        }
+        return rc;
+}
+
+/* The CSV for figures only, if no other was asked for. */
+static int plot(const struct results *results, const struct settings *s, struct rv_error_info *err)
+{
+        if (s->csv)
+                return results_plot(s->csv, s->plot, err);
+        char path[1024];
+        FILE *stream = file_open_temporary(path, sizeof path, err);
+        if (!stream)
+                return RV_ESYSTEM;
+        fclose(stream);
+        int rc = results_write_csv(results, path, err);
+        if (rc == 0)
+                rc = results_plot(path, s->plot, err);
+        unlink(path);
+        return rc;
+}
+
+/* What holds for all plans, as `ranvier simulate` takes it. */
+static void write_passed(const struct settings *s, char *text, size_t text_size)
+{
+        text[0] = 0;
+        for (int i = 0; i < PASSED; i++)
+                if (s->passed[i])
+                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", passed[i],
+                                 s->passed[i]);
+        if (s->fits_only)
+                snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
+        if (s->tokens_text)
+                snprintf(text + strlen(text), text_size - strlen(text), " --tokens %s", s->tokens_text);
+}
+
+/* A failed simulation does not keep what the others found from being shown; but the command has failed. */
+static int show(const struct sweep *s, struct rv_error_info *err)
+{
+        const struct settings *given = s->settings;
+        char passed_on[RESULTS_PASSED];
+        write_passed(given, passed_on, sizeof passed_on);
+        const struct results results = {.space = &given->space,
+                                        .groups = &s->groups,
+                                        .jobs = &s->jobs,
+                                        .profile = given->profile,
+                                        .platform = given->platform,
+                                        .preset = given->plans != NULL,
+                                        .passed = passed_on};
+        int failures = results_say_failures(&results, stderr);
+        bool any = failures < s->jobs.count;
+        results_print(&results, stdout);
+        int rc = given->csv ? results_write_csv(&results, given->csv, err) : 0;
+        if (rc == 0 && given->plot && any)
+                rc = plot(&results, given, err);
+        if (rc == 0 && failures)
+                rc = rv_fail(err, RV_ESYSTEM, "%d of %d simulations failed", failures, s->jobs.count);
+        return rc;
+}
+
+static int sweep(const struct settings *settings, const struct parts *parts, struct rv_error_info *err)
+{
+        struct sweep s = {.settings = settings, .parts = *parts};
+        if (parts->size > 1)
+                parts_share(&s.parts, settings->csv, settings->patience);
+        int rc = space_explore(&s.groups, &settings->space, settings->profile, settings->platform,
+                               settings->fits_only, err);
+        s.jobs.tokens = settings->tokens;
+        if (rc == 0)
+                rc = check_groups(&s, err);
+        if (rc == 0)
+                rc = search(&s, err);
+        if (rc == 0 && parts->rank == 0)
+                rc = show(&s, err);
+        free(s.jobs.list);
+        space_free(&s.groups);
+        return rc;
+}
+
+int sweep_main(int argc, char **argv)
+{
+        const struct argp argp = {sweep_options, parse_option, "MODEL", documentation, NULL, NULL, NULL};
+        struct settings s = {.tokens = 300e9,
+                             .patience = 120,
+                             .space = {.offload = SPACE_BOTH,
+
+                                       .recompute = BOTH_RECOMPUTATIONS,
+                                       .offload_activations = SPACE_BOTH,
+                                       .simulate = SPACE_AUTO,
+                                       .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
+        axes_init(&s.space.axes);
+        struct rv_error_info err = {.code = RV_OK};
+        struct parts parts = parts_find();
+        int rc = options_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0)
+                rc = check_settings(&s, &parts, &err);
+        if (rc == 0)
+                rc = take_preset(&s, &err);
+        if (rc == 0)
+                rc = parse_base(&s, &err);
+        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", s.space.base.gpt.name, warning);
+        bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
+        if (rc == 0)
+                rc = sweep(&s, &parts, &err);
+        if (rc == 0 && parts.rank == 0)
+                rc = file_check_printed(&err);
+        if (rc && (parts.rank == 0 || (sound && err.code == RV_ESYSTEM)))
+                fprintf(stderr, "ranvier sweep: %s\n", err.sentence);
+        return rc ? rv_exit_status(&err) : 0;
+}

@@ -1,0 +1,146 @@
+#include "sim/world/costs.h"
+
+#include "sim/world/priced.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A profile may price single kernels at nothing, as one made for a closed form does, but not all of them. No
+ * pass takes longer than a kernel may: a rate is then far too small. */
+static int check_prices(const struct costs *c, struct rv_error_info *err)
+{
+        double sum = 0, most = 0;
+        for (int i = 0; i < c->options->pp * c->options->virtual_stages; i++) {
+                const double both =
+                        c->prices.stages[i].forward.seconds + c->prices.stages[i].backward.seconds;
+                sum += both;
+                most = fmax(most, both);
+        }
+        if (!(most <= MODEL_MOST_SECONDS)) /* NAN too */
+                return rv_fail(err, RV_EINPUT,
+                               "profile %s prices a forward and backward of this plan at %.3g s, must be at "
+                               "most %g; is a rate or a number of seconds of another unit?",
+                               c->machine->profile.path, most, MODEL_MOST_SECONDS);
+        if (sum == 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %s prices every kernel of this plan at 0 s: a batch would take no time",
+                        c->machine->profile.path);
+        return 0;
+}
+
+/* What one kind of GPU takes. */
+struct kind {
+        const struct machine *machine;
+        const struct profile *profile;
+        const struct profile_load *load;
+        const struct price_nudge *nudge;
+        struct workloads *workloads;
+};
+
+static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
+{
+        const struct kind *kind = context;
+        const bool fits_only = kind->machine->fits_only;
+        enum profile_source source = PROFILE_MODEL;
+        const int rc = profile_kernel_seconds(kind->profile, kind->load, &price->kernel, fits_only,
+                                              &price->seconds, &source, err);
+        if (rc)
+                return rc;
+        if (kind->nudge)
+                price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
+        price->measured = source == PROFILE_POINT;
+        price->fit_error = profile_fit_error(kind->load, &price->kernel, fits_only);
+        return 0;
+}
+
+static int price_offloaded_update(void *context, int64_t parameters, double *seconds,
+                                  struct rv_error_info *err)
+{
+        const struct kind *kind = context;
+        *seconds = profile_line_seconds(kind->load, LINE_OFFLOADED_UPDATE, plan_offloaded_bytes(parameters),
+                                        kind->machine->fits_only);
+        return isnan(*seconds) ? profile_no_line(kind->profile, kind->load, LINE_OFFLOADED_UPDATE, err) : 0;
+}
+
+static int price_kind(const struct kind *kind, const struct options *options, struct price_list *prices,
+                      struct rv_error_info *err)
+{
+        const struct profile_launch *pass =
+                kind->machine->no_graphs ? &kind->load->launch : &kind->load->graph;
+        const struct price_basis basis = {.kernel = price_kernel,
+                                          .offloaded_update =
+                                                  kind->machine->local ? price_offloaded_update : NULL,
+                                          .context = (void *)kind,
+                                          .workloads = kind->workloads,
+                                          .start_seconds = kind->load->op_overhead_seconds,
+                                          .host_seconds = kind->load->launch.host_seconds,
+                                          .pass_host_seconds = pass->host_seconds};
+        return price_stages(prices, options, &basis, err);
+}
+
+/* The stages on every kind of GPU. */
+static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct workloads *workloads,
+                       struct rv_error_info *err)
+{
+        const struct machine *m = c->machine;
+        int rc = 0;
+        if (m->kinds > 1)
+                c->other_prices = calloc((size_t)m->kinds - 1, sizeof *c->other_prices);
+        if (m->kinds > 1 && !c->other_prices)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
+        for (int i = 0; rc == 0 && i < m->kinds; i++) {
+                const struct kind kind = {m, machine_profile(m, i), machine_load(m, i), nudge, workloads};
+                rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
+        }
+        return rc;
+}
+
+int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
+               const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err)
+{
+        const struct plan plan = options_plan(options, false);
+        *costs = (struct costs){.options = options, .machine = machine, .platform = machine->platform};
+        costs->platform.staged = plan.stage_messages || plan.stage_allreduce;
+        if (costs->platform.messages && !machine->fits_only)
+                platform_meet_messages(&costs->platform, plan.message_bytes);
+        int rc = price_kinds(costs, nudge, workloads, err);
+        if (rc == 0)
+                rc = priced_check_lines(&costs->platform, options, &machine->profile, err);
+        return rc ? rc : check_prices(costs, err);
+}
+
+void costs_close(struct costs *costs)
+{
+        price_free(&costs->prices);
+        for (int i = 0; costs->other_prices && i < costs->machine->kinds - 1; i++)
+                price_free(&costs->other_prices[i]);
+        free(costs->other_prices);
+        *costs = (struct costs){0};
+}
+
+enum collective_kind costs_collective(const struct op *op)
+{
+        return op->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+               : op->kind == OP_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
+                                             : COLLECTIVE_ALLREDUCE;
+}
+
+/* Gradients or weights; scalars are double. */
+enum half costs_format(const struct costs *costs, const struct op *op)
+{
+        return op->lane == LANE_COLLECTIVE ? options_format(costs->options) : HALF_NONE;
+}
+
+struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)
+{
+        const int node = costs->platform.gpus_per_node;
+        const int beside = kind != GROUP_DATA ? 1 : group.stride < node ? group.stride : node;
+        return (struct collective_group){group.first, group.stride, group.size, beside};
+}
+
+const struct price_list *costs_prices(const struct costs *costs, int rank)
+{
+        const int kind = costs->other_prices ? platform_place(&costs->platform, rank).group : 0;
+        return kind ? &costs->other_prices[kind - 1] : &costs->prices;
+}

@@ -1,0 +1,99 @@
+#include "sim/world/fold.h"
+
+#include "sim/collective/collective_model.h"
+#include "sim/platform/fabric.h"
+
+#include <string.h>
+
+int fold_parse(const char *option, const char *text, enum fold *fold, struct rv_error_info *err)
+{
+        static const char *const names[] = {[FOLD_AUTO] = "auto", [FOLD_ON] = "on", [FOLD_OFF] = "off"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                if (strcmp(text, names[i]) == 0) {
+                        *fold = (enum fold)i;
+                        return 0;
+                }
+        return rv_fail(err, RV_EINPUT, "%s: '%.32s' must be auto, on or off", option, text);
+}
+
+/* Whether one is made of whole ones of the other: blocks of `a` GPUs and parts of `b` then never straddle. */
+static bool nest(int a, int b)
+{
+        return a % b == 0 || b % a == 0;
+}
+
+/* Whether what replicas of one node send each other crosses more for some than for others: with a part of a
+ * socket or of a rail's GPUs each, their ring crosses between sockets, or leaves the node, in some places
+ * only. Between nodes the rails are what it waits for, so that whole sockets are alike there. */
+static bool splits_parts(const struct platform *p, int block, bool one_node)
+{
+        const bool sockets = p->socket_link_bytes_per_second > 0;
+        return block < p->gpus_per_node &&
+               (block % (p->gpus_per_node / p->rails) ||
+                (sockets && (one_node || block % (p->gpus_per_node / p->sockets))));
+}
+
+/* What a replica has of each node that it lies in must be a part that all replicas have alike. */
+static const char *obstacle_in_nodes(const struct platform *p, const struct plan *plan)
+{
+        const int node = p->gpus_per_node, all = plan_ranks(plan);
+        const bool outermost = plan_replica_stride(plan) > plan_stage_stride(plan);
+        const int block = outermost ? plan->pp * plan->tp : plan->tp;
+        const int neighbours = outermost ? all : plan->tp * plan->dp; /* whose blocks follow each other */
+        if (!nest(block, node))
+                return "replicas begin at different places of a node";
+        if (neighbours > node && neighbours % node && block < node)
+                return "replicas do not fill the last node";
+        if (neighbours < node && neighbours < all)
+                return "replicas share a node with other stages";
+        if (!nest(block, node / p->sockets) || !nest(block, node / p->rails) ||
+            splits_parts(p, block, all <= node))
+                return "replicas have different parts of a node's sockets or rails";
+        return NULL;
+}
+
+/* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
+ * differ, which matters as long as there are few of them, and bytes enough to matter. */
+static bool members_are_alike(const struct platform *p, const struct plan *plan, int64_t bytes,
+                              enum half half)
+{
+        const int many = 512, stride = plan_replica_stride(plan), node = p->gpus_per_node;
+        const int64_t little = 1 << 20;
+        const struct collective_group group = {0, stride, plan->dp, stride < node ? stride : node};
+        const struct collective_shape shape = collective_shape(p, &group);
+        const enum collective_algorithm algorithm =
+                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, half).algorithm;
+        return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
+               plan->dp > many;
+}
+
+static const char *obstacle_in_sums(const struct platform *p, const struct plan *plan,
+                                    const struct options *options)
+{
+        const struct stage stage = options_stage(options, 0);
+        const int64_t parameters = partition_parameters(&options->gpt, &stage);
+        const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
+        const int64_t sums[] = {parameters < chunk ? parameters : chunk, parameters % chunk};
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+                if (sums[i] &&
+                    !members_are_alike(p, plan, sums[i] * plan->element_bytes, options_format(options)))
+                        return "gradients are summed along trees, in which replicas differ";
+        return NULL;
+}
+
+const char *fold_obstacle(const struct platform *p, const struct options *options)
+{
+        const struct plan plan = options_plan(options, false);
+        if (plan.dp == 1)
+                return "there is one replica";
+        if (p->xml[0])
+                return "a SimGrid file does not say which of its hosts are alike";
+        if (p->groups)
+                return "the platform has nodes of several kinds";
+        if (!fabric_is_even(&p->fabric))
+                return "replicas share links of the fabric";
+        if (p->collectives.algorithm == COLLECTIVE_FLAT_RING)
+                return "a flat ring passes the replicas of a node one after another";
+        const char *obstacle = obstacle_in_nodes(p, &plan);
+        return obstacle ? obstacle : obstacle_in_sums(p, &plan, options);
+}

@@ -1,0 +1,146 @@
+#include "sim/world/predict.h"
+
+#include "sim/world/priced.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int weigh(struct prediction *p, struct rv_error_info *err)
+{
+        const struct options *o = p->options;
+        const struct plan plan = options_plan(o, false);
+        int ranks = (int)options_ranks(o);
+        p->rank_bytes = calloc((size_t)ranks, sizeof *p->rank_bytes);
+        if (!p->rank_bytes)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", ranks);
+        for (int i = 0; i < ranks; i++) {
+                struct stage stage = options_stage(o, plan_stage(&plan, i));
+                struct memory_plan memory = options_memory(o, stage.index);
+                int first = plan_rank(&plan, 0, stage.index, 0); /* replicas and shards are equal */
+                if (i == first)
+                        memory_stage(&o->gpt, &stage, &memory, &p->rank_bytes[i]);
+                else
+                        p->rank_bytes[i] = p->rank_bytes[first];
+        }
+        return 0;
+}
+
+int predict_open(struct prediction *p, const struct options *options, const struct machine *machine,
+                 struct rv_error_info *err)
+{
+        *p = (struct prediction){.options = options, .machine = machine};
+        trace_init(&p->trace);
+        int rc = 0;
+        if (machine)
+                rc = costs_open(&p->costs, options, machine, NULL, NULL, err);
+        else
+                p->costs.platform = platform_without_network((int)options_ranks(options));
+        return rc ? rc : weigh(p, err);
+}
+
+void predict_close(struct prediction *p)
+{
+        free(p->batch_seconds);
+        free(p->rank_live_peak);
+        sim_world_free(&p->world);
+        trace_free(&p->trace);
+        costs_close(&p->costs);
+        free(p->rank_bytes);
+        free(p->places);
+        *p = (struct prediction){0};
+}
+
+static int collect(struct prediction *p, struct rv_error_info *err)
+{
+        const struct sim_world *world = &p->world;
+        const int ranks = (int)options_ranks(p->options);
+        p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
+        p->rank_live_peak = malloc((size_t)ranks * sizeof *p->rank_live_peak);
+        if (!p->batch_seconds || !p->rank_live_peak)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
+        p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
+        for (int i = 0; i < ranks; i++)
+                p->rank_live_peak[i] = sim_find(world, i)->ledger.total_peak[MEMORY_DEVICE];
+        return 0;
+}
+
+/* Decides whether one replica is simulated for all. */
+static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *err)
+{
+        const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
+        const char *obstacle = fold_obstacle(&p->costs.platform, p->options);
+        if (asked == FOLD_ON && obstacle)
+                return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
+                               obstacle);
+        if (asked == FOLD_AUTO && traced && !obstacle)
+                obstacle = "a trace shows every replica";
+        p->folded = asked != FOLD_OFF && !obstacle;
+        /* one machine has few replicas: that they are not folded is nothing to be told */
+        p->not_folded =
+                asked == FOLD_AUTO && p->options->dp > 1 && p->costs.platform.nodes > 1 ? obstacle : NULL;
+        return 0;
+}
+
+/* Tells the platform of folding. Returns the ranks whose hosts are needed: of the first replica, where they
+ * come first; all, where replicas lie beside each other. */
+static int fold_platform(struct prediction *p)
+{
+        const struct plan plan = options_plan(p->options, false);
+        if (!p->folded)
+                return plan_ranks(&plan);
+        p->costs.platform.folded_ranks = plan_ranks(&plan);
+        if (plan_replica_stride(&plan) > plan_stage_stride(&plan))
+                return plan.pp * plan.tp;
+        p->costs.platform.folded_beside = plan.dp;
+        p->costs.platform.folded_shards = plan.tp;
+        return plan_ranks(&plan);
+}
+
+int predict_run(struct prediction *p, const struct sim_physics *physics, const double *start_seconds,
+                int batches, bool traced, struct rv_error_info *err)
+{
+        const struct options *o = p->options;
+        struct priced priced = {.costs = &p->costs, .half = options_format(o)};
+        struct sim_physics own = priced_physics(&priced);
+        int rc = decide_fold(p, traced, err);
+        const int ranks = fold_platform(p);
+        p->places = calloc((size_t)ranks, sizeof *p->places);
+        if (!p->places)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d hosts", ranks);
+        if (rc == 0)
+                rc = network_open(&p->costs.platform, ranks, o->pp, p->places, err);
+        if (rc == 0)
+                rc = sim_world_init(&p->world, o, p->folded, physics ? physics : &own,
+                                    traced ? &p->trace : NULL, batches, p->places, err);
+        if (rc)
+                return rc;
+        for (int i = 0; start_seconds && i < ranks; i++)
+                p->world.rank[i].start_seconds = start_seconds[i];
+        rc = sim_world_run(&p->world, err);
+        return rc ? rc : collect(p, err);
+}
+
+struct report predict_report(const struct prediction *p, const char *command, double tokens, json_t *extra)
+{
+        return (struct report){
+                .world = "simulated",
+                .command = command,
+                .options = p->options,
+                .batch_seconds = p->batch_seconds,
+                .batches = p->world.batches,
+                .pipeline_seconds = p->phases.pipeline_seconds,
+                .allreduce_seconds = p->phases.allreduce_seconds,
+                .optimizer_seconds = p->phases.optimizer_seconds,
+                .busiest_seconds = p->phases.busiest_seconds,
+                .tensor_seconds = p->phases.tensor_seconds,
+                .bubble_fraction = p->phases.bubble_fraction,
+                .peak_flops_per_gpu_per_second =
+                        p->machine ? machine_peak_flops_per_second(p->machine, options_format(p->options))
+                                   : 0,
+                .tokens = (int64_t)tokens,
+                .ranks = (int)options_ranks(p->options),
+                .rank_bytes = p->rank_bytes,
+                .rank_live_peak = p->rank_live_peak,
+                .extra = extra,
+        };
+}

@@ -1,0 +1,287 @@
+#include "sim/world/priced.h"
+
+#include "sim/world/tensor.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* A message begins when both ends have come to it. The payload is the piece's number. */
+static bool begin_message(struct sim_lane *lane)
+{
+        struct sim_lane *opposite = sim_lane_opposite(lane);
+        const bool sends = lane->lane == LANE_SEND_PREVIOUS || lane->lane == LANE_SEND_NEXT;
+        struct sim_lane *sender = sends ? lane : opposite, *receiver = sends ? opposite : lane;
+        if (!opposite->ready)
+                return false;
+        opposite->ready = false;
+        opposite->busy = true;
+        const struct plan *plan = &lane->rank->world->plan;
+        core_set_piece(plan, &receiver->now.op,
+                       core_message_piece(plan, sender->rank->stage, &sender->now.op));
+        sim_lane_flow(sender, sim_lane_host(sender), sim_lane_host(receiver), sender->now.op.bytes);
+        return true;
+}
+
+/* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
+static double tensor_of(struct priced *priced, struct plan_group shards, const struct price_pass *pass,
+                        int part)
+{
+        const struct kernel *collective = &pass->collectives[part];
+        const int kind = (int)collective->kind - KERNEL_KINDS;
+        struct priced_tensor *known =
+                &priced->tensors[(shards.first / shards.size * 4 + kind) % PRICED_TENSORS];
+        if (known->size != shards.size || known->id != shards.first ||
+            !kernel_same(&known->collective, collective)) {
+                *known = (struct priced_tensor){
+                        shards.size, shards.first, *collective,
+                        tensor_part_seconds(&priced->costs->platform, shards, pass, part)};
+        }
+        return known->seconds;
+}
+
+/* What shards do together begins when the last of them has come to it, and takes the closed form: there are
+ * thousands a batch, one after another, on links that nothing else uses meanwhile. */
+static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
+{
+        const struct sim_rank *rank = lane->rank;
+        struct op *op = &lane->now.op;
+        const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
+        op->more = true; /* a part follows, an empty one behind the last */
+        for (int i = 0; i < group.ranks.size; i++)
+                if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
+                        return false;
+        const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
+        const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
+        for (int i = 0; i < group.ranks.size; i++) {
+                struct sim_lane *other =
+                        sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR];
+                other->ready = false;
+                other->busy = true;
+                sim_lane_ends(other, ends);
+        }
+        return true;
+}
+
+/* Seconds of what replicas, all ranks of the plan, do for a unit; there are few different ones. */
+static double unit_of(struct priced *priced, struct plan_group all, const struct op *op)
+{
+        for (int i = 0; i < priced->unit_count; i++)
+                if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
+                        return priced->units[i].seconds;
+        const double seconds = tensor_unit_seconds(&priced->costs->platform, all,
+                                                   priced->costs->machine->load, op, priced->half);
+        if (priced->unit_count < PRICED_UNITS)
+                priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
+        return seconds;
+}
+
+/* How a group lies on the platform, looked up again only for another one. Replicas of all stages sum their
+ * gradients at about the same time. */
+static struct priced_shape *shape_of(struct priced *priced, const struct sim_group *group)
+{
+        struct priced_shape *known = &priced->shapes[group->kind][group->ranks.first % PRICED_SHAPES];
+        if (!known->shape.size || known->id != group->ranks.first) {
+                const struct collective_group gpus = costs_group(priced->costs, group->ranks, group->kind);
+                known->id = group->ranks.first;
+                known->bytes = -1;
+                known->shape = collective_shape(&priced->costs->platform, &gpus);
+        }
+        return known;
+}
+
+/* In the lane's actor. */
+static void collect(void *context, struct sim_lane *lane)
+{
+        struct priced *priced = context;
+        const struct op *op = &lane->now.op;
+        const struct sim_group group = sim_group_of(lane->rank, op->group);
+        const enum half half = costs_format(priced->costs, op);
+        const enum collective_kind kind = costs_collective(op);
+        struct priced_shape *known = shape_of(priced, &group);
+        if (known->bytes != op->bytes || known->kind != kind || known->half != half) {
+                known->kind = kind;
+                known->half = half;
+                known->bytes = op->bytes;
+                known->costs =
+                        collective_choose(&priced->costs->platform, &known->shape, kind, op->bytes, half);
+        }
+        const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
+        const struct collective_costs costs = known->costs;
+        collective_run(&group, &shape, &costs, kind, op->bytes);
+}
+
+static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
+{
+        const struct op *op = &lane->now.op;
+        const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
+        const struct collective_group gpus = costs_group(priced->costs, all, GROUP_WORLD);
+        if (op_of_pass(op))
+                return unit_of(priced, all, op);
+        return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
+                                  HALF_NONE);
+}
+
+/* What is between all ranks and takes its closed form from when the last of them has come: weights and
+ * gradients of layers, which are thousands a batch, and the few bytes that all agree on. As messages, with
+ * partners that differ from replica to replica, these would shift the replicas' other messages against each
+ * other by microseconds, and so, where links are full, all that follows by a few thousandths of an
+ * all-reduce. */
+static void pass_gate(struct priced *priced, struct sim_lane *lane)
+{
+        struct sim_world *world = lane->rank->world;
+        if (++world->at_gate[lane->lane] < world->ranks)
+                return;
+        const double seconds = gate_seconds(priced, lane);
+        world->at_gate[lane->lane] = 0;
+        for (int i = 0; i < world->ranks; i++)
+                sim_lane_ends(world->rank[i].lanes[lane->lane], world->now + seconds);
+}
+
+/* The profile's line of an operation that copies. */
+static enum profile_line line_of(enum op_kind kind)
+{
+        switch (kind) {
+        case OP_FETCH:
+                return LINE_FETCH;
+        case OP_WRITE_BACK:
+                return LINE_WRITE_BACK;
+        case OP_STORE_ACTIVATIONS:
+        case OP_STAGE_OUT:
+                return LINE_COPY_BACK;
+        default:
+                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN);
+                return LINE_COPY;
+        }
+}
+
+static void copy_both_ways(struct sim_lane *lane, double alone, double both)
+{
+        struct host_link *link = &lane->rank->host_link;
+        const enum host_link_way way = host_link_way_of(lane->lane), back = host_link_back(way);
+        host_link_begin(link, way, lane->rank->world->now, alone, both);
+        sim_lane_ends(lane, host_link_end(link, way));
+        if (link->copies[back].copying)
+                sim_lane_ends(lane->rank->lanes[back == HOST_LINK_TO_HOST ? LANE_DEVICE_TO_HOST
+                                                                          : LANE_HOST_TO_DEVICE],
+                              host_link_end(link, back));
+}
+
+double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both)
+{
+        const struct profile_load *measured = platform->copies;
+        const enum profile_line line = line_of(op->kind);
+        const double alone = profile_line_seconds(measured, line, op->bytes, fits_only);
+        double beside = alone; /* fetches and write backs were measured while both directions copied */
+        if (both && line == LINE_COPY)
+                beside = profile_line_seconds(measured, LINE_COPY_BOTH, op->bytes, fits_only);
+        else if (both && line == LINE_COPY_BACK)
+                beside = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, fits_only);
+        return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
+}
+
+static void copy_measured(const struct priced *priced, struct sim_lane *lane, const struct op *op)
+{
+        const double alone =
+                priced_copy_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only, false);
+        if (priced->costs->platform.copies->lines[LINE_COPY_BOTH].fit.present)
+                copy_both_ways(lane, alone,
+                               priced_copy_seconds(&priced->costs->platform, op,
+                                                   priced->costs->machine->fits_only, true));
+        else
+                sim_lane_ends(lane, lane->rank->world->now + alone);
+}
+
+/* Between host and device: as it was measured, or a flow over the links between them. */
+static void copy(const struct priced *priced, struct sim_lane *lane, const struct op *op)
+{
+        const struct network_place *place = &lane->rank->place;
+        if (priced->costs->platform.copies)
+                copy_measured(priced, lane, op);
+        else if (place->memory && lane->lane == LANE_HOST_TO_DEVICE)
+                sim_lane_flow(lane, place->memory, place->device, op->bytes);
+        else if (place->memory)
+                sim_lane_flow(lane, place->device, place->memory, op->bytes);
+        else
+                sim_lane_ends(lane, lane->rank->world->now);
+}
+
+int priced_check_lines(const struct platform *platform, const struct options *options,
+                       const struct profile *profile, struct rv_error_info *err)
+{
+        const struct profile_load *load = platform->copies;
+        const struct plan plan = options_plan(options, false);
+        const struct {
+                bool needed;
+                enum profile_line line;
+        } needs[] = {
+                {true, LINE_COPY},
+                {options->offload_activations || plan.stage_messages || plan.stage_allreduce, LINE_COPY_BACK},
+                {options->offload, LINE_FETCH},
+                {options->offload, LINE_WRITE_BACK}};
+        for (size_t i = 0; load && i < sizeof needs / sizeof *needs; i++)
+                if (needs[i].needed && !load->lines[needs[i].line].fit.present)
+                        return profile_no_line(profile, load, needs[i].line, err);
+        bool sums = plan.dp > 1 || plan.tied;
+        const enum half half = options_format(options);
+        if (load && half && sums && !platform->allreduces[half])
+                return profile_no_line(profile, load, profile_allreduce_line(half), err);
+        return 0;
+}
+
+/* Says of a part of a forward or backward whether another follows, and how far it brings gradients. */
+static void compute(const struct price_list *prices, struct sim_lane *lane)
+{
+        struct op *op = &lane->now.op;
+        const int stage = lane->rank->stage;
+        const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
+        sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
+        op->more = pass && op->count == 0 ? price_more(prices, stage, op) : price_widen(prices, stage, op);
+}
+
+static bool begin(void *context, struct sim_lane *lane)
+{
+        struct priced *priced = context;
+        const struct op *op = &lane->now.op;
+        const double now = lane->rank->world->now;
+        switch (op->kind) {
+        case OP_LOAD:
+        case OP_FETCH:
+        case OP_WRITE_BACK:
+        case OP_STORE_ACTIVATIONS:
+        case OP_FETCH_ACTIVATIONS:
+        case OP_STAGE_OUT:
+        case OP_STAGE_IN:
+                copy(priced, lane, op);
+                return true;
+        case OP_SEND_ACTIVATION:
+        case OP_SEND_GRADIENT:
+        case OP_RECEIVE_ACTIVATION:
+        case OP_RECEIVE_GRADIENT:
+                return begin_message(lane);
+        case OP_ALLREDUCE:
+        case OP_REDUCE_SCATTER:
+        case OP_ALL_GATHER:
+        case OP_REDUCE_SCALARS:
+        case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
+                if (op_of_pass(op) ||
+                    (op->group == GROUP_WORLD &&
+                     !priced->costs->platform.xml[0])) /* whose links are not ours to read */
+                        pass_gate(priced, lane);
+                else if (sim_group_of(lane->rank, op->group).ranks.size > 1)
+                        sim_lane_collect(lane);
+                else
+                        sim_lane_ends(lane, now);
+                return true;
+        case OP_TENSOR:
+                return begin_tensor(priced, lane);
+        default:
+                assert(lane->lane == LANE_COMPUTE);
+                compute(costs_prices(priced->costs, lane->rank->rank), lane);
+                return true;
+        }
+}
+
+struct sim_physics priced_physics(struct priced *priced)
+{
+        return (struct sim_physics){.begin = begin, .collect = collect, .context = priced};
+}

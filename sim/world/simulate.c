@@ -1,0 +1,646 @@
+/* `ranvier simulate`: a training run, predicted. */
+#include "sim/world/simulate.h"
+
+#include "runtime/base/file.h"
+#include "sim/world/interval.h"
+#include "sim/world/paper_batch.h"
+#include "sim/world/predict.h"
+#include "sim/world/replay.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The command line. */
+struct settings {
+        struct options plan;
+        const char *profile, *platform, *platform_xml, *replay;
+        int gpus, batches, replay_batch;
+        double tokens;
+        bool tokens_given;
+        bool fits_only, ignore_memory, no_graphs;
+        enum fold fold;
+};
+
+/* What the command works with; each part is freed by forget(). */
+struct simulation {
+        const struct settings *settings;
+        struct machine machine;
+        struct replay replay;
+        struct prediction prediction;
+        struct capacity capacity;
+        struct capacity_need need; /* of the rank that is furthest beyond it, or needs most */
+        bool fits;
+        int64_t decisions, identical; /* of a replay */
+        struct interval interval;     /* of a prediction */
+        json_t *remarks;              /* likewise; NULL: none */
+        char caveat[MACHINE_CAVEAT];  /* likewise; "": none */
+};
+
+/* ---- the command line ---- */
+
+enum key {
+        KEY_PROFILE = 0x400,
+        KEY_PLATFORM,
+        KEY_GPUS,
+        KEY_BATCHES,
+        KEY_TOKENS,
+        KEY_FITS_ONLY,
+        KEY_PLATFORM_XML,
+        KEY_REPLAY,
+        KEY_REPLAY_BATCH,
+        KEY_IGNORE_MEMORY,
+        KEY_CUDA_GRAPHS,
+        KEY_FOLD
+};
+
+static const struct argp_option simulate_options[] = {
+        {0, 0, 0, 0, "The machine:", 2},
+        {"profile", KEY_PROFILE, "PROFILE", 0,
+         "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several "
+         "between "
+         "commas where a platform has several kinds of GPUs (required)",
+         2},
+        {"platform", KEY_PLATFORM, "PLATFORM", 0,
+         "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
+         "SimGrid XML file (required)",
+         2},
+        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D x T of the plan (required)", 2},
+        {0, 0, 0, 0, "The prediction:", 3},
+        {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
+        {"tokens", KEY_TOKENS, "T", 0,
+         "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
+         "parameters no days)",
+         3},
+        {"fits-only", KEY_FITS_ONLY, 0, 0,
+         "Price kernels, and messages on the local platform, by the profile's fits even where they were "
+         "measured",
+         3},
+        {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
+         3},
+        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
+         "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. "
+         "Where "
+         "the profile has measured launches, no operation takes less than those of its kernels",
+         3},
+        {"fold", KEY_FOLD, "WHEN", 0,
+         "Simulate one replica for all: auto, the default, where the platform makes them equal and no trace "
+         "is asked for; on, or an error says why not; off",
+         3},
+        {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
+        {"replay", KEY_REPLAY, "TRACE", 0,
+         "Take every duration from the trace of a real run instead of --profile and --platform, and check "
+         "that "
+         "the same decisions follow. The plan is to be the run's: --device and --fusion too, which memory is "
+         "counted by; --messages and --allreduce are what the trace has",
+         3},
+        {"replay-batch", KEY_REPLAY_BATCH, "K", 0, "Which batch of the trace (default: its last)", 3},
+        {0},
+};
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        struct rv_error_info *err = options_error(state);
+        bool on = true;
+        int rc = 0;
+        switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = &s->plan;
+                break;
+        case KEY_PROFILE:
+                rc = options_parse_path("--profile", text, &s->profile, err);
+                break;
+        case KEY_PLATFORM:
+                rc = options_parse_path("--platform", text, &s->platform, err);
+                break;
+        case KEY_GPUS:
+                rc = options_parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
+                break;
+        case KEY_BATCHES:
+                rc = options_parse_count("--batches", text, 1, 1000000, &s->batches, err);
+                break;
+        case KEY_TOKENS:
+                rc = options_parse_tokens("--tokens", text, &s->tokens, err);
+                s->tokens_given = true;
+                break;
+        case KEY_FITS_ONLY:
+                s->fits_only = true;
+                break;
+        case KEY_IGNORE_MEMORY:
+                s->ignore_memory = true;
+                break;
+        case KEY_CUDA_GRAPHS:
+                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                s->no_graphs = !on;
+                break;
+        case KEY_FOLD:
+                rc = fold_parse("--fold", text, &s->fold, err);
+                break;
+        case KEY_PLATFORM_XML:
+                rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
+                break;
+        case KEY_REPLAY:
+                rc = options_parse_path("--replay", text, &s->replay, err);
+                break;
+        case KEY_REPLAY_BATCH:
+                rc = options_parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
+                break;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+        return rc ? EINVAL : 0;
+}
+
+static const char documentation[] =
+        "Predicts a training run: the same scheduler as ranvier train, driven by SimGrid instead of "
+        "devices.\v"
+        "GPT 12B on 48 GPUs, without having one:\n"
+        "  ranvier simulate gpt-12b --profile a100-datasheet \\\n"
+        "      --platform generic --gpus 48 --pp 12 --dp 4 \\\n"
+        "      --micro-batch-size 1 --batch-size 256\n";
+
+static int check_files(const struct settings *s, struct rv_error_info *err)
+{
+        const struct file_use uses[] = {
+                {"MODEL", s->plan.model, false},          {"--profile", s->profile, false},
+                {"--platform", s->platform, false},       {"--replay", s->replay, false},
+                {"--report", s->plan.report, true},       {"--trace", s->plan.trace, true},
+                {"--platform-xml", s->platform_xml, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+/* A trace has its own durations: what would say others is refused rather than passed over. */
+static int check_replay(const struct settings *s, struct rv_error_info *err)
+{
+        const struct {
+                const char *name;
+                bool given;
+        } others[] = {{"--profile", s->profile},
+                      {"--platform", s->platform},
+                      {"--platform-xml", s->platform_xml},
+                      {"--fits-only", s->fits_only},
+                      {"--ignore-memory", s->ignore_memory},
+                      {"--cuda-graphs off", s->no_graphs},
+                      {"--fold", s->fold == FOLD_ON},
+                      {"--device-memory", s->plan.memory[MEMORY_DEVICE]},
+                      {"--host-memory", s->plan.memory[MEMORY_HOST]}};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+                if (others[i].given)
+                        return rv_fail(err, RV_EINPUT,
+                                       "--replay takes every duration from its trace; %s has no use with it",
+                                       others[i].name);
+        if (s->batches != 1)
+                return rv_fail(err, RV_EINPUT, "--replay replays one batch; --batches %d has no use with it",
+                               s->batches);
+        return 0;
+}
+
+/* What needs no file, in the order in which a user would mend it. */
+static int check_settings(const struct settings *s, struct rv_error_info *err)
+{
+        char text[OPTIONS_GRID];
+        const struct options *o = &s->plan;
+        int64_t grid = options_ranks(o);
+        if (!s->gpus)
+                return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D x T of the plan");
+        if (!s->profile && !s->replay)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
+                        "a100-datasheet");
+        if (!s->platform && !s->replay)
+                return rv_fail(err, RV_EINPUT,
+                               "--platform is missing: local, a preset such as generic, or a file");
+        if (s->replay && check_replay(s, err))
+                return err->code;
+        if (s->replay_batch >= 0 && !s->replay)
+                return rv_fail(err, RV_EINPUT,
+                               "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
+        if (grid != s->gpus && o->model && o->batch_size &&
+            o->micro_batch_size) /* what is missing comes first */
+                return rv_fail(err, RV_EPLAN, "%s needs %lld device%s, but --gpus is %d",
+                               options_grid(o, text), (long long)grid, rv_plural(grid), s->gpus);
+        return check_files(s, err);
+}
+
+/* ---- the inputs ---- */
+
+/* Says what does not fit, and which changes would, with what they cost by estimate. */
+static void explain_need(struct simulation *s)
+{
+        const struct options *o = &s->settings->plan;
+        struct capacity_change changes[CAPACITY_CHANGES];
+        char basis[192];
+        snprintf(basis, sizeof basis, "estimated from %.80s on %.64s, not simulated", s->settings->profile,
+                 s->machine.platform.name);
+        int count = capacity_changes(o, &s->capacity, paper_batch_of, &s->machine, changes);
+        capacity_print(stderr, o, &s->capacity, &s->need, changes, count, paper_batch_seconds(&s->machine, o),
+                       basis);
+        fprintf(stderr, "--ignore-memory predicts the plan all the same\n");
+}
+
+static int check_capacity(struct simulation *s, struct rv_error_info *err)
+{
+        const struct options *o = &s->settings->plan;
+        s->capacity = machine_capacity(&s->machine, o);
+        int rc = capacity_check(o, &s->capacity, &s->need, err);
+        s->fits = rc == 0;
+        if (s->fits || s->settings->ignore_memory)
+                return 0;
+        explain_need(s);
+        return rc;
+}
+
+/* `plan` is that of the settings, which the machine, or the trace, has a say in. */
+static int load_inputs(struct simulation *s, struct options *plan, struct rv_error_info *err)
+{
+        const struct settings *given = s->settings;
+        if (given->replay) {
+                s->fits = true;
+                int rc = replay_open(&s->replay, given->replay, given->replay_batch, given->gpus, err);
+                if (rc == 0)
+                        rc = replay_settle(&s->replay, given->replay, plan, err);
+                return rc ? rc : predict_open(&s->prediction, plan, NULL, err);
+        }
+        int rc = machine_open(&s->machine, given->profile, given->platform, given->gpus, given->fits_only,
+                              err);
+        s->machine.no_graphs = given->no_graphs;
+        s->machine.fold = given->fold;
+        if (rc == 0)
+                rc = machine_settle(&s->machine, plan, err);
+        if (rc == 0)
+                rc = predict_open(&s->prediction, plan, &s->machine, err);
+        return rc ? rc : check_capacity(s, err);
+}
+
+static int write_platform(const struct simulation *s, struct rv_error_info *err)
+{
+        const struct platform *platform = &s->prediction.costs.platform;
+        struct file_writer writer;
+        if (!s->settings->platform_xml)
+                return 0;
+        if (platform->xml[0])
+                return rv_fail(err, RV_EINPUT, "--platform-xml: %s is SimGrid XML already", platform->path);
+        int rc = file_writer_open(&writer, s->settings->platform_xml, err);
+        if (rc)
+                return rc;
+        rc = platform_write_xml(platform, s->settings->gpus, writer.stream, err);
+        if (rc) {
+                file_writer_abandon(&writer);
+                return rc;
+        }
+        return file_writer_commit(&writer, err);
+}
+
+/* ---- the run ---- */
+
+static int run_replay(struct simulation *s, struct rv_error_info *err)
+{
+        struct sim_physics physics = replay_physics(&s->replay, &s->settings->plan);
+        double *starts = calloc((size_t)s->settings->gpus, sizeof *starts);
+        if (!starts)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", s->settings->gpus);
+        for (int i = 0; i < s->settings->gpus; i++)
+                starts[i] = replay_start(&s->replay, i);
+        int rc = predict_run(&s->prediction, &physics, starts, 1, true, err);
+        free(starts);
+        return rc;
+}
+
+static int run(struct simulation *s, struct rv_error_info *err)
+{
+        if (s->settings->replay)
+                return run_replay(s, err);
+        return predict_run(&s->prediction, NULL, NULL, s->settings->batches, s->settings->plan.trace, err);
+}
+
+/* ---- the results ---- */
+
+static void print_kernels(const struct simulation *s)
+{
+        const struct price_list *prices = &s->prediction.costs.prices;
+        const struct machine *m = &s->machine;
+        int fitted = prices->count - prices->from_points;
+        if (m->fits_only)
+                printf("kernels    all %d shapes fitted, as --fits-only asks", prices->count);
+        else
+                printf("kernels    %d of %d shapes measured while %d rank%s of a node worked%s",
+                       prices->from_points, prices->count, m->load->ranks, rv_plural(m->load->ranks),
+                       fitted ? "; the others" : "");
+        if (fitted && !m->fits_only)
+                printf(m->profile.measured ? " fitted" : " from datasheet constants");
+        if (fitted && m->profile.measured)
+                printf(" (median error up to %.1f %%)", 100 * prices->worst_fit_error);
+        printf("\n");
+}
+
+static void print_gathered(const struct simulation *s)
+{
+        const struct phases *p = &s->prediction.phases;
+        const double passes = p->pipeline_seconds * (1 - p->bubble_fraction);
+        if (options_plan(&s->settings->plan, false).zero == 3)
+                printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
+                       "time of a micro-batch waits for that\n",
+                       passes > 0 ? 100 * p->gathered_seconds / passes : 0);
+}
+
+/* The all-reduces of gradients that were measured; NULL: none. */
+static const struct profile_load *measured_allreduces(const struct simulation *s)
+{
+        return s->machine.platform.allreduces[options_format(&s->settings->plan)];
+}
+
+static void print_messages(const struct simulation *s)
+{
+        const struct line_fit *line = &s->machine.platform.messages->lines[LINE_MESSAGE].fit;
+        const struct profile_load *allreduces = measured_allreduces(s);
+        if (s->machine.fits_only)
+                printf("messages   by the line over %d measured sizes (%.1f %% in the median)",
+                       line->quality.points, 100 * line->quality.median_error);
+        else
+                printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
+                       line->quality.points, 100 * line->quality.median_error);
+        if (allreduces) {
+                static const char *const formats[HALF_FORMATS] = {"", " of fp16", " of bf16"};
+                const enum half half = options_format(&s->settings->plan);
+                line = &allreduces->lines[profile_allreduce_line(half)].fit;
+                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[half],
+                       line->quality.points, allreduces->ranks, 100 * line->quality.median_error);
+        }
+        printf("\n");
+}
+
+static void print_copies(const struct simulation *s)
+{
+        const struct options *o = &s->settings->plan;
+        const struct plan plan = options_plan(o, false);
+        const bool staged = plan.stage_messages || plan.stage_allreduce;
+        if (s->machine.platform.xml[0] || !(o->offload || o->offload_activations || staged))
+                return;
+        if (!s->machine.local)
+                printf("copies     flows over the host links and each socket's memory\n");
+        else if (!s->machine.profile.measured)
+                printf("copies     from datasheet constants\n");
+        else
+                printf("copies     %s%s\n",
+                       o->offload ? "fetch, update and write back measured while all three ran"
+                       : s->machine.load->lines[LINE_COPY_BOTH].fit.present
+                               ? "measured in each direction alone and in both at once"
+                               : "measured alone",
+                       s->settings->fits_only ? "; by the lines through what was measured" : "");
+}
+
+/* The device that was measured, if the profile knows more of it than its name. */
+static void print_device(const struct profile *profile)
+{
+        const struct profile_device *device = &profile->device;
+        const struct profile_load *load = &profile->loads[0];
+        char date[16], launch[REPORT_TEXT], graph[REPORT_TEXT];
+        if (!device->driver[0])
+                return;
+        printf("device     kernel times of %s, driver %s, measured %s\n", device->name, device->driver,
+               profile_date(profile, date)[0] ? date : "on a day that is not known");
+        if (load->launch.host_seconds > 0)
+                printf("launches   %s a kernel on the host, in a graph %s\n",
+                       report_seconds(launch, load->launch.host_seconds),
+                       report_seconds(graph, load->graph.host_seconds));
+}
+
+/* How far to trust it: the standard error of the batch, and what it comes from. */
+static void print_interval(const struct interval *interval)
+{
+        if (!interval->known) {
+                printf("error      not known, so no interval: %s\n", interval->unknown);
+                return;
+        }
+        printf("error      %.2f %% standard:", 100 * interval->all);
+        for (int part = 0; part < INTERVAL_PARTS; part++)
+                printf("%s %s %.2f %%", part ? "," : "", interval_part_name((enum interval_part)part),
+                       100 * interval->relative[part]);
+        printf("%s\n", interval->links_exact ? "; links are taken as the platform states them" : "");
+}
+
+/* What the prediction rests on, for those who want to know how far to trust it. */
+static void print_basis(const struct simulation *s)
+{
+        const struct machine *m = &s->machine;
+        printf("profile    %s: %s%s\n", m->profile.path, profile_caution(&m->profile), m->profile.source);
+        print_device(&m->profile);
+        print_kernels(s);
+        for (int kind = 1; kind < m->kinds; kind++)
+                printf("           %s for the %s: %s\n", machine_profile(m, kind)->path,
+                       m->platform.groups[kind].gpu, machine_profile(m, kind)->source);
+        print_gathered(s);
+        printf("platform   %s: %s\n", m->platform.name, m->platform.source);
+        if (m->platform.messages)
+                print_messages(s);
+        print_copies(s);
+        if (s->prediction.folded)
+                printf("folded     %d replicas as 1\n", s->settings->plan.dp);
+        else if (s->prediction.not_folded)
+                printf("folded     no: %s\n", s->prediction.not_folded);
+        print_interval(&s->interval);
+}
+
+/* All-reduces of a group that is not as large as the one that was measured. */
+static void allreduce_note(const struct simulation *s, char *text, size_t text_size)
+{
+        const struct profile_load *measured = measured_allreduces(s);
+        int dp = s->settings->plan.dp;
+        text[0] = 0;
+        if (dp > 1 && measured && dp != measured->ranks)
+                snprintf(text, text_size,
+                         "no all-reduce between %d ranks was measured: they are predicted from those between "
+                         "%d",
+                         dp, measured->ranks);
+}
+
+/* Of a plan that is predicted although it does not fit. */
+static void print_shortage(const struct simulation *s)
+{
+        const struct capacity_need *need = &s->need;
+        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        printf("WARNING    rank %d needs %s of %s memory and has %s: does not fit\n", need->rank,
+               report_bytes(needs, (double)capacity_needs(need)),
+               need->shared ? "device and host" : memory_space_name(need->space),
+               report_bytes(has, (double)capacity_has(&s->capacity, need)));
+}
+
+static void print_notes(const struct simulation *s)
+{
+        const char *platform_note = s->machine.platform.note;
+        char note[160];
+        allreduce_note(s, note, sizeof note);
+        if (platform_note[0])
+                printf("note       %s\n", platform_note);
+        if (note[0])
+                printf("note       %s\n", note);
+        if (!s->fits)
+                print_shortage(s);
+}
+
+/* What a simulated report has beside a real one's members. */
+static json_t *extra_json(const struct simulation *s)
+{
+        const struct machine *m = &s->machine;
+        const struct platform *platform = &s->prediction.costs.platform;
+        json_t *notes = json_array(), *extra = json_object();
+        char note[160];
+        json_array_extend(notes, s->remarks);
+        if (s->caveat[0])
+                json_array_append_new(notes, json_string(s->caveat));
+        allreduce_note(s, note, sizeof note);
+        if (platform->note[0])
+                json_array_append_new(notes, json_string(platform->note));
+        if (note[0])
+                json_array_append_new(notes, json_string(note));
+        if (m->fits_only)
+                json_array_append_new(
+                        notes, json_string("--fits-only: kernels, and messages on the local platform, are "
+                                           "priced by fits even where they were measured"));
+        json_object_set_new(extra, "simulation",
+                            json_pack("{s:I, s:i, s:s?}", "operations",
+                                      (json_int_t)s->prediction.world.operations, "folded_replicas",
+                                      s->prediction.folded ? s->settings->plan.dp : 1, "not_folded",
+                                      s->prediction.not_folded));
+        if (s->settings->replay)
+                json_object_set_new(extra, "replay",
+                                    json_pack("{s:s, s:i, s:I, s:I}", "trace", s->settings->replay, "batch",
+                                              s->replay.batch, "decisions", (json_int_t)s->decisions,
+                                              "identical", (json_int_t)s->identical));
+        else
+                json_object_set_new(
+                        extra, "profile",
+                        json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
+                                  "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
+                                  m->load->ranks, "kernels_from_points",
+                                  s->prediction.costs.prices.from_points, "kernels_from_fits",
+                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points,
+                                  "fits_only", m->fits_only, "threads",
+                                  json_object_get(m->profile.machine, "threads")));
+        json_object_set_new(extra, "platform",
+                            json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
+                                      "source", platform->source));
+        json_object_set_new(extra, "notes", notes);
+        return extra;
+}
+
+static int write_report(const struct options *o, const struct report *report, struct rv_error_info *err)
+{
+        if (!o->report)
+                return 0;
+        json_t *document = report_json(report);
+        int rc = document ? file_write_json(o->report, document, err)
+                          : rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        json_decref(document);
+        return rc;
+}
+
+static void find_interval(struct simulation *s, struct report *report)
+{
+        double *batches = s->prediction.batch_seconds;
+        s->interval = interval_of(&s->machine, &s->settings->plan,
+                                  report_quantile(batches, s->prediction.world.batches, 0.5));
+        if (!s->interval.known)
+                return;
+        report->low_seconds = s->interval.low_seconds;
+        report->high_seconds = s->interval.high_seconds;
+}
+
+static int show(struct simulation *s, const char *command, struct rv_error_info *err)
+{
+        const struct options *o = &s->settings->plan;
+        const struct trace *trace = &s->prediction.trace;
+        const struct plan plan = options_plan(o, false);
+        int rc = o->trace ? trace_write(trace, o->trace, "simulated", &plan, err) : 0;
+        if (rc) /* a replay that went another way has its trace written: it shows where */
+                return rc;
+        if (s->settings->replay) {
+                rc = replay_compare(&s->replay, trace, &s->decisions, &s->identical, err);
+                if (rc == 0 || err->code == RV_ESYSTEM)
+                        printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)s->identical,
+                               (long long)s->decisions, s->settings->gpus, rv_plural(s->settings->gpus));
+                if (rc)
+                        return rc;
+        }
+        if (!s->settings->replay) {
+                s->remarks = machine_remarks(&s->machine, o);
+                machine_caveat(&s->machine, s->prediction.costs.prices.from_points,
+                               s->prediction.costs.prices.count, s->caveat);
+        }
+        json_t *extra = extra_json(s);
+        struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        report.caveat = s->caveat;
+        report.remarks = s->remarks;
+        report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens_given);
+        if (!s->settings->replay)
+                find_interval(s, &report);
+        report_print(&report, stdout);
+        if (!s->settings->replay)
+                print_basis(s);
+        print_notes(s);
+        rc = write_report(o, &report, err);
+        json_decref(extra);
+        return rc;
+}
+
+static void forget(struct simulation *s)
+{
+        json_decref(s->remarks);
+        predict_close(&s->prediction);
+        replay_close(&s->replay);
+        machine_close(&s->machine);
+}
+
+static int simulate(struct settings *settings, const char *command, struct rv_error_info *err)
+{
+        struct simulation s = {.settings = settings};
+        int rc = load_inputs(&s, &settings->plan, err);
+        if (rc == 0)
+                rc = write_platform(&s, err);
+        if (rc == 0)
+                rc = run(&s, err);
+        if (rc == 0)
+                rc = show(&s, command, err);
+        forget(&s);
+        return rc;
+}
+
+static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
+{
+        const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
+        const struct argp argp = {simulate_options, parse_option, "MODEL", documentation,
+                                  children,         NULL,         NULL};
+        struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
+        options_init(&settings.plan);
+        int rc = options_parse(&argp, argc, argv, &settings, false, err);
+        if (rc == 0)
+                rc = check_settings(&settings, err);
+        if (rc == 0 && settings.profile)
+                rc = machine_choose_precision(settings.profile, &settings.plan, err);
+        if (rc == 0)
+                rc = options_resolve(&settings.plan, settings.gpus, err);
+        const char *warning = rc == 0 ? gpt_warning(&settings.plan.gpt) : NULL;
+        if (warning)
+                fprintf(stderr, "ranvier simulate: warning: %s: %s\n", settings.plan.gpt.name, warning);
+        return rc ? rc : simulate(&settings, command, err);
+}
+
+int simulate_main(int argc, char **argv)
+{
+        struct rv_error_info err = {.code = RV_OK};
+        char *command = options_command_line(argv[0], argc, argv);
+        int rc = command ? parse_and_simulate(argc, argv, command, &err)
+                         : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
+        free(command);
+        if (rc == OPTIONS_DONE)
+                return 0;
+        if (rc == 0)
+                rc = file_check_printed(&err);
+        if (rc == 0)
+                return 0;
+        fprintf(stderr, "ranvier simulate: %s\n", err.sentence);
+        return rv_exit_status(&err);
+}

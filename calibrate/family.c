@@ -112,7 +112,7 @@ struct kernel *family_parted(const struct family_run *whole, int *count)
         struct family_run run = *whole;
         const struct work *work = &run.plan.work;
         *count = 0;
-        if (run.shards > 1) /* such plans are refused (runtime/engine/options.c) */
+        if (run.shards > 1) /* such plans are refused (runtime/plan/options.c) */
                 return NULL;
         run.stage.layers = 1; /* all blocks launch the same */
         const int first = workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, NULL);

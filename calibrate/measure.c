@@ -2,6 +2,7 @@
  * plan family and every link, so that a machine whose speed drifts is seen in all of its moods by all of
  * them. */
 #include "calibrate/bench.h"
+#include "runtime/base/command_line.h"
 #include "calibrate/family.h"
 #include "calibrate/fits.h"
 #include "calibrate/launch.h"
@@ -13,7 +14,7 @@
 #include "calibrate/samples.h"
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/engine/report.h"
 
 #include <math.h>
@@ -540,7 +541,7 @@ static int start(int argc, char **argv)
         struct rv_error_info err = {0};
         struct session session = {0};
         int rc = request_parse(&session.request, argc, argv, 0, false, &err);
-        if (rc == OPTIONS_DONE)
+        if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == RV_OK)
                 rc = find_room(&session, &err);
@@ -567,7 +568,7 @@ int main(int argc, char **argv)
                 return rv_exit_status(&err);
         }
         int rc = request_parse(&session.request, argc, argv, net->ranks, net->rank != 0, &err);
-        bool done = rc == OPTIONS_DONE;
+        bool done = rc == COMMAND_LINE_DONE;
         session.request.local_ranks = net->local_ranks;
         session.request.local_rank = net->local_rank;
         if (rc == RV_OK && session.request.threads == 0) {

@@ -1,8 +1,12 @@
 #include "calibrate/request.h"
 
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/parse.h"
+
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +85,7 @@ struct words {
         enum options_fusion fusion;
         int ranks;
         struct rv_error_info
-                *err; /* argp gives each parser a hook of its own, so options_parse's is not seen here */
+                *err; /* argp gives each parser a hook of its own, so command_line_parse's is not seen here */
 };
 
 /* The next element of a list "a,b,c" into `word`; NULL after the last. */
@@ -101,7 +105,7 @@ static int parse_list(const char *option, const char *text, struct request_list 
                 if (list->count == REQUEST_LIST)
                         return rv_fail(err, RV_EINPUT, "%s: more than %d values", option, REQUEST_LIST);
                 text = next_word(text, word, sizeof word);
-                int rc = options_parse_count(option, word, 1, 1 << 20, &list->values[list->count], err);
+                int rc = parse_count(option, word, 1, 1 << 20, &list->values[list->count], err);
                 if (rc != RV_OK)
                         return rc;
                 list->count++;
@@ -129,12 +133,12 @@ static int parse_option(struct words *words, int key, const char *text, struct r
         struct request *request = words->request;
         switch (key) {
         case KEY_OUT:
-                return options_parse_path("--out", text, &request->out, err);
+                return parse_path("--out", text, &request->out, err);
         case KEY_QUICK:
                 request->quick = true;
                 return RV_OK;
         case KEY_RANKS:
-                return options_parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
+                return parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
         case KEY_DEVICE:
                 return options_parse_device(text, &request->device, err);
         case KEY_FUSION:
@@ -154,8 +158,8 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 request->sequence_parallel = true;
                 return RV_OK;
         case KEY_BUCKET_PARAMS:
-                return options_parse_int("--bucket-params", text, 1, INT64_C(1) << 40,
-                                         &request->bucket_parameters, err);
+                return parse_int("--bucket-params", text, 1, INT64_C(1) << 40, &request->bucket_parameters,
+                                 err);
         case KEY_PRECISION:
                 return parse_precisions(text, request, err);
         case KEY_OFFLOAD:
@@ -165,9 +169,9 @@ static int parse_option(struct words *words, int key, const char *text, struct r
                 request->cpu_kernels = text;
                 return RV_OK;
         case KEY_HOST_LINK:
-                return options_parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
+                return parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
         default:
-                return options_parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &request->threads, err);
+                return parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &request->threads, err);
         }
 }
 
@@ -278,7 +282,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                     .precisions = {[HALF_NONE] = true},
                                     .bucket_parameters = 16000000};
         struct words words = {.request = request, .err = err};
-        int rc = options_parse(&argp, argc, argv, &words, quiet, err);
+        int rc = command_line_parse(&argp, argc, argv, &words, quiet, err);
         if (rc != RV_OK)
                 return rc;
         if (!request->out)

@@ -4,6 +4,7 @@
 #define RANVIER_CALIBRATE_REQUEST_H
 
 #include "models/workload.h"
+#include "runtime/base/command_line.h"
 
 enum { REQUEST_MODELS = 16, REQUEST_LIST = 32 };
 
@@ -38,9 +39,9 @@ struct request {
 /* Whether what computes is not the processor that launches it. */
 bool request_gpu(const struct request *request);
 
-/* Parses the command line (see options_parse: `quiet` on every rank but the first) and checks it against the
- * `ranks` that were started; 0: they are yet to be. Returns 0, OPTIONS_DONE, or an error that is the same on
- * all ranks. */
+/* Parses the command line (see command_line_parse: `quiet` on every rank but the first) and checks it against
+ * the `ranks` that were started; 0: they are yet to be. Returns 0, COMMAND_LINE_DONE, or an error that is the
+ * same on all ranks. */
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err);
 

@@ -1,10 +1,12 @@
 /* `ranvier compare` and `ranvier plot`. */
 #include "plots/compare.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/parse.h"
 #include "plots/figure.h"
 #include "plots/figures.h"
 
 #include "runtime/base/file.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -69,7 +71,7 @@ static int parse_percent(const char *option, const char *text, double *value, st
 static error_t compare_parser(int key, char *text, struct argp_state *state)
 {
         struct compare_options *o = state->input;
-        struct rv_error_info *err = options_error(state);
+        struct rv_error_info *err = command_line_error(state);
         switch (key) {
         case ARGP_KEY_ARG:
                 return add_word(&o->reports, text);
@@ -149,9 +151,9 @@ static int command_compare(int argc, char **argv)
         struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1};
         char *list[4096];
         o.reports = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
-        int rc = options_parse(&compare_argp, argc, argv, &o, false, &err);
+        int rc = command_line_parse(&compare_argp, argc, argv, &o, false, &err);
         if (rc)
-                return rc == OPTIONS_DONE ? 0 : complain("compare", &err);
+                return rc == COMMAND_LINE_DONE ? 0 : complain("compare", &err);
         if (o.reports.count == 0 || o.reports.count % 2) {
                 rv_fail(&err, RV_EINPUT, "pairs of reports were expected, PREDICTED MEASURED; there %s %d",
                         o.reports.count == 1 ? "is" : "are", o.reports.count);
@@ -176,14 +178,14 @@ struct plot_options {
 static error_t plot_parser(int key, char *text, struct argp_state *state)
 {
         struct plot_options *o = state->input;
-        struct rv_error_info *err = options_error(state);
+        struct rv_error_info *err = command_line_error(state);
         switch (key) {
         case ARGP_KEY_ARG:
                 return add_word(&o->words, text);
         case KEY_BATCH:
-                return options_parse_int("--batch", text, 0, 1 << 30, &o->batch, err) ? EINVAL : 0;
+                return parse_int("--batch", text, 0, 1 << 30, &o->batch, err) ? EINVAL : 0;
         case KEY_RANK:
-                return options_parse_int("--rank", text, 0, 1 << 30, &o->rank, err) ? EINVAL : 0;
+                return parse_int("--rank", text, 0, 1 << 30, &o->rank, err) ? EINVAL : 0;
         default:
                 return ARGP_ERR_UNKNOWN;
         }
@@ -375,8 +377,8 @@ static int command_plot(int argc, char **argv)
         struct plot_options o = {.batch = -1, .rank = -1};
         char *list[4096];
         o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
-        int rc = options_parse(&plot_argp, argc, argv, &o, false, &err);
-        if (rc == OPTIONS_DONE)
+        int rc = command_line_parse(&plot_argp, argc, argv, &o, false, &err);
+        if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == 0)
                 rc = plot(&o, &err);

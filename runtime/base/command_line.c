@@ -1,8 +1,11 @@
 #include "runtime/base/command_line.h"
 
+#include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/version.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,4 +212,111 @@ int command_line_check(const struct argp *argp, int argc, char *const *argv, con
                         return 0;
         }
         return 0;
+}
+
+/* ---- parsing ---- */
+
+enum { KEY_HELP = 0x7f00, KEY_USAGE, KEY_VERSION };
+
+/* What one call of command_line_parse carries through argp: the outermost argp comes first, because it is
+ * what every parser's state leads to. */
+struct parse_context {
+        struct argp outer;
+        void *input;
+        struct rv_error_info *err;
+        int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
+};
+
+static const struct argp_option help_options[] = {
+        {"help", KEY_HELP, 0, 0, "Print this help", -1},
+        {"usage", KEY_USAGE, 0, 0, "Print a short summary of the options", -1},
+        {"version", KEY_VERSION, 0, 0, "Print the version", -1},
+        {0},
+};
+
+static error_t outer_parser(int key, char *text, struct argp_state *state)
+{
+        (void)text;
+        struct parse_context *context = state->input;
+        switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = context->input;
+                return 0;
+        case KEY_HELP:
+        case KEY_USAGE:
+        case KEY_VERSION:
+                context->asked = key;
+                return ECANCELED;
+        default:
+                return ARGP_ERR_UNKNOWN;
+        }
+}
+
+struct rv_error_info *command_line_error(const struct argp_state *state)
+{
+        if (state->root_argp->parser != outer_parser)
+                return NULL;
+        return ((const struct parse_context *)state->root_argp)->err;
+}
+
+static void print_help(const struct argp *argp, char *argv0, int asked)
+{
+        const char *slash = strrchr(argv0, '/');
+        char name[64];
+        snprintf(name, sizeof name, "%s", slash ? slash + 1 : argv0);
+        if (strncmp(name, "ranvier-", 8) == 0)
+                name[7] = ' ';
+        if (asked == KEY_VERSION)
+                printf("%s %s\n", name, RANVIER_VERSION);
+        else
+                argp_help(argp, stdout,
+                          asked == KEY_USAGE ? ARGP_HELP_USAGE
+                                             : ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK,
+                          name);
+}
+
+int command_line_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
+                       struct rv_error_info *err)
+{
+        struct argp_child children[] = {{argp, 0, NULL, 0}, {0}};
+        struct rv_error_info own = {0};
+        struct parse_context context = {
+                .outer = {.options = help_options, .parser = outer_parser, .children = children},
+                .input = input,
+                .err = err ? err : &own,
+        };
+        context.err->code = RV_OK;
+        static const int helps[] = {KEY_HELP, KEY_USAGE, KEY_VERSION, 0};
+        int next = argc;
+        if (command_line_check(&context.outer, argc, argv, helps, context.err))
+                return context.err->code;
+        error_t rc = argp_parse(&context.outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next,
+                                &context);
+        if (context.asked) {
+                if (!quiet)
+                        print_help(&context.outer, argv[0], context.asked);
+                return file_check_printed(context.err) ? context.err->code : COMMAND_LINE_DONE;
+        }
+        if (context.err->code)
+                return context.err->code;
+        if (rc)
+                return rv_fail(context.err, RV_ESYSTEM, "the command line cannot be read: %s", strerror(rc));
+        if (next < argc)
+                return rv_fail(context.err, RV_EINPUT, "unexpected argument '%s'; --help shows what is right",
+                               argv[next]);
+        return 0;
+}
+
+char *command_line_text(const char *name, int argc, char **argv)
+{
+        size_t size = strlen(name) + 1;
+        for (int i = 1; i < argc; i++)
+                size += strlen(argv[i]) + 1;
+        char *line = malloc(size);
+        if (!line)
+                return NULL;
+        strcpy(line, name);
+        for (int i = 1; i < argc; i++)
+                strcat(strcat(line, " "), argv[i]);
+        return line;
 }

@@ -1,6 +1,7 @@
 #include "runtime/engine/capacity.h"
 
 #include "runtime/engine/report.h"
+#include "runtime/plan/flags.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -161,42 +162,31 @@ static struct found *add_found(struct search *search)
         return &search->found[search->count++];
 }
 
-/* `flag` as it is written where it is switched on, `off` where it is switched off, or nothing. */
-static const char *switched(bool now, bool before, const char *flag, const char *off)
+static void add_word(char flags[CAPACITY_FLAGS], const char *before, const char *flag, const char *value)
 {
-        if (now == before)
-                return NULL;
-        return now ? flag : off;
+        const size_t length = strlen(flags);
+        snprintf(flags + length, CAPACITY_FLAGS - length, "%s%s--%s%s%s", length ? " " : "", before, flag,
+                 *value ? " " : "", value);
 }
 
-/* The switches that are off come last: behind "without" no flag means that it is set. */
+/* The switches that are off come last: behind "without" no flag means that it is set. The replicas follow
+ * from the stages. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
-        char recompute[32], micro_batch[32], grid[48], zero[32], bucket[48];
-        snprintf(zero, sizeof zero, "--zero %d", o->zero);
-        snprintf(recompute, sizeof recompute, "--recompute %s", recompute_name(o->recompute));
-        snprintf(micro_batch, sizeof micro_batch, "--micro-batch-size %d", o->micro_batch_size);
-        snprintf(grid, sizeof grid, "--pp %d --dp %d", o->pp, o->dp);
-        snprintf(bucket, sizeof bucket, "--bucket-params %lld", (long long)o->bucket_parameters);
-        const char *const words[] = {
-                o->mixed != base->mixed ? "--precision mixed" : NULL,
-                switched(o->offload, base->offload, "--offload", NULL),
-                o->recompute != base->recompute ? recompute : NULL,
-                switched(o->offload_activations, base->offload_activations, "--offload-activations", NULL),
-                o->micro_batch_size != base->micro_batch_size ? micro_batch : NULL,
-                o->pp != base->pp ? grid : NULL,
-                o->zero != base->zero ? zero : NULL,
-                o->bucket_parameters != base->bucket_parameters ? bucket : NULL,
-                switched(o->offload, base->offload, NULL, "without --offload"),
-                switched(o->offload_activations, base->offload_activations, NULL,
-                         "without --offload-activations"),
-        };
-        size_t length = 0;
+        static const char *const names[] = {"precision",        "offload", "recompute", "offload-activations",
+                                            "micro-batch-size", "pp",      "dp",        "zero",
+                                            "bucket-params"};
+        enum { NAMES = sizeof names / sizeof *names };
         flags[0] = 0;
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                if (words[i])
-                        length += (size_t)snprintf(flags + length, CAPACITY_FLAGS - length, "%s%s",
-                                                   length ? " " : "", words[i]);
+        for (int i = 0; i < 2 * NAMES; i++) {
+                const struct flag *flag = flag_named(names[i % NAMES]);
+                const bool off = !flag->argument && !flag_value(flag, o);
+                char value[FLAG_TEXT];
+                const bool follows = strcmp(flag->name, "dp") == 0 && o->pp == base->pp;
+                if (off == (i >= NAMES) && !follows && !flag_equal(flag, base, o))
+                        add_word(flags, off ? "without " : "", flag->name,
+                                 flag->argument ? flag_write(flag, o, value) : "");
+        }
 }
 
 static struct options changed(const struct options *base, const struct choice *choice)

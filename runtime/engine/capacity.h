@@ -2,7 +2,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_CAPACITY_H
 #define RANVIER_RUNTIME_ENGINE_CAPACITY_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 #include <stdio.h>
 

@@ -338,7 +338,7 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
 }
 
 /* Forward and backward of one chunk. In the second part of a backward, where there is one, shards do nothing
- * together (those that would are refused by runtime/engine/options.c). */
+ * together (those that would are refused by runtime/plan/options.c). */
 static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const double host = pricing->basis->pass_host_seconds;

@@ -3,7 +3,7 @@
 #ifndef RANVIER_RUNTIME_ENGINE_PRICE_H
 #define RANVIER_RUNTIME_ENGINE_PRICE_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 /* A kernel and its seconds, priced once. */
 struct price {

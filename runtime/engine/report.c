@@ -1,5 +1,6 @@
 #include "runtime/engine/report.h"
 
+#include "runtime/plan/flags.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -115,38 +116,42 @@ static int work_out(const struct report *r, struct figures *f)
         return 0;
 }
 
-static json_t *plan_json(const struct options *o)
+static json_t *flag_json(const struct flag *flag, const struct options *o)
 {
-        struct plan plan = options_plan(o, false);
-        return json_pack(
-                "{s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:s, s:i, s:f, s:I, s:i, s:s, s:s, s:b, s:b, "
-                "s:s, s:s, s:s, s:b}",
-                "pp", o->pp, "dp", o->dp, "tp", o->tp, "micro_batch_size", o->micro_batch_size, "batch_size",
-                (json_int_t)o->batch_size, "micro_batches", plan.micro_batches, "seq_len", o->seq_len,
-                "schedule", policy_get(o->policy)->name, "pipeline_limit",
-                o->policy == POLICY_AXONN ? core_pipeline_limit(&plan) : 0, "clip", o->clip, "bucket_params",
-                (json_int_t)o->bucket_parameters, "allreduce_buckets", o->allreduce_buckets, "precision",
-                half_precision(options_format(o)), "recompute", recompute_name(o->recompute), "offload",
-                o->offload, "offload_activations", o->offload_activations, "fusion", o->fused ? "on" : "off",
-                "messages", plan.stage_messages ? "staged" : "direct", "allreduce",
-                plan.stage_allreduce ? "staged" : "direct", "sequence_parallel", o->sequence_parallel);
+        char text[FLAG_TEXT];
+        flag_write(flag, o, text);
+        if (!flag->argument)
+                return json_boolean(flag_value(flag, o));
+        if (flag->store == STORE_REAL)
+                return json_real(strtod(text, NULL));
+        const bool number = flag->store == STORE_WHOLE || flag->store == STORE_INT;
+        return number && !flag->names && !flag->write ? json_integer(strtoll(text, NULL, 10))
+                                                      : json_string(text);
 }
 
-/* What is as AxoNN's unless a plan says otherwise. */
-json_t *report_plan_json(const struct options *o)
+/* The flags as they hold, with "_" for "-". */
+json_t *report_plan_json(const struct options *given)
 {
-        const char *const names[] = {"balanced", "even"};
-        char last[16];
-        snprintf(last, sizeof last, "%d", o->split);
-        json_t *plan = plan_json(o);
-        json_object_set_new(plan, "p2p", json_string(o->blocking ? "blocking" : "async"));
-        json_object_set_new(plan, "zero", json_integer(o->zero));
-        json_object_set_new(plan, "virtual_stages", json_integer(o->virtual_stages));
-        if (o->overlap_allreduce)
-                json_object_set_new(plan, "overlap_allreduce", json_true());
-        json_object_set_new(plan, "order", json_string(o->order == ORDER_REPLICAS ? "replicas" : "stages"));
-        json_object_set_new(plan, "split",
-                            json_string(o->split > 0 ? last : names[o->split - SPLIT_BALANCED]));
+        const struct plan core = options_plan(given, false);
+        struct options o = *given;
+        o.pipeline_limit = o.policy == POLICY_AXONN ? core_pipeline_limit(&core) : 0;
+        o.fusion = o.fused ? FUSION_ON : FUSION_OFF;
+        o.messages = core.stage_messages ? ROUTE_STAGED : ROUTE_DIRECT;
+        o.allreduce = core.stage_allreduce ? ROUTE_STAGED : ROUTE_DIRECT;
+        json_t *plan = json_object();
+        int count;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; i < count; i++) {
+                char key[32];
+                if (flags[i].report == REPORT_NEVER ||
+                    (flags[i].report == REPORT_IF_SET && !flag_value(&flags[i], &o)))
+                        continue;
+                snprintf(key, sizeof key, "%s", flags[i].name);
+                for (char *dash; (dash = strchr(key, '-'));)
+                        *dash = '_';
+                json_object_set_new(plan, key, flag_json(&flags[i], &o));
+        }
+        json_object_set_new(plan, "micro_batches", json_integer(core.micro_batches));
         return plan;
 }
 

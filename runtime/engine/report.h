@@ -4,7 +4,7 @@
 
 #include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 struct report {
         const char *world; /* "real" or "simulated" */

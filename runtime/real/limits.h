@@ -3,7 +3,7 @@
 #define RANVIER_RUNTIME_REAL_LIMITS_H
 
 #include "runtime/device/device.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/net/net.h"
 
 /* Sets the device's limits: what the user gave (--device-memory, --host-memory), else this rank's share. Of a

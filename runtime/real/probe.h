@@ -4,7 +4,7 @@
 #define RANVIER_RUNTIME_REAL_PROBE_H
 
 #include "runtime/device/device.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 
 struct probe {
         double flops_per_second[HALF_FORMATS]; /* of a matrix product, by format */

@@ -3,7 +3,7 @@
 #define RANVIER_RUNTIME_REAL_ROUTES_H
 
 #include "runtime/device/device.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/net/net.h"
 
 /* Settles what the options leave open (options_choose_routes), alike on every rank. A CPU's memory is the

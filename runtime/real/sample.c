@@ -1,8 +1,10 @@
 /* `ranvier sample`: text from a checkpoint of a byte-level model, one token at a time. */
 #include "runtime/base/file.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/parse.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/nn/nn.h"
 
 #include <assert.h>
@@ -60,15 +62,15 @@ static int parse_value(struct arguments *arguments, int key, const char *text, s
         int status;
         switch (key) {
         case KEY_TOKENS:
-                return options_parse_int("--tokens", text, 0, 1000000000, &arguments->tokens, err);
+                return parse_int("--tokens", text, 0, 1000000000, &arguments->tokens, err);
         case KEY_TEMPERATURE:
                 return parse_temperature(text, &arguments->temperature, err);
         case KEY_TOP_K:
-                return options_parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
+                return parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
         case KEY_DEVICE:
                 return options_parse_device(text, &arguments->device, err);
         default:
-                status = options_parse_int("--seed", text, 0, INT64_MAX, &seed, err);
+                status = parse_int("--seed", text, 0, INT64_MAX, &seed, err);
                 arguments->seed = (uint64_t)seed;
                 return status;
         }
@@ -89,7 +91,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         case KEY_TOP_K:
         case KEY_SEED:
         case KEY_DEVICE:
-                return parse_value(arguments, key, text, options_error(state)) == RV_OK ? 0 : EINVAL;
+                return parse_value(arguments, key, text, command_line_error(state)) == RV_OK ? 0 : EINVAL;
         case ARGP_KEY_ARG:
                 if (arguments->checkpoint)
                         return ARGP_ERR_UNKNOWN;
@@ -307,8 +309,8 @@ int main(int argc, char **argv)
         struct arguments arguments = {
                 .prompt = "", .device = "cpu", .tokens = 256, .top_k = BYTES, .temperature = 0.8, .seed = 1};
         struct rv_error_info err = {0};
-        int status = options_parse(&argp, argc, argv, &arguments, false, &err);
-        if (status == OPTIONS_DONE)
+        int status = command_line_parse(&argp, argc, argv, &arguments, false, &err);
+        if (status == COMMAND_LINE_DONE)
                 return 0;
         if (status == RV_OK && !arguments.checkpoint)
                 status = rv_fail(&err, RV_EINPUT,

@@ -3,7 +3,7 @@
 #ifndef RANVIER_RUNTIME_REAL_TOGETHER_H
 #define RANVIER_RUNTIME_REAL_TOGETHER_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/engine/trace.h"
 #include "runtime/net/net.h"
 #include "runtime/nn/nn.h"

@@ -1,5 +1,6 @@
 /* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
 #include "runtime/base/file.h"
+#include "runtime/base/command_line.h"
 #include "runtime/engine/report.h"
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
@@ -575,10 +576,10 @@ int main(int argc, char **argv)
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
                 return rv_exit_status(&err);
         }
-        run.command = options_command_line("ranvier train", argc, argv);
+        run.command = command_line_text("ranvier train", argc, argv);
         int rc = run.command ? train_options_parse(&run.settings, argc, argv, run.net, &err)
                              : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
-        bool done = rc == OPTIONS_DONE;
+        bool done = rc == COMMAND_LINE_DONE;
         rc = net_agree(run.net, done ? 0 : rc, &err);
         if (rc == 0) /* before anything that could wait for ever for a rank that was started otherwise */
                 rc = net_agree(run.net, train_options_compare(&run.settings, done, run.net, &err), &err);

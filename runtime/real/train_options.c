@@ -1,5 +1,9 @@
 #include "runtime/real/train_options.h"
 
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/parse.h"
+
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/report.h"
@@ -123,10 +127,8 @@ static int parse_injection(struct train_settings *s, const char *text, struct rv
         int rank = 0;
         const size_t length = strcspn(text, ":");
         snprintf(step, sizeof step, "%.*s", (int)length, text);
-        if (length >= sizeof step ||
-            options_parse_int("--inject-overflow", step, 1, MOST_STEPS, &number, NULL) ||
-            (text[length] &&
-             options_parse_count("--inject-overflow", text + length + 1, 0, INT_MAX, &rank, NULL)))
+        if (length >= sizeof step || parse_int("--inject-overflow", step, 1, MOST_STEPS, &number, NULL) ||
+            (text[length] && parse_count("--inject-overflow", text + length + 1, 0, INT_MAX, &rank, NULL)))
                 return rv_fail(err, RV_EINPUT,
                                "--inject-overflow: '%.64s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
                                "begin at 1, ranks at 0)",
@@ -141,13 +143,13 @@ static int parse_optimizer(struct optim *o, int key, const char *text, struct rv
         const double below_one = 0.9999999;
         switch (key) {
         case KEY_STEPS:
-                return options_parse_int("--steps", text, 0, MOST_STEPS, &o->steps, err);
+                return parse_int("--steps", text, 0, MOST_STEPS, &o->steps, err);
         case KEY_LR:
                 return parse_real("--lr", text, 0, 10, &o->lr, err);
         case KEY_MIN_LR:
                 return parse_real("--min-lr", text, 0, 10, &o->min_lr, err);
         case KEY_WARMUP:
-                return options_parse_int("--warmup", text, 0, 1000000000, &o->warmup, err);
+                return parse_int("--warmup", text, 0, 1000000000, &o->warmup, err);
         case KEY_WEIGHT_DECAY:
                 return parse_real("--weight-decay", text, 0, 10, &o->weight_decay, err);
         case KEY_BETA1:
@@ -166,33 +168,32 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
         int rc = 0;
         switch (key) {
         case KEY_DATA:
-                return options_parse_path("--data", text, &s->data, err);
+                return parse_path("--data", text, &s->data, err);
         case KEY_LOG:
-                return options_parse_path("--log", text, &s->log, err);
+                return parse_path("--log", text, &s->log, err);
         case KEY_CHECKPOINT:
-                return options_parse_path("--checkpoint", text, &s->checkpoint, err);
+                return parse_path("--checkpoint", text, &s->checkpoint, err);
         case KEY_VALIDATE_EVERY:
-                return options_parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
+                return parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
         case KEY_VALIDATION_FRACTION:
                 return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
         case KEY_VALIDATION_BATCHES:
-                return options_parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches,
-                                           err);
+                return parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches, err);
         case KEY_SEED:
-                rc = options_parse_int("--seed", text, 0, INT64_MAX, &number, err);
+                rc = parse_int("--seed", text, 0, INT64_MAX, &number, err);
                 s->seed = (uint64_t)number;
                 return rc;
         case KEY_THREADS:
-                return options_parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &s->threads, err);
+                return parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &s->threads, err);
         case KEY_CUDA_GRAPHS:
-                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                rc = parse_switch("--cuda-graphs", text, &on, err);
                 s->no_graphs = !on;
                 return rc;
         case KEY_KERNELS:
                 s->kernels = true;
                 return 0;
         case KEY_HOST_LINK:
-                return options_parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
+                return parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
         case KEY_CPU_KERNELS:
                 s->cpu_kernels = text;
                 return 0;
@@ -200,7 +201,7 @@ static int parse_setting(struct train_settings *s, int key, const char *text, st
                 return parse_injection(s, text, err);
         case KEY_TOKENS:
                 s->tokens_given = true;
-                return options_parse_tokens("--tokens", text, &s->tokens, err);
+                return parse_tokens("--tokens", text, &s->tokens, err);
         default:
                 return parse_optimizer(&s->optim, key, text, err);
         }
@@ -215,10 +216,10 @@ static error_t parser(int key, char *text, struct argp_state *state)
         }
         if (key < KEY_DATA || key > KEY_CHECKPOINT)
                 return ARGP_ERR_UNKNOWN;
-        return parse_setting(s, key, text, options_error(state)) ? EINVAL : 0;
+        return parse_setting(s, key, text, command_line_error(state)) ? EINVAL : 0;
 }
 
-static const struct argp_child children[] = {{&options_argp, 0, 0, 0}, {0}};
+static struct argp_child children[2]; /* the first: the plan's flags, which train_options_parse sets */
 static const struct argp argp = {
         .options = train_options,
         .parser = parser,
@@ -388,7 +389,8 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 .inject_step = -1,
         };
         options_init(&s->plan);
-        int rc = options_parse(&argp, argc, argv, s, quiet, err);
+        children[0].argp = options_argp();
+        int rc = command_line_parse(&argp, argc, argv, s, quiet, err);
         if (rc)
                 return rc;
         rc = resolve(s, net, err);

@@ -4,7 +4,7 @@
 
 #include "runtime/data/data.h"
 #include "runtime/real/driver_real.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 
 /* What `ranvier train` wants beside the plan. */

@@ -6,7 +6,7 @@
  *
  * The compute lane is taken from the first part to the last, and every shard takes the same decisions in the
  * same order, since they follow from the plan alone: policies whose order depends on what arrives first are
- * not for several shards of several stages (runtime/engine/options.c refuses them). The rest of the core sees
+ * not for several shards of several stages (runtime/plan/options.c refuses them). The rest of the core sees
  * the operation whole: it begins with its first part, and is over when its last is. */
 #include "runtime/sched/state.h"
 

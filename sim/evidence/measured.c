@@ -1,5 +1,8 @@
 #include "sim/evidence/measured.h"
 
+#include "runtime/base/command_line.h"
+#include "runtime/plan/flags.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -107,23 +110,31 @@ static bool ends_with(const char *text, const char *end)
         return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-static void add_recompute(struct words *words, const char *recompute)
+static int set_flag(struct options *o, const char *flag, const char *text, struct rv_error_info *err)
 {
-        char flag[TABLE_TEXT + 32];
+        return flag_parse(flag_named(flag), o, text, err);
+}
+
+static int set_number(struct options *o, const char *flag, int64_t number, struct rv_error_info *err)
+{
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)number);
+        return set_flag(o, flag, text, err);
+}
+
+static int take_recompute(struct options *o, const char *recompute, struct rv_error_info *err)
+{
+        char what[TABLE_TEXT];
         const char *sequence = "+sequence";
-        int length = (int)strlen(recompute);
-        if (length == 0)
-                return;
-        if (ends_with(recompute, sequence)) {
-                length -= (int)strlen(sequence);
-                add_words(words, "--sequence-parallel");
+        snprintf(what, sizeof what, "%s", recompute);
+        if (ends_with(what, sequence)) {
+                what[strlen(what) - strlen(sequence)] = 0;
+                o->sequence_parallel = true;
         }
+        if (!recompute[0])
+                return 0;
         /* what others call full runs a layer whole again */
-        if (length == 4 && strncmp(recompute, "full", 4) == 0)
-                snprintf(flag, sizeof flag, "--recompute=layer");
-        else
-                snprintf(flag, sizeof flag, "--recompute=%.*s", length, recompute);
-        add_words(words, flag);
+        return set_flag(o, "recompute", strcmp(what, "full") == 0 ? "layer" : what, err);
 }
 
 /* Virtual stages where the table does not say: the fewest, from two on, that divide the layers. */
@@ -135,23 +146,27 @@ static int64_t fewest_virtual_stages(const struct table_row *row)
         return 1;
 }
 
-static void add_schedule(struct words *words, const struct table_row *row)
+static int take_schedule(struct options *o, const struct table_row *row, struct rv_error_info *err)
 {
-        char flag[TABLE_TEXT + 64];
+        if (!row->schedule[0])
+                return 0;
         if (strcmp(row->schedule, "zero3") == 0) {
-                add_words(words, "--schedule=1f1b --zero=3");
-        } else if (strcmp(row->schedule, "axonn") ==
-                   0) { /* it waits for no message, and fills nodes with stages */
-                add_words(words, "--schedule=axonn --p2p=async --order=stages");
-        } else if (strcmp(row->schedule, "interleaved") == 0) {
-                int64_t v = row->interleave ? row->interleave : fewest_virtual_stages(row);
-                snprintf(flag, sizeof flag,
-                         v > 1 ? "--schedule=interleaved --virtual-stages=%d" : "--schedule=1f1b", (int)v);
-                add_words(words, flag);
-        } else if (row->schedule[0]) {
-                snprintf(flag, sizeof flag, "--schedule=%s", row->schedule);
-                add_words(words, flag);
+                o->zero = 3;
+                return set_flag(o, "schedule", "1f1b", err);
         }
+        if (strcmp(row->schedule, "axonn") == 0) { /* it waits for no message, and fills nodes with stages */
+                o->blocking = false;
+                o->order = ORDER_STAGES;
+        }
+        if (strcmp(row->schedule, "interleaved") == 0) {
+                const int64_t v = row->interleave ? row->interleave : fewest_virtual_stages(row);
+                if (v <= 1)
+                        return set_flag(o, "schedule", "1f1b", err);
+                int rc = set_number(o, "virtual-stages", v, err);
+                if (rc)
+                        return rc;
+        }
+        return set_flag(o, "schedule", row->schedule, err);
 }
 
 static void take_model(const struct table_row *row, struct gpt *gpt)
@@ -165,15 +180,22 @@ static void take_model(const struct table_row *row, struct gpt *gpt)
         snprintf(gpt->name, sizeof gpt->name, "%.48s", row->model[0] ? row->model : "the model");
 }
 
-/* What the row's columns say, as flags, so that their limits hold. */
-static void add_columns(struct words *words, const struct table_row *row)
+/* What the row's columns say; the limits of flags hold. */
+static int take_columns(struct options *o, const struct table_row *row, struct rv_error_info *err)
 {
-        char flags[256];
-        snprintf(flags, sizeof flags,
-                 "--pp=%lld --dp=%lld --tp=%lld --batch-size=%lld --micro-batch-size=%lld --seq-len=%lld",
-                 (long long)row->pp, (long long)row->dp, (long long)row->tp, (long long)row->batch,
-                 (long long)row->micro_batch, (long long)row->seq);
-        add_words(words, flags);
+        const struct {
+                const char *flag;
+                int64_t number;
+        } columns[] = {{"pp", row->pp},
+                       {"dp", row->dp},
+                       {"tp", row->tp},
+                       {"batch-size", row->batch},
+                       {"micro-batch-size", row->micro_batch},
+                       {"seq-len", row->seq}};
+        int rc = 0;
+        for (size_t i = 0; rc == 0 && i < sizeof columns / sizeof *columns; i++)
+                rc = set_number(o, columns[i].flag, columns[i].number, err);
+        return rc;
 }
 
 /* The flags of the column plan, which may say nothing that another column says. */
@@ -184,8 +206,8 @@ static int parse_more(const struct table_row *row, struct options *o, struct rv_
         own.pp = own.dp = own.tp = own.micro_batch_size = own.seq_len = 0;
         own.batch_size = 0;
         add_words(&words, row->plan);
-        int rc = options_parse(&options_argp, words.argc, words.argv, &own, true, err);
-        if (rc == OPTIONS_DONE)
+        int rc = command_line_parse(options_argp(), words.argc, words.argv, &own, true, err);
+        if (rc == COMMAND_LINE_DONE)
                 return rv_fail(err, RV_EINPUT, "plan '%.64s' asks for help; flags of a plan were expected",
                                row->plan);
         if (rc)
@@ -209,16 +231,15 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
 {
         const struct table_row *row = run->row;
         struct options *o = &run->candidate.options;
-        struct words words = {.argv = {"ranvier validate"}, .argc = 1};
         *o = defaults->plan;
         take_model(row, &o->gpt);
         int rc = gpt_check(&o->gpt, err);
-        if (rc)
-                return rc;
-        add_recompute(&words, row->recompute);
-        add_schedule(&words, row);
-        add_columns(&words, row);
-        rc = options_parse(&options_argp, words.argc, words.argv, o, true, err);
+        if (rc == 0)
+                rc = take_recompute(o, row->recompute, err);
+        if (rc == 0)
+                rc = take_schedule(o, row, err);
+        if (rc == 0)
+                rc = take_columns(o, row, err);
         return rc ? rc : parse_more(row, o, err);
 }
 

@@ -1,5 +1,9 @@
 #include "sim/evidence/validate.h"
 
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/parse.h"
+
 #include "runtime/base/file.h"
 #include "sim/search/parts.h"
 #include "sim/evidence/verdict.h"
@@ -42,13 +46,13 @@ static int add_table(struct settings *s, const char *text, struct rv_error_info 
 {
         if (s->tables == TABLES)
                 return rv_fail(err, RV_EINPUT, "--table: more than %d tables", TABLES);
-        return options_parse_path("--table", text, &s->paths[s->tables++], err);
+        return parse_path("--table", text, &s->paths[s->tables++], err);
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        struct rv_error_info *err = options_error(state);
+        struct rv_error_info *err = command_line_error(state);
         int rc = 0;
         switch (key) {
         case ARGP_KEY_INIT:
@@ -62,16 +66,16 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 rc = add_table(s, text, err);
                 break;
         case KEY_PROFILE:
-                rc = options_parse_path("--profile", text, &s->defaults.profile, err);
+                rc = parse_path("--profile", text, &s->defaults.profile, err);
                 break;
         case KEY_PLATFORM:
-                rc = options_parse_path("--platform", text, &s->defaults.platform, err);
+                rc = parse_path("--platform", text, &s->defaults.platform, err);
                 break;
         case KEY_CSV:
-                rc = options_parse_path("--csv", text, &s->csv, err);
+                rc = parse_path("--csv", text, &s->csv, err);
                 break;
         case KEY_JOBS:
-                rc = options_parse_count("--jobs", text, 1, 4096, &s->jobs, err);
+                rc = parse_count("--jobs", text, 1, 4096, &s->jobs, err);
                 break;
         case KEY_SUMMARY:
                 s->summary = true;
@@ -194,7 +198,7 @@ static const char after_options[] =
 static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
 {
         char documentation[4096];
-        const struct argp_child children[] = {{&options_common_argp, 0, NULL, 0}, {0}};
+        const struct argp_child children[] = {{options_common_argp(), 0, NULL, 0}, {0}};
         const struct argp argp = {validate_options, parse_option, "", documentation, children, NULL, NULL};
         struct settings settings = {0};
         struct options *plan = &settings.defaults.plan;
@@ -205,7 +209,7 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
         plan->policy = POLICY_1F1B;
         plan->blocking = true;
         plan->order = ORDER_REPLICAS;
-        int rc = options_parse(&argp, argc, argv, &settings, false, err);
+        int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
         return rc ? rc : validate(&settings, err);
@@ -215,7 +219,7 @@ int validate_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
         int rc = parse_and_validate(argc, argv, &err);
-        if (rc == OPTIONS_DONE)
+        if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == 0)
                 rc = file_check_printed(&err);

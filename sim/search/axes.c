@@ -6,53 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[AXES] = {
-        "tp", "sequence-parallel", "schedule", "virtual-stages", "p2p", "zero", "order"};
-
-static int value_of(const struct options *o, enum axis axis)
+static const struct flag *flag_of(enum axis axis)
 {
-        switch (axis) {
-        case AXIS_SHARDS:
-                return o->tp;
-        case AXIS_SEQUENCE_PARALLEL:
-                return o->sequence_parallel;
-        case AXIS_SCHEDULE:
-                return (int)o->policy;
-        case AXIS_VIRTUAL_STAGES:
-                return o->virtual_stages;
-        case AXIS_P2P:
-                return o->blocking;
-        case AXIS_ZERO:
-                return o->zero;
-        default:
-                return (int)o->order;
-        }
-}
-
-static void set_value(struct options *o, enum axis axis, int value)
-{
-        switch (axis) {
-        case AXIS_SHARDS:
-                o->tp = value;
-                break;
-        case AXIS_SEQUENCE_PARALLEL:
-                o->sequence_parallel = value;
-                break;
-        case AXIS_SCHEDULE:
-                o->policy = (enum policy_id)value;
-                break;
-        case AXIS_VIRTUAL_STAGES:
-                o->virtual_stages = value;
-                break;
-        case AXIS_P2P:
-                o->blocking = value;
-                break;
-        case AXIS_ZERO:
-                o->zero = value;
-                break;
-        default:
-                o->order = (enum plan_order)value;
-        }
+        static const char *const names[AXES] = {
+                "tp", "sequence-parallel", "schedule", "virtual-stages", "p2p", "zero", "order"};
+        return flag_named(names[axis]);
 }
 
 void axes_init(struct axes *axes)
@@ -60,26 +18,22 @@ void axes_init(struct axes *axes)
         struct options defaults;
         options_init(&defaults);
         for (enum axis axis = 0; axis < AXES; axis++)
-                axes->axis[axis] = (struct axis_values){{value_of(&defaults, axis)}, 1};
+                axes->axis[axis] = (struct axis_values){{flag_value(flag_of(axis), &defaults)}, 1};
 }
 
-/* A flag without a value has yes and no here. */
-static int parse_word(enum axis axis, char *word, int *value, struct rv_error_info *err)
+/* A switch has yes and no here. */
+static int parse_word(const struct flag *flag, char *word, int *value, struct rv_error_info *err)
 {
-        char flag[96];
-        char *arguments[] = {"ranvier sweep", flag, "tiny", NULL};
         struct options probe;
-        if (axis == AXIS_SEQUENCE_PARALLEL) {
+        if (!flag->argument) {
                 *value = strcmp(word, "yes") == 0;
                 return *value || strcmp(word, "no") == 0
                                ? 0
-                               : rv_fail(err, RV_EINPUT, "--%s: '%.32s' must be no or yes", names[axis],
-                                         word);
+                               : rv_fail(err, RV_EINPUT, "--%s: '%.32s' must be no or yes", flag->name, word);
         }
-        snprintf(flag, sizeof flag, "--%s=%.64s", names[axis], word);
         options_init(&probe);
-        int rc = options_parse(&options_argp, 3, arguments, &probe, true, err);
-        *value = value_of(&probe, axis);
+        int rc = flag_parse(flag, &probe, word, err);
+        *value = flag_value(flag, &probe);
         return rc;
 }
 
@@ -87,17 +41,19 @@ int axes_parse(struct axes *axes, enum axis axis, const char *text, struct rv_er
 {
         struct axis_values *list = &axes->axis[axis];
         char *copy = strdup(text), *rest = copy;
-        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --%s", names[axis]);
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --%s", flag_of(axis)->name);
         list->count = 0;
         for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
                 int value = 0;
                 if (list->count == AXIS_VALUES)
-                        rc = rv_fail(err, RV_EINPUT, "--%s: more than %d values", names[axis], AXIS_VALUES);
+                        rc = rv_fail(err, RV_EINPUT, "--%s: more than %d values", flag_of(axis)->name,
+                                     AXIS_VALUES);
                 else
-                        rc = parse_word(axis, word, &value, err);
+                        rc = parse_word(flag_of(axis), word, &value, err);
                 for (int i = 0; rc == 0 && i < list->count; i++)
                         if (list->values[i] == value)
-                                rc = rv_fail(err, RV_EINPUT, "--%s: %s is there twice", names[axis], word);
+                                rc = rv_fail(err, RV_EINPUT, "--%s: %s is there twice", flag_of(axis)->name,
+                                             word);
                 if (rc == 0)
                         list->values[list->count++] = value;
         }
@@ -111,7 +67,7 @@ int axes_check_built(const struct axes *axes, const struct options *base, struct
                 for (int i = 0; i < axes->axis[axis].count; i++) {
                         struct options probe = *base;
                         struct rv_error_info why; /* else than that: of some grids only */
-                        set_value(&probe, axis, axes->axis[axis].values[i]);
+                        flag_set(flag_of(axis), &probe, axes->axis[axis].values[i]);
                         if (options_resolve(&probe, (int)options_ranks(&probe), &why) &&
                             why.code == RV_ENOTBUILT) {
                                 *err = why;
@@ -184,24 +140,12 @@ static bool has_value(const struct axis_values *list, int value)
 }
 
 /* A value as the command line has it. */
-static void write_value(enum axis axis, int value, char *text, size_t text_size)
+static char *write_value(enum axis axis, int value, char text[FLAG_TEXT])
 {
-        switch (axis) {
-        case AXIS_SEQUENCE_PARALLEL:
-                snprintf(text, text_size, "%s", value ? "yes" : "no");
-                break;
-        case AXIS_SCHEDULE:
-                snprintf(text, text_size, "%s", policy_get((enum policy_id)value)->name);
-                break;
-        case AXIS_P2P:
-                snprintf(text, text_size, "%s", value ? "blocking" : "async");
-                break;
-        case AXIS_ORDER:
-                snprintf(text, text_size, "%s", value == ORDER_STAGES ? "stages" : "replicas");
-                break;
-        default:
-                snprintf(text, text_size, "%d", value);
-        }
+        struct options probe;
+        options_init(&probe);
+        flag_set(flag_of(axis), &probe, value);
+        return flag_write(flag_of(axis), &probe, text);
 }
 
 void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t text_size)
@@ -210,12 +154,12 @@ void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t te
         text[0] = 0;
         for (int i = 0; i < all->count; i++) {
                 const size_t length = strlen(text);
-                char value[32];
+                char value[FLAG_TEXT];
                 if (has_value(&axes->axis[axis], all->values[i]))
                         continue;
-                write_value(axis, all->values[i], value, sizeof value);
+                write_value(axis, all->values[i], value);
                 snprintf(text + length, text_size - length, length ? ",%s" : "--%s ",
-                         length ? value : names[axis]);
+                         length ? value : flag_of(axis)->name);
                 if (length == 0)
                         snprintf(text + strlen(text), text_size - strlen(text), "%s", value);
         }
@@ -224,28 +168,29 @@ void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t te
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES])
 {
         for (enum axis axis = 0; axis < AXES; axis++)
-                set_value(options, axis, axes->axis[axis].values[place[axis]]);
+                flag_set(flag_of(axis), options, axes->axis[axis].values[place[axis]]);
 }
 
 static void describe(enum axis axis, int value, char *text, size_t text_size)
 {
+        char word[FLAG_TEXT];
+        write_value(axis, value, word);
         switch (axis) {
         case AXIS_SEQUENCE_PARALLEL:
                 snprintf(text, text_size, "%s", value ? "sequence parallel" : "");
                 break;
         case AXIS_SCHEDULE:
         case AXIS_P2P:
-                write_value(axis, value, text, text_size);
+                snprintf(text, text_size, "%s", word);
                 break;
         case AXIS_ORDER:
-                write_value(axis, value, text, text_size);
-                snprintf(text + strlen(text), text_size - strlen(text), " first");
+                snprintf(text, text_size, "%s first", word);
                 break;
         case AXIS_VIRTUAL_STAGES:
                 snprintf(text, text_size, value > 1 ? "%d virtual" : "", value);
                 break;
         default:
-                snprintf(text, text_size, "%s %d", names[axis], value);
+                snprintf(text, text_size, "%s %s", flag_of(axis)->name, word);
         }
 }
 
@@ -256,10 +201,10 @@ void axes_describe(const struct axes *axes, const struct options *options, char 
         text[0] = 0;
         for (enum axis axis = 0; axis < AXES; axis++) {
                 const struct axis_values *list = &axes->axis[axis];
-                char part[64];
+                char part[FLAG_TEXT + 32];
                 if (list->count == 1 && list->values[0] == defaults.axis[axis].values[0])
                         continue;
-                describe(axis, value_of(options, axis), part, sizeof part);
+                describe(axis, flag_value(flag_of(axis), options), part, sizeof part);
                 if (part[0])
                         snprintf(text + strlen(text), text_size - strlen(text), "%s%s", text[0] ? ", " : "",
                                  part);
@@ -268,17 +213,16 @@ void axes_describe(const struct axes *axes, const struct options *options, char 
 
 void axes_write(const struct options *options, FILE *out)
 {
-        struct axes defaults;
-        axes_init(&defaults);
+        struct options defaults;
+        options_init(&defaults);
         for (enum axis axis = 0; axis < AXES; axis++) {
-                const int value = value_of(options, axis);
-                char text[32];
-                write_value(axis, value, text, sizeof text);
-                if (value == defaults.axis[axis].values[0])
+                const struct flag *flag = flag_of(axis);
+                char text[FLAG_TEXT];
+                if (flag_equal(flag, options, &defaults))
                         continue;
-                if (axis == AXIS_SEQUENCE_PARALLEL)
-                        fprintf(out, " --%s", names[axis]);
+                if (flag->argument)
+                        fprintf(out, " --%s %s", flag->name, flag_write(flag, options, text));
                 else
-                        fprintf(out, " --%s %s", names[axis], text);
+                        fprintf(out, " --%s", flag->name);
         }
 }

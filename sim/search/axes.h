@@ -3,7 +3,7 @@
 #ifndef RANVIER_SIM_SEARCH_AXES_H
 #define RANVIER_SIM_SEARCH_AXES_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/flags.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,10 @@
 #define _DEFAULT_SOURCE /* strsep */
 #include "sim/search/sweep.h"
 
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/parse.h"
+
 #include "runtime/base/file.h"
 #include "sim/search/parts.h"
 #include "sim/world/predict.h"
@@ -42,7 +46,7 @@ static const char *const passed[] = {"batch-size",  "seq-len",       "pipeline-l
                                      "precision",   "bucket-params", "allreduce-buckets", "device-memory",
                                      "host-memory", "fusion",        "messages",          "allreduce",
                                      "split"};
-enum { PASSED = sizeof passed / sizeof *passed };
+enum { PASSED = sizeof passed / sizeof *passed, LONGEST_PASSED = 120 };
 
 static const struct argp_option sweep_options[] = {
         {0, 0, 0, 0, "What is asked: MODEL is a preset's name or a Hugging Face style config.json", 1},
@@ -85,29 +89,6 @@ static const struct argp_option sweep_options[] = {
         {"order", KEY_AXIS + AXIS_ORDER, "WHICH,...", 0,
          "Which ranks are neighbours: stages (default), replicas, or both in a list", 2},
         {0, 0, 0, 0, "The same for all plans:", 3},
-        {"batch-size", KEY_PASSED, "G", 0, "Sequences of one batch (required)", 3},
-        {"seq-len", KEY_PASSED + 1, "S", 0, "Tokens of a sequence (default: the model's n_positions)", 3},
-        {"pipeline-limit", KEY_PASSED + 2, "L", 0, "axonn: micro-batches under way at once (default P)", 3},
-        {"clip", KEY_PASSED + 3, "X", 0, "Clip gradients to this global norm (default 1.0; 0 is off)", 3},
-        {"precision", KEY_PASSED + 4, "NAME", 0,
-         "fp32, mixed or bf16 (default: the profile's; of several mixed, else bf16). In fp32 nothing is "
-         "offloaded",
-         3},
-        {"bucket-params", KEY_PASSED + 5, "N", 0, "Parameters of one optimizer update (default 16000000)", 3},
-        {"allreduce-buckets", KEY_PASSED + 6, "C", 0, "Buckets of one all-reduce (default 4)", 3},
-        {"device-memory", KEY_PASSED + 7, "SIZE", 0, "What a device has (default: as the platform says)", 3},
-        {"host-memory", KEY_PASSED + 8, "SIZE", 0,
-         "What the host has for a rank (default: the platform's, in equal shares)", 3},
-        {"fusion", KEY_PASSED + 9, "WHEN", 0,
-         "Fused kernels: on, off, or auto, the default: where the profile has them", 3},
-        {"messages", KEY_PASSED + 10, "ROUTE", 0,
-         "direct, from and to device memory, the default; staged: copied through host memory", 3},
-        {"allreduce", KEY_PASSED + 11, "ROUTE", 0, "The route of all-reduces of gradients, as for --messages",
-         3},
-        {"split", KEY_PASSED + 12, "HOW", 0,
-         "Layers over stages: even, the default, balanced, or a number, the last one's; but for even, no "
-         "interleaved plan",
-         3},
         {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
         {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
         {0, 0, 0, 0, "The work:", 4},
@@ -166,7 +147,7 @@ static int parse_list(const char *option, const char *text, int most, struct spa
                 else if (list->count == SPACE_LIST)
                         rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, SPACE_LIST);
                 else
-                        rc = options_parse_count(option, word, 1, most, &number, err);
+                        rc = parse_count(option, word, 1, most, &number, err);
                 for (int i = 0; rc == 0 && i < list->count; i++)
                         if (list->values[i] == number)
                                 rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
@@ -227,8 +208,7 @@ static int parse_simulate(const char *text, int *simulate, struct rv_error_info 
         else if (strcmp(text, "all") == 0)
                 *simulate = SPACE_ALL;
         else
-                return options_parse_count("--simulate (auto, all or a number)", text, 1, 1000000, simulate,
-                                           err);
+                return parse_count("--simulate (auto, all or a number)", text, 1, 1000000, simulate, err);
         return 0;
 }
 
@@ -263,26 +243,25 @@ static int parse_value(struct settings *s, int key, const char *text, struct rv_
                 return 0;
         case KEY_TOKENS:
                 s->tokens_text = text;
-                return options_parse_tokens("--tokens", text, &s->tokens, err);
+                return parse_tokens("--tokens", text, &s->tokens, err);
         case KEY_CSV:
-                return options_parse_path("--csv", text, &s->csv, err);
+                return parse_path("--csv", text, &s->csv, err);
         case KEY_PLOT:
-                return options_parse_path("--plot", text, &s->plot, err);
+                return parse_path("--plot", text, &s->plot, err);
         case KEY_JOBS:
-                return options_parse_count("--jobs", text, 1, 4096, &s->jobs, err);
+                return parse_count("--jobs", text, 1, 4096, &s->jobs, err);
         default:
-                return options_parse_count("--patience", text, 1, 86400, &s->patience, err);
+                return parse_count("--patience", text, 1, 86400, &s->patience, err);
         }
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        if (key >= KEY_PASSED && key < KEY_PASSED + PASSED) {
-                s->passed[key - KEY_PASSED] = text;
-                return 0;
-        }
         switch (key) {
+        case ARGP_KEY_INIT:
+                state->child_inputs[0] = s;
+                return 0;
         case ARGP_KEY_ARG:
                 if (s->model)
                         return ARGP_ERR_UNKNOWN;
@@ -300,7 +279,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         default:
                 if (key < KEY_GPUS || key >= KEY_AXIS + AXES)
                         return ARGP_ERR_UNKNOWN;
-                return parse_value(s, key, text, options_error(state)) ? EINVAL : 0;
+                return parse_value(s, key, text, command_line_error(state)) ? EINVAL : 0;
         }
 }
 
@@ -328,26 +307,18 @@ static void take_single(const struct axes *axes, struct options *base)
         base->blocking = p2p->values[0];
 }
 
-/* The plan that all candidates begin from, checked by the parser of one plan's flags. */
+/* The plan that all candidates begin from, checked as one plan's flags are. */
 static int parse_base(struct settings *s, struct rv_error_info *err)
 {
         struct options *base = &s->space.base;
-        char words[PASSED][160], *argv[PASSED + 4] = {"ranvier sweep"};
-        int argc = 1, rc = 0;
-        for (int i = 0; rc == 0 && i < PASSED; i++) {
-                if (!s->passed[i])
-                        continue;
-                int length = snprintf(words[i], sizeof words[i], "--%s=%s", passed[i], s->passed[i]);
-                if (length >= (int)sizeof words[i])
-                        rc = rv_fail(err, RV_EINPUT, "--%s: '%.32s...' is too long", passed[i], s->passed[i]);
-                argv[argc++] = words[i];
-        }
-        argv[argc++] = "--";
-        if (s->model)
-                argv[argc++] = (char *)s->model;
+        int rc = 0;
         options_init(base);
-        if (rc == 0)
-                rc = options_parse(&options_argp, argc, argv, base, true, err);
+        base->model = s->model;
+        for (int i = 0; rc == 0 && i < PASSED; i++)
+                if (s->passed[i] && strlen(s->passed[i]) > LONGEST_PASSED)
+                        rc = rv_fail(err, RV_EINPUT, "--%s: '%.32s...' is too long", passed[i], s->passed[i]);
+                else if (s->passed[i])
+                        rc = flag_parse(flag_named(passed[i]), base, s->passed[i], err);
         base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
         if (rc == 0)
                 rc = machine_choose_precision(s->profile, base, err);
@@ -595,9 +566,26 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         return rc;
 }
 
+/* The flags that are those of one plan, in the group of what is the same for all. */
+static error_t parse_passed(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        if (key < KEY_PASSED || key >= KEY_PASSED + PASSED)
+                return ARGP_ERR_UNKNOWN;
+        s->passed[key - KEY_PASSED] = text;
+        return 0;
+}
+
 int sweep_main(int argc, char **argv)
 {
-        const struct argp argp = {sweep_options, parse_option, "MODEL", documentation, NULL, NULL, NULL};
+        struct argp_option rows[PASSED + 1] = {{0}};
+        for (int i = 0; i < PASSED; i++) {
+                const struct flag *flag = flag_named(passed[i]);
+                rows[i] = (struct argp_option){passed[i], KEY_PASSED + i, flag->argument, 0, flag->help, 3};
+        }
+        const struct argp of_all = {.options = rows, .parser = parse_passed};
+        const struct argp_child children[] = {{&of_all, 0, NULL, 0}, {0}};
+        const struct argp argp = {sweep_options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings s = {.tokens = 300e9,
                              .patience = 120,
                              .space = {.offload = SPACE_BOTH,
@@ -609,8 +597,8 @@ int sweep_main(int argc, char **argv)
         axes_init(&s.space.axes);
         struct rv_error_info err = {.code = RV_OK};
         struct parts parts = parts_find();
-        int rc = options_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
-        if (rc == OPTIONS_DONE)
+        int rc = command_line_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
+        if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == 0)
                 rc = check_settings(&s, &parts, &err);

@@ -12,7 +12,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/host_link.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 #include "runtime/base/agenda.h"
 #include "sim/world/network.h"

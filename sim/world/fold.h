@@ -4,7 +4,7 @@
 #ifndef RANVIER_SIM_WORLD_FOLD_H
 #define RANVIER_SIM_WORLD_FOLD_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "sim/platform/platform.h"
 
 enum fold { FOLD_AUTO, FOLD_ON, FOLD_OFF };

@@ -4,7 +4,7 @@
 #ifndef RANVIER_SIM_WORLD_REPLAY_H
 #define RANVIER_SIM_WORLD_REPLAY_H
 
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "sim/world/driver_sim.h"
 
 /* A list that only grows; `taken` of its entries have been used. */

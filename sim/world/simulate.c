@@ -1,6 +1,10 @@
 /* `ranvier simulate`: a training run, predicted. */
 #include "sim/world/simulate.h"
 
+#include "runtime/base/command_line.h"
+
+#include "runtime/base/parse.h"
+
 #include "runtime/base/file.h"
 #include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
@@ -102,7 +106,7 @@ static const struct argp_option simulate_options[] = {
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        struct rv_error_info *err = options_error(state);
+        struct rv_error_info *err = command_line_error(state);
         bool on = true;
         int rc = 0;
         switch (key) {
@@ -110,19 +114,19 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 state->child_inputs[0] = &s->plan;
                 break;
         case KEY_PROFILE:
-                rc = options_parse_path("--profile", text, &s->profile, err);
+                rc = parse_path("--profile", text, &s->profile, err);
                 break;
         case KEY_PLATFORM:
-                rc = options_parse_path("--platform", text, &s->platform, err);
+                rc = parse_path("--platform", text, &s->platform, err);
                 break;
         case KEY_GPUS:
-                rc = options_parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
+                rc = parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
                 break;
         case KEY_BATCHES:
-                rc = options_parse_count("--batches", text, 1, 1000000, &s->batches, err);
+                rc = parse_count("--batches", text, 1, 1000000, &s->batches, err);
                 break;
         case KEY_TOKENS:
-                rc = options_parse_tokens("--tokens", text, &s->tokens, err);
+                rc = parse_tokens("--tokens", text, &s->tokens, err);
                 s->tokens_given = true;
                 break;
         case KEY_FITS_ONLY:
@@ -132,20 +136,20 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
                 s->ignore_memory = true;
                 break;
         case KEY_CUDA_GRAPHS:
-                rc = options_parse_switch("--cuda-graphs", text, &on, err);
+                rc = parse_switch("--cuda-graphs", text, &on, err);
                 s->no_graphs = !on;
                 break;
         case KEY_FOLD:
                 rc = fold_parse("--fold", text, &s->fold, err);
                 break;
         case KEY_PLATFORM_XML:
-                rc = options_parse_path("--platform-xml", text, &s->platform_xml, err);
+                rc = parse_path("--platform-xml", text, &s->platform_xml, err);
                 break;
         case KEY_REPLAY:
-                rc = options_parse_path("--replay", text, &s->replay, err);
+                rc = parse_path("--replay", text, &s->replay, err);
                 break;
         case KEY_REPLAY_BATCH:
-                rc = options_parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
+                rc = parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
                 break;
         default:
                 return ARGP_ERR_UNKNOWN;
@@ -610,12 +614,12 @@ static int simulate(struct settings *settings, const char *command, struct rv_er
 
 static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
-        const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
+        const struct argp_child children[] = {{options_argp(), 0, NULL, 0}, {0}};
         const struct argp argp = {simulate_options, parse_option, "MODEL", documentation,
                                   children,         NULL,         NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
         options_init(&settings.plan);
-        int rc = options_parse(&argp, argc, argv, &settings, false, err);
+        int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
         if (rc == 0 && settings.profile)
@@ -631,11 +635,11 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
 int simulate_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        char *command = options_command_line(argv[0], argc, argv);
+        char *command = command_line_text(argv[0], argc, argv);
         int rc = command ? parse_and_simulate(argc, argv, command, &err)
                          : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         free(command);
-        if (rc == OPTIONS_DONE)
+        if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == 0)
                 rc = file_check_printed(&err);

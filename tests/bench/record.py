@@ -101,8 +101,11 @@ def keep_without(path, place):
     """A file's text without the names of the folders that it was written in, and read from."""
     with open(path, errors="replace") as file:
         words = file.read()
+    words = words.replace(place, ".").replace(TREE, ".")
+    if path.endswith("r.json"):  # a report: the order of its keys says nothing
+        words = json.dumps(json.loads(words), indent=1, sort_keys=True)
     with open(path, "w") as file:
-        file.write(words.replace(place, ".").replace(TREE, "."))
+        file.write(words)
 
 
 def record(folder, number, ranks, line):

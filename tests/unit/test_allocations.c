@@ -3,7 +3,7 @@
  * libraries ask for (Open MPI, BLAS, the C library itself), several ranks, a trace, which grows with what it
  * records, and what a command does between batches (log, report, checkpoint). */
 #include "runtime/real/driver_real.h"
-#include "runtime/engine/options.h"
+#include "runtime/plan/options.h"
 #include "tests/unit/numbers.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,7 @@
 /* Whether plans fit, and what would make them fit, against a search of this test's own over every plan; and
  * the table as a user sees it (tests/golden/capacity.txt, which GOLDEN=1 rewrites). */
 #include "runtime/engine/capacity.h"
+#include "runtime/base/command_line.h"
 #include "runtime/engine/report.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/numbers.h"
@@ -410,7 +411,7 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
                         for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
                                 argv[argc++] = at;
                         assert_true(argc > 1 || differences(&read, &o) > 0);
-                        if (options_parse(&options_argp, argc, argv, &read, true, &err) ||
+                        if (command_line_parse(options_argp(), argc, argv, &read, true, &err) ||
                             options_check(&read, o.pp * o.dp, &err))
                                 fail_msg("'%s': %s", changes[i].flags, err.sentence);
                         assert_int_equal(differences(&read, &changes[i].options), 0);

@@ -466,7 +466,7 @@ static size_t explore_shards(const struct plan *plan, bool disagrees)
 
 /* Two shards of one and of two stages never disagree: an order that is fixed in advance is the same for both,
  * and so is AxoNN's on a first and a last stage. On one between, which goes by arrival, they can, which is
- * why that is refused (runtime/engine/options.c). */
+ * why that is refused (runtime/plan/options.c). */
 static void no_interleaving_of_shards_deadlocks(void **state)
 {
         (void)state;

@@ -1,5 +1,7 @@
 /* The command line of a plan: what it means, and the sentence that every wrong one gets. */
-#include "runtime/engine/options.h"
+#include "runtime/plan/flags.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/parse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,14 +25,14 @@ static error_t command_parser(int key, char *text, struct argp_state *state)
                 return 0;
         }
         if (key == 's')
-                return options_parse_int("--steps", text, 1, 1000, &command->steps, options_error(state))
+                return parse_int("--steps", text, 1, 1000, &command->steps, command_line_error(state))
                                ? EINVAL
                                : 0;
         return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp_option command_options[] = {{"steps", 's', "K", 0, "Steps", 0}, {0}};
-static const struct argp_child command_children[] = {{&options_argp, 0, NULL, 0}, {0}};
+static struct argp_child command_children[2]; /* the first: the plan's flags, which main sets */
 static const struct argp command_argp = {.options = command_options,
                                          .parser = command_parser,
                                          .args_doc = "MODEL",
@@ -48,7 +50,7 @@ static int run(const char *line, int ranks, struct command *command, struct rv_e
         *command = (struct command){0};
         options_init(&command->plan);
         *err = (struct rv_error_info){0};
-        int rc = options_parse(&command_argp, argc, argv, command, true, err);
+        int rc = command_line_parse(&command_argp, argc, argv, command, true, err);
         return rc ? rc : options_resolve(&command->plan, ranks, err);
 }
 
@@ -531,9 +533,9 @@ static void help_ends_parsing_without_an_error(void **state)
         (void)state;
         struct command command;
         struct rv_error_info err;
-        assert_int_equal(run("--help --nonsense", 1, &command, &err), OPTIONS_DONE);
-        assert_int_equal(run("tiny --version", 1, &command, &err), OPTIONS_DONE);
-        assert_int_equal(run("--usage", 1, &command, &err), OPTIONS_DONE);
+        assert_int_equal(run("--help --nonsense", 1, &command, &err), COMMAND_LINE_DONE);
+        assert_int_equal(run("tiny --version", 1, &command, &err), COMMAND_LINE_DONE);
+        assert_int_equal(run("--usage", 1, &command, &err), COMMAND_LINE_DONE);
         assert_int_equal(err.code, RV_OK);
 }
 
@@ -553,13 +555,13 @@ static void sizes_are_read_with_their_units(void **state)
                      {"3TiB", INT64_C(3298534883328)}};
         for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
                 int64_t bytes = -1;
-                assert_int_equal(options_parse_bytes(right[i].text, &bytes), 0);
+                assert_int_equal(parse_bytes(right[i].text, &bytes), 0);
                 assert_int_equal(bytes, right[i].bytes);
         }
         static const char *const bad[] = {"", "GB", "-1", "1XB", "1 GB", "nan", "1e30", "12 "};
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
                 int64_t bytes;
-                if (options_parse_bytes(bad[i], &bytes) != -1)
+                if (parse_bytes(bad[i], &bytes) != -1)
                         fail_msg("'%s' was taken for a size", bad[i]);
         }
 }
@@ -576,7 +578,7 @@ static void tokens_are_read_with_their_suffixes(void **state)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 double tokens = 0;
                 struct rv_error_info err = {0};
-                const int rc = options_parse_tokens("--tokens", cases[i].text, &tokens, &err);
+                const int rc = parse_tokens("--tokens", cases[i].text, &tokens, &err);
                 if (rc != (cases[i].tokens > 0 ? 0 : RV_EINPUT) || tokens != cases[i].tokens)
                         fail_msg("'%s' gave %d, %.17g tokens", cases[i].text, rc, tokens);
         }
@@ -592,23 +594,57 @@ static void rates_are_sizes_a_second(void **state)
         struct rv_error_info err = {0};
         double rate;
         for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-                assert_int_equal(options_parse_rate("--host-link", right[i].text, &rate, &err), 0);
+                assert_int_equal(parse_rate("--host-link", right[i].text, &rate, &err), 0);
                 assert_true(rate == right[i].bytes_per_second);
         }
         static const char *const bad[] = {"",     "/s",    "1GB",   "GB/s",   "0GB/s",
                                           "-1/s", "1GB/m", "nan/s", "1e30/s", "1GB/s/s"};
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-                if (options_parse_rate("--host-link", bad[i], &rate, &err) != RV_EINPUT)
+                if (parse_rate("--host-link", bad[i], &rate, &err) != RV_EINPUT)
                         fail_msg("'%s' was taken for a rate", bad[i]);
                 assert_non_null(strstr(err.sentence, "--host-link: '"));
                 assert_non_null(strstr(err.sentence, "is not a rate such as 10GB/s"));
         }
 }
 
+/* What a row writes it takes, and then writes the same; and it changes nothing but its own. */
+static void flags_take_what_they_write(void **state)
+{
+        static const char *const values[] = {"1",    "2",    "3",      "0",        "4096",         "0.5",
+                                             "1GiB", "even", "full",   "bf16",     "interleaved",  "replicas",
+                                             "cuda", "on",   "staged", "blocking", "norms,swiglu", "a.json"};
+        int count, taken = 0;
+        const struct flag *flags = flags_all(&count);
+        (void)state;
+        for (int i = 0; i < count; i++)
+                for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                        struct options defaults, one, other;
+                        struct rv_error_info err;
+                        char text[FLAG_TEXT], again[FLAG_TEXT];
+                        options_init(&defaults);
+                        one = other = defaults;
+                        if (flag_parse(&flags[i], &one, values[v], &err))
+                                continue;
+                        taken++;
+                        flag_write(&flags[i], &one, text);
+                        assert_int_equal(flag_parse(&flags[i], &other, flags[i].argument ? text : NULL, &err),
+                                         0);
+                        assert_string_equal(flag_write(&flags[i], &other, again), text);
+                        assert_true(flag_equal(&flags[i], &one, &other));
+                        for (int j = 0; j < count; j++)
+                                assert_true(i == j || flags[j].store == STORE_TEXT ||
+                                            flag_equal(&flags[j], &one, &defaults));
+                        assert_ptr_equal(flag_named(flags[i].name), &flags[i]);
+                }
+        assert_true(taken > 3 * count);
+}
+
 int main(void)
 {
+        command_children[0].argp = options_argp();
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_wrong_command_line_gets_its_sentence),
+                cmocka_unit_test(flags_take_what_they_write),
                 cmocka_unit_test(a_full_command_line_means_what_it_says),
                 cmocka_unit_test(defaults_are_one_rank_the_longest_sequence_and_axonn),
                 cmocka_unit_test(bf16_is_the_other_mixed_precision),

@@ -3,6 +3,7 @@
 #define RANVIER_RUNTIME_ENGINE_OPTIONS_H
 
 #include "models/memory.h"
+#include "runtime/base/command_line.h"
 #include "runtime/sched/core.h"
 
 #include <argp.h>
@@ -57,27 +58,16 @@ int64_t options_ranks(const struct options *options);
 enum { OPTIONS_GRID = 64 };
 char *options_grid(const struct options *options, char text[OPTIONS_GRID]);
 
-/* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
- * --help, --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong
- * fills options_error(state) (with rv_fail or options_parse_int) and returns EINVAL. Everything else that can
- * be wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
- * sentence here. Help is printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with
- * "ranvier-x" read as "ranvier x". Returns 0, OPTIONS_DONE (help was asked for: exit 0), RV_EINPUT,
- * RV_ENOTBUILT (exit 2), or RV_ESYSTEM (help could not be printed). */
-enum { OPTIONS_DONE = 1 };
-int options_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
-                  struct rv_error_info *err);
-
-/* Where a parser under options_parse says what is wrong; NULL under plain argp_parse. */
-struct rv_error_info *options_error(const struct argp_state *state);
-
 /* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the
- * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). Flags that later versions bring are known
- * and refused by name ("--sequence-parallel is not built yet"). What is wrong stands in options->error and,
- * under options_parse, in its err. */
-extern const struct argp options_argp;
+ * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). What is wrong stands in options->error and,
+ * under command_line_parse, in its err. */
+const struct argp *options_argp(void);
 /* Of it, the flags that may hold for several plans: without MODEL, grid, sizes, --report and --trace. */
-extern const struct argp options_common_argp;
+const struct argp *options_common_argp(void);
+
+/* "auto", "on" or "off" of --fusion; "cpu" or "cuda" (a static string) of --device, as parse.h's do it. */
+int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
+int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
  * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
@@ -120,37 +110,5 @@ bool options_parts_backward(const struct options *options);
 struct work options_work(const struct options *options);
 /* Of it, what tensors are stored as. */
 enum half options_format(const struct options *options);
-
-/* Parses "2GiB", "500MB", "4096" into bytes; 0 or -1. */
-int options_parse_bytes(const char *text, int64_t *bytes);
-
-/* Parses "1GB/s", "500MB/s", "2.5GiB/s" into bytes a second, more than 0. On failure says `option`, what was
- * found and what is right. */
-int options_parse_rate(const char *option, const char *text, double *bytes_per_second,
-                       struct rv_error_info *err);
-
-/* Parses a number of tokens from 1 to 9e18: "300e9", or with K, M, B or T "300B". On failure says `option`,
- * what was found and what is right. */
-int options_parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err);
-
-/* The name of a file, not empty. */
-int options_parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);
-
-/* Parses a whole number in [least, most]; on failure says `option`, what was found and what is right. */
-int options_parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
-                      struct rv_error_info *err);
-/* The same where `most` is an int's. */
-int options_parse_count(const char *option, const char *text, int least, int most, int *value,
-                        struct rv_error_info *err);
-
-/* "on" or "off"; auto, on or off; "cpu" or "cuda" (a static string). On failure says `option`, what was found
- * and what there is, and leaves what there was. */
-int options_parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err);
-int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
-int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
-
-/* The command line as it was written, for the report, with `name` for argv[0]. The caller frees it; NULL: no
- * memory. */
-char *options_command_line(const char *name, int argc, char **argv);
 
 #endif

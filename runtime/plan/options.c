@@ -1,0 +1,472 @@
+#include "runtime/plan/options.h"
+
+#include "runtime/sched/shares.h"
+
+#include "runtime/base/file.h"
+#include "runtime/base/version.h"
+#include "runtime/base/command_line.h"
+#include "runtime/sched/policy.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+        LARGEST_GRID = 1048576,
+        LARGEST_BATCH = 1073741824,
+        MOST_UPDATES = 1 << 24,
+        MOST_PIECES = 1 << 24,               /* micro-batches x --virtual-stages */
+        DEFAULT_BUCKET_PARAMETERS = 16000000 /* AxoNN's */
+};
+
+void options_init(struct options *options)
+{
+        *options = (struct options){
+                .pp = 1,
+                .dp = 1,
+                .tp = 1,
+                .virtual_stages = 1,
+                .policy = POLICY_AXONN,
+                .clip = 1.0,
+                .allreduce_buckets = 4,
+        };
+}
+
+static int check_overlap(const struct options *o, struct rv_error_info *err)
+{
+        const struct policy *policy = policy_get(o->policy);
+        if (!o->overlap_allreduce)
+                return 0;
+        if (o->zero)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--overlap-allreduce is for --zero 0: with --zero %d gradients are reduce-scattered "
+                        "when the pipeline has ended",
+                        o->zero);
+        if (o->tp > 1)
+                return rv_fail(err, RV_ENOTBUILT, "--overlap-allreduce with --tp above 1 is not built yet");
+        if (o->policy == POLICY_INTERLEAVED || policy->deferred)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--overlap-allreduce with --schedule %s is not built yet; there are axonn, "
+                               "gpipe and 1f1b",
+                               policy->name);
+        return 0;
+}
+
+static int micro_batches(const struct options *o)
+{
+        return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
+}
+
+/* Shards take the same decisions in the same order, so a schedule may not depend on what arrives first. */
+static int check_shards(const struct options *o, struct rv_error_info *err)
+{
+        if (o->sequence_parallel && o->tp == 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--sequence-parallel splits among the shards of --tp, which is 1");
+        if (o->tp > 1 && o->pp > 2 && o->policy == POLICY_AXONN)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "on a stage between others --schedule axonn goes by what arrives first, on which the "
+                        "shards of --tp %d could disagree: with --pp above 2 take a schedule of fixed order, "
+                        "such as 1f1b or gpipe",
+                        o->tp);
+        if (o->tp > 1 && o->offload_activations)
+                return rv_fail(err, RV_ENOTBUILT, "--offload-activations with --tp above 1 is not built yet");
+        return 0;
+}
+
+/* What is sound by itself, and too large to be counted or scheduled. */
+static int check_sizes(const struct options *o, struct rv_error_info *err)
+{
+        if ((int64_t)micro_batches(o) * o->virtual_stages > MOST_PIECES)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld makes %d micro-batches a pipeline%s, at most %d are "
+                               "scheduled: a larger --micro-batch-size makes fewer",
+                               (long long)o->batch_size, micro_batches(o),
+                               o->virtual_stages > 1 ? ", each in several chunks" : "",
+                               MOST_PIECES / o->virtual_stages);
+        struct memory_plan memory = options_memory(o, 0); /* the stage that stores the most */
+        if (!memory_countable(&o->gpt, &memory))
+                return rv_fail(err, RV_EPLAN,
+                               "a rank of this plan needs more than an exbibyte (2^60 bytes): %s with "
+                               "--seq-len %d, --micro-batch-size %d and %d of them stored is too large",
+                               o->gpt.name, o->seq_len, o->micro_batch_size, memory.slots);
+        struct plan plan = options_plan(o, false);
+        int64_t updates = gpt_parameters(&o->gpt) / plan_update_parameters(&plan);
+        if (updates > MOST_UPDATES)
+                return rv_fail(err, RV_EPLAN,
+                               "--bucket-params %lld makes %lld optimizer updates of %s, at most %d are "
+                               "scheduled: larger buckets make fewer",
+                               (long long)o->bucket_parameters, (long long)updates, o->gpt.name,
+                               MOST_UPDATES);
+        return 0;
+}
+
+/* A bucket is a part of the parameters: one that is asked for may not be more than all of them. */
+static int resolve_bucket(struct options *o, struct rv_error_info *err)
+{
+        int64_t all = gpt_parameters(&o->gpt);
+        if (o->bucket_parameters > all)
+                return rv_fail(err, RV_EPLAN,
+                               "--bucket-params %lld is more than the %lld parameters of %s: a bucket is a "
+                               "part of them",
+                               (long long)o->bucket_parameters, (long long)all, o->gpt.name);
+        if (!o->bucket_parameters)
+                o->bucket_parameters = all < DEFAULT_BUCKET_PARAMETERS ? all : DEFAULT_BUCKET_PARAMETERS;
+        return 0;
+}
+
+int64_t options_ranks(const struct options *o)
+{
+        return (int64_t)o->pp * o->dp * o->tp;
+}
+
+char *options_grid(const struct options *o, char text[OPTIONS_GRID])
+{
+        int length = snprintf(text, OPTIONS_GRID, "--pp %d x --dp %d", o->pp, o->dp);
+        if (o->tp > 1)
+                snprintf(text + length, OPTIONS_GRID - (size_t)length, " x --tp %d", o->tp);
+        return text;
+}
+
+/* Zero 3: layers are gathered from all ranks. */
+static int check_layers_shared(const struct options *o, struct rv_error_info *err)
+{
+        if (o->zero != 3)
+                return 0;
+        if (o->pp > 1 || o->tp > 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--zero 3 is for --pp 1 and --tp 1: its replicas, here of --pp %d and --tp "
+                               "%d, gather "
+                               "every layer whole",
+                               o->pp, o->tp);
+        if (o->allreduce == ROUTE_STAGED)
+                return rv_fail(err, RV_ENOTBUILT, "--allreduce staged with --zero 3 is not built yet");
+        if (options_parts_backward(o))
+                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --zero 3 is not built yet",
+                               policy_get(o->policy)->name);
+        return 0;
+}
+
+/* Interleaved: as many equal parts of the model on each rank as are asked for. */
+static int check_chunks(const struct options *o, struct rv_error_info *err)
+{
+        const char *name = policy_get(o->policy)->name;
+        if (o->policy != POLICY_INTERLEAVED && o->virtual_stages > 1)
+                return rv_fail(err, RV_EPLAN, "--virtual-stages %d is for --schedule interleaved, not %s",
+                               o->virtual_stages, name);
+        if (o->policy != POLICY_INTERLEAVED)
+                return 0;
+        if (o->virtual_stages < 2)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--schedule interleaved needs --virtual-stages of 2 or more: chunks of the model "
+                        "that each rank works on");
+        if (o->pp < 2)
+                return rv_fail(err, RV_EPLAN, "--schedule interleaved needs --pp of 2 or more, not %d",
+                               o->pp);
+        if (o->gpt.n_layer % ((int64_t)o->pp * o->virtual_stages))
+                return rv_fail(err, RV_EPLAN,
+                               "--pp %d x --virtual-stages %d = %lld does not divide the n_layer %d of %s",
+                               o->pp, o->virtual_stages, (long long)o->pp * o->virtual_stages, o->gpt.n_layer,
+                               o->gpt.name);
+        return 0;
+}
+
+/* Other stages than the last have a layer each at least. */
+static int check_split(const struct options *o, struct rv_error_info *err)
+{
+        if (o->split != SPLIT_EVEN && o->virtual_stages > 1)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--split is even with --schedule interleaved, whose chunks are of equal sizes");
+        if (o->split > o->gpt.n_layer - (o->pp - 1))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--split %d: of the n_layer %d of %s the last of --pp %d stages can have %d at most",
+                        o->split, o->gpt.n_layer, o->gpt.name, o->pp, o->gpt.n_layer - (o->pp - 1));
+        return 0;
+}
+
+int options_check(struct options *o, int ranks, struct rv_error_info *err)
+{
+        char text[OPTIONS_GRID];
+        int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
+        if (grid != ranks)
+                return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d", options_grid(o, text),
+                               (long long)grid, rv_plural(grid), ranks == 1 ? "is" : "are", ranks);
+        int rc = gpt_check_shards(&o->gpt, o->tp, err);
+        if (rc)
+                return rc;
+        if (o->sequence_parallel && (int64_t)o->micro_batch_size * o->seq_len % o->tp)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--sequence-parallel: --tp %d does not divide the %lld tokens of a micro-batch "
+                        "(--micro-batch-size %d x --seq-len %d)",
+                        o->tp, (long long)o->micro_batch_size * o->seq_len, o->micro_batch_size, o->seq_len);
+        if (!partition_recomputes(&o->gpt, o->recompute))
+                return rv_fail(err, RV_EPLAN, "--recompute %s: %s has no SwiGLU",
+                               recompute_name(o->recompute), o->gpt.name);
+        if (o->pp > o->gpt.n_layer)
+                return rv_fail(err, RV_EPLAN, "--pp %d needs at least as many layers, but %s has n_layer %d",
+                               o->pp, o->gpt.name, o->gpt.n_layer);
+        rc = check_chunks(o, err);
+        if (rc == 0)
+                rc = check_split(o, err);
+        if (rc == 0)
+                rc = check_layers_shared(o, err);
+        if (rc)
+                return rc;
+        if (o->seq_len > o->gpt.n_positions)
+                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
+                               o->seq_len, o->gpt.n_positions, o->gpt.name);
+        if (o->batch_size % step)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
+                               (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
+        if (o->policy == POLICY_INTERLEAVED && micro_batches(o) % o->pp)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--schedule interleaved takes micro-batches in groups of --pp %d, but --batch-size "
+                        "%lld makes %d a pipeline",
+                        o->pp, (long long)o->batch_size, micro_batches(o));
+        rc = resolve_bucket(o, err);
+        return rc ? rc : check_sizes(o, err);
+}
+
+int options_check_given(const struct options *o, struct rv_error_info *err)
+{
+        if (!o->batch_size)
+                return rv_fail(err, RV_EINPUT,
+                               "--batch-size is missing: the sequences of one batch over all ranks");
+        if (!o->micro_batch_size)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--micro-batch-size is missing: the sequences that go through a stage at once");
+        if (o->pipeline_limit && o->policy != POLICY_AXONN)
+                return rv_fail(err, RV_EPLAN,
+                               "--pipeline-limit is for --schedule axonn; %s has its own limit",
+                               policy_get(o->policy)->name);
+        if (o->tp > 1 && options_parts_backward(o))
+                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --tp above 1 is not built yet",
+                               policy_get(o->policy)->name);
+        if (o->offload_activations && options_parts_backward(o))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--offload-activations is not for --schedule %s: it keeps stored activations on the "
+                        "device until the gradients of weights have their turn",
+                        policy_get(o->policy)->name);
+        if (o->blocking && o->policy == POLICY_AXONN)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on "
+                        "whatever message came first, so it cannot wait for one of them");
+        if (o->offload && !o->mixed)
+                return rv_fail(err, RV_EPLAN,
+                               "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
+                               "device are the "
+                               "master parameters");
+        int rc = check_overlap(o, err);
+        return rc ? rc : check_shards(o, err);
+}
+
+static int settle(struct options *o, int ranks, struct rv_error_info *err)
+{
+        if (!o->seq_len)
+                o->seq_len = o->gpt.n_positions;
+        o->fused = o->fusion != FUSION_OFF;
+        return options_check(o, ranks, err);
+}
+
+int options_resolve_gpt(struct options *o, int ranks, struct rv_error_info *err)
+{
+        int rc = options_check_given(o, err);
+        return rc ? rc : settle(o, ranks, err);
+}
+
+int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
+{
+        if (!o->model)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
+        int rc = options_check_given(o, err);
+        if (rc == 0)
+                rc = gpt_load(&o->gpt, o->model, err);
+        return rc ? rc : settle(o, ranks, err);
+}
+
+const char *options_device(const struct options *o)
+{
+        return o->device ? o->device : "cpu";
+}
+
+static int choose_route(enum route *route, bool reaches, const char *option, const char *what,
+                        struct rv_error_info *err)
+{
+        if (*route == ROUTE_AUTO)
+                *route = reaches ? ROUTE_DIRECT : ROUTE_STAGED;
+        if (*route == ROUTE_DIRECT && !reaches)
+                return rv_fail(err, RV_EPLAN,
+                               "%s direct: this network does not %s device memory; staged (or auto) goes "
+                               "through host memory",
+                               option, what);
+        return 0;
+}
+
+int options_choose_routes(struct options *o, bool sends_device_memory, bool sums_device_memory,
+                          struct rv_error_info *err)
+{
+        int rc = choose_route(&o->messages, sends_device_memory, "--messages", "send from or receive into",
+                              err);
+        return rc ? rc : choose_route(&o->allreduce, sums_device_memory, "--allreduce", "sum", err);
+}
+
+struct work options_work(const struct options *o)
+{
+        return (struct work){
+                .micro_batch_size = o->micro_batch_size,
+                .seq_len = o->seq_len,
+                .element_bytes = o->mixed ? 2 : (int)sizeof(float),
+                .recompute = o->recompute,
+                .bf16 = o->bf16,
+                .fused = o->fused,
+                .tp = o->tp,
+                .sequence_parallel = o->sequence_parallel,
+        };
+}
+
+bool options_parts_backward(const struct options *o)
+{
+        return policy_get(o->policy)->deferred != NULL;
+}
+
+enum half options_format(const struct options *o)
+{
+        const struct work work = options_work(o);
+        return work_format(&work);
+}
+
+struct stage options_stage(const struct options *o, int index)
+{
+        struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
+        const struct work work = options_work(o);
+        if (o->split != SPLIT_EVEN && o->pp > 1) {
+                const int last = o->split > 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp);
+                whole = partition_split(&o->gpt, o->pp, last, index);
+        }
+        return partition_shard(&whole, o->tp, 0);
+}
+
+struct plan options_plan(const struct options *o, bool forward_only)
+{
+        int element_bytes = options_work(o).element_bytes;
+        int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
+        struct stage first = options_stage(o, 0);
+        bool tied = o->gpt.tied && o->pp > 1;
+        return (struct plan){
+                .pp = o->pp,
+                .dp = o->dp,
+                .tp = o->tp,
+                .order = o->order,
+                .virtual_stages = o->virtual_stages,
+                .sequence_parallel = o->sequence_parallel,
+                .blocking = o->blocking,
+                .overlap_allreduce = o->overlap_allreduce && o->dp > 1,
+                .zero = o->dp > 1 ? o->zero : 0, /* one replica shares with nobody */
+                .micro_batches = micro_batches(o),
+                .policy = o->policy,
+                .pipeline_limit = o->pipeline_limit,
+                .forward_only = forward_only,
+                .tied = tied,
+                .clip = o->clip > 0,
+                .mixed = o->mixed,
+                .offload = o->offload,
+                .offload_activations = o->offload_activations,
+                .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
+                .stage_allreduce = o->allreduce == ROUTE_STAGED && (o->dp > 1 || tied),
+                .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) * o->gpt.n_embd * element_bytes,
+                .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
+                .embedding_parameters =
+                        tied ? (int64_t)partition_vocabulary(&o->gpt, &first) * o->gpt.n_embd : 0,
+                .bucket_parameters = o->bucket_parameters,
+                .allreduce_buckets = o->allreduce_buckets,
+                .element_bytes = element_bytes,
+        };
+}
+
+/* Parameters whose gradients are summed on the host: all of a stage that has replicas, or of a pipeline
+ * without any the embedding that its ends share. */
+static int64_t staged_gradients(const struct plan *plan, const struct stage *stage, int64_t parameters)
+{
+        if (!plan->stage_allreduce)
+                return 0;
+        return plan->dp > 1 ? parameters : stage->first || stage->last ? plan->embedding_parameters : 0;
+}
+
+struct core_stage options_core_stage(const struct options *o, int index, int shard)
+{
+        const struct stage first = options_stage(o, index), stage = partition_shard(&first, o->tp, shard);
+        const struct memory_plan memory = options_memory(o, index);
+        struct core_stage part = {.stage = index,
+                                  .parameters = partition_parameters(&o->gpt, &stage),
+                                  .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
+        const struct plan plan = options_plan(o, false);
+        if (plan.zero == 3) {
+                const struct partition_units units = partition_units(&o->gpt);
+                part.parameters = plan_share(&plan, part.parameters);
+                part.units = (struct core_units){.blocks = stage.layers,
+                                                 .embedding = units.embedding,
+                                                 .block = units.block,
+                                                 .head = units.head,
+                                                 .head_gradient = units.head_gradient};
+        }
+        if (o->sequence_parallel)
+                part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
+        if (stage.chunks > 1) {
+                const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
+                part.embedded_bytes = layout.embedded;
+                part.head_bytes = layout.head;
+                part.slot_bytes -= part.embedded_bytes + part.head_bytes;
+        }
+        return part;
+}
+
+static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters)
+{
+        if (plan->zero == 3)
+                return plan_share(plan, parameters);
+        const struct core_stage part = {.stage = stage, .parameters = parameters};
+        const struct shares shares = shares_of(plan, &part);
+        return shares_elements(&shares);
+}
+
+struct memory_plan options_memory(const struct options *o, int stage)
+{
+        struct plan plan = options_plan(o, false);
+        struct core_limits limits = core_limits(&plan, stage);
+        struct stage part = options_stage(o, stage);
+        int64_t parameters = partition_parameters(&o->gpt, &part);
+        return (struct memory_plan){
+                .work = options_work(o),
+                .micro_batches = plan.micro_batches,
+                .slots = limits.slots,
+                .embedded_slots = part.first ? core_chunk_slots(&plan, stage, 0) : 0,
+                .head_slots = part.last ? core_chunk_slots(&plan, stage, plan.virtual_stages - 1) : 0,
+                .host_slots = limits.host_slots,
+                .input_buffers = limits.inputs,
+                .gradient_buffers = limits.gradients,
+                .deferred = limits.deferred,
+                .stage_messages = plan.stage_messages,
+                .staged_gradients = staged_gradients(&plan, &part, parameters),
+                .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,
+                .gathered = plan.zero == 3,
+                .offload = o->offload,
+                .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
+                .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
+        };
+}

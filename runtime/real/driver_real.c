@@ -244,7 +244,7 @@ static void real_issue(void *world, const struct op *op)
         struct driver_real *d = world;
         const struct net_ops *net = d->net->ops;
         const int rank = d->net->rank, token = op->serial;
-        const int next = plan_next_rank(&d->plan, rank), previous = plan_previous_rank(&d->plan, rank);
+        const int peer = op_lane_peer(&d->plan, rank, op->lane); /* of a message */
         remember(d, op);
         switch (op->kind) {
         case OP_LOAD:
@@ -257,18 +257,18 @@ static void real_issue(void *world, const struct op *op)
                 issue_copy(d, op);
                 break;
         case OP_SEND_ACTIVATION:
-                net->isend(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_ACTIVATION,
+                net->isend(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_ACTIVATION,
                            core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_SEND_GRADIENT:
-                net->isend(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_GRADIENT,
+                net->isend(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_GRADIENT,
                            core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_RECEIVE_ACTIVATION:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, previous, NET_TAG_ACTIVATION, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_ACTIVATION, token);
                 break;
         case OP_RECEIVE_GRADIENT:
-                net->ireceive(d->net, network_buffer(d, op), op->bytes, next, NET_TAG_GRADIENT, token);
+                net->ireceive(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_GRADIENT, token);
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:

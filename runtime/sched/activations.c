@@ -65,7 +65,7 @@ static bool next_store(struct core *core, struct op *op)
         struct core_tables t = core_tables(core);
         if (core->store < 0 || core->send_activation >= 0)
                 return false;
-        *op = core_new_piece(core, OP_STORE_ACTIVATIONS, LANE_DEVICE_TO_HOST, core->store);
+        *op = core_new_piece(core, OP_STORE_ACTIVATIONS, core->store);
         op->slot = t.slot_of[core->store];
         op->host_slot =
                 buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots, true},
@@ -133,7 +133,7 @@ static bool next_fetch(struct core *core, struct op *op)
         t.offloaded[core->on_host] = 0;
         set_returned(core, to, piece, demanded);
         core->fetching = true;
-        *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, LANE_HOST_TO_DEVICE, piece);
+        *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, piece);
         op->slot = buffer_acquire(t.slot_users, (struct core_pool){FORWARD_SLOTS + to, 1, false}, t.slot_of,
                                   piece, 1 /* the backward */);
         op->host_slot = t.host_slot_of[piece];

@@ -64,7 +64,7 @@ void core_start(struct core *core)
         optimizer_start(core);
 }
 
-struct op core_new_op(enum op_kind kind, enum op_lane lane)
+struct op core_new_op(enum op_kind kind)
 {
         static const struct op none = {.micro_batch = -1,
                                        .input = -1,
@@ -76,14 +76,14 @@ struct op core_new_op(enum op_kind kind, enum op_lane lane)
                                        .buffer = -1};
         struct op op;
         memcpy(&op, &none, sizeof op); /* padding too: operations are hashed */
-        op.kind = op.of = kind;
-        op.lane = lane;
+        op.of = kind;
+        op_become(&op, kind);
         return op;
 }
 
-struct op core_new_piece(const struct core *core, enum op_kind kind, enum op_lane lane, int piece)
+struct op core_new_piece(const struct core *core, enum op_kind kind, int piece)
 {
-        struct op op = core_new_op(kind, lane);
+        struct op op = core_new_op(kind);
         op.chunk = core_chunk(core, piece);
         op.micro_batch = piece - op.chunk * core->plan.micro_batches;
         return op;
@@ -109,7 +109,7 @@ static bool next_send(struct core *core, struct op *op)
         if (blocking_in_pair(core))
                 return false;
         if (core->send_activation >= 0) {
-                *op = core_new_piece(core, OP_SEND_ACTIVATION, LANE_SEND_NEXT, core->send_activation);
+                *op = core_new_piece(core, OP_SEND_ACTIVATION, core->send_activation);
                 op->slot = t.slot_of[core->send_activation];
                 op->bytes = core->plan.message_bytes;
                 core->send_activation = -1;
@@ -117,7 +117,7 @@ static bool next_send(struct core *core, struct op *op)
                 return true;
         }
         if (core->send_gradient >= 0) {
-                *op = core_new_piece(core, OP_SEND_GRADIENT, LANE_SEND_PREVIOUS, core->send_gradient);
+                *op = core_new_piece(core, OP_SEND_GRADIENT, core->send_gradient);
                 op->gradient = t.gradient_of[core->send_gradient];
                 op->bytes = core->plan.message_bytes;
                 core->send_gradient = -1;
@@ -171,7 +171,7 @@ static void take(struct core *core, int place)
 static struct op begin_forward(struct core *core, int piece)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_piece(core, OP_FORWARD, LANE_COMPUTE, piece);
+        struct op op = core_new_piece(core, OP_FORWARD, piece);
         /* The backward, or, offloaded, the store; and the send. */
         int users = (core->plan.forward_only ? 0 : 1) + !core_is_last(core, op.chunk);
         op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[piece];
@@ -184,7 +184,7 @@ static struct op begin_forward(struct core *core, int piece)
 static struct op begin_backward(struct core *core, int piece)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_piece(core, OP_BACKWARD, LANE_COMPUTE, piece);
+        struct op op = core_new_piece(core, OP_BACKWARD, piece);
         if (core_is_last(core, op.chunk))
                 buffer_acquire(t.gradient_users, gradients_of(core), t.gradient_of, piece, 1);
         op.parts = OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT;
@@ -284,7 +284,7 @@ static bool next_receive(struct core *core, struct op *op)
         const int m = core->plan.micro_batches, pieces = plan_pieces(&core->plan);
         if (!core->receiving_activation && core->activations_posted < pieces - core->first * m &&
             buffer_free(t.input_users, inputs_of(core)) && may_post(core, OP_RECEIVE_ACTIVATION)) {
-                *op = core_new_op(OP_RECEIVE_ACTIVATION, LANE_RECEIVE_PREVIOUS);
+                *op = core_new_op(OP_RECEIVE_ACTIVATION);
                 op->input = buffer_acquire(t.input_users, inputs_of(core), NULL, -1, 1);
                 op->bytes = core->plan.message_bytes;
                 core->receiving_activation = true;
@@ -296,7 +296,7 @@ static bool next_receive(struct core *core, struct op *op)
             core->gradients_posted < pieces - core->last * m &&
             buffer_free(t.gradient_users, gradients_of(core)) > (core->last && !core->plan.blocking) &&
             may_post(core, OP_RECEIVE_GRADIENT)) {
-                *op = core_new_op(OP_RECEIVE_GRADIENT, LANE_RECEIVE_NEXT);
+                *op = core_new_op(OP_RECEIVE_GRADIENT);
                 op->gradient = buffer_acquire(t.gradient_users, gradients_of(core), NULL, -1, 1);
                 op->bytes = core->plan.message_bytes;
                 core->receiving_gradient = true;
@@ -340,7 +340,7 @@ static bool next_load(struct core *core, struct op *op)
         if (core->loaded || core->load_issued)
                 return false;
         core->load_issued = true;
-        *op = core_new_op(OP_LOAD, LANE_HOST_TO_DEVICE);
+        *op = core_new_op(OP_LOAD);
         op->bytes = core->plan.load_bytes * (core->first + core->last);
         return true;
 }

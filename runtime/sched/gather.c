@@ -109,8 +109,7 @@ static struct op part_of(const struct core *core, int nth)
 static struct op collective(const struct core *core, enum op_kind kind, int nth, int64_t count)
 {
         struct op op = part_of(core, nth);
-        op.kind = kind;
-        op.lane = LANE_COLLECTIVE;
+        op_become(&op, kind);
         op.group = GROUP_DATA;
         op.count = count;
         op.bytes = count * core->plan.element_bytes;

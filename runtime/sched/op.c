@@ -46,3 +46,54 @@ const char *op_lane_name(enum op_lane lane)
         };
         return names[lane];
 }
+
+enum op_lane op_lane_of(enum op_kind kind)
+{
+        static const enum op_lane lanes[OP_KINDS] = {
+                [OP_LOAD] = LANE_HOST_TO_DEVICE,
+                [OP_RECEIVE_ACTIVATION] = LANE_RECEIVE_PREVIOUS,
+                [OP_FORWARD] = LANE_COMPUTE,
+                [OP_SEND_ACTIVATION] = LANE_SEND_NEXT,
+                [OP_RECEIVE_GRADIENT] = LANE_RECEIVE_NEXT,
+                [OP_BACKWARD] = LANE_COMPUTE,
+                [OP_SEND_GRADIENT] = LANE_SEND_PREVIOUS,
+                [OP_ALLREDUCE] = LANE_COLLECTIVE,
+                [OP_NORM] = LANE_COMPUTE,
+                [OP_REDUCE_SCALARS] = LANE_SCALARS,
+                [OP_UPDATE] = LANE_COMPUTE,
+                [OP_CHECK_OVERFLOW] = LANE_COMPUTE,
+                [OP_REDUCE_OVERFLOW] = LANE_SCALARS,
+                [OP_CLEAR] = LANE_COMPUTE,
+                [OP_FETCH] = LANE_HOST_TO_DEVICE,
+                [OP_WRITE_BACK] = LANE_DEVICE_TO_HOST,
+                [OP_STORE_ACTIVATIONS] = LANE_DEVICE_TO_HOST,
+                [OP_FETCH_ACTIVATIONS] = LANE_HOST_TO_DEVICE,
+                [OP_STAGE_OUT] = LANE_DEVICE_TO_HOST,
+                [OP_STAGE_IN] = LANE_HOST_TO_DEVICE,
+                [OP_TENSOR] = LANE_TENSOR,
+                [OP_REDUCE_SCATTER] = LANE_COLLECTIVE,
+                [OP_ALL_GATHER] = LANE_COLLECTIVE,
+        };
+        return lanes[kind];
+}
+
+enum op_lane op_lane_opposite(enum op_lane lane)
+{
+        switch (lane) {
+        case LANE_SEND_PREVIOUS:
+                return LANE_RECEIVE_NEXT;
+        case LANE_SEND_NEXT:
+                return LANE_RECEIVE_PREVIOUS;
+        case LANE_RECEIVE_PREVIOUS:
+                return LANE_SEND_NEXT;
+        case LANE_RECEIVE_NEXT:
+                return LANE_SEND_PREVIOUS;
+        default:
+                return LANES;
+        }
+}
+
+bool op_lane_to_previous(enum op_lane lane)
+{
+        return lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
+}

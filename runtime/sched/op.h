@@ -49,6 +49,20 @@ enum op_lane {
         LANES
 };
 
+/* On which lane operations of a kind run. */
+enum op_lane op_lane_of(enum op_kind kind);
+
+/* Of a lane of messages: the lane of the neighbour at its other end, and whether that is the previous one.
+ * Other lanes have LANES and false. */
+enum op_lane op_lane_opposite(enum op_lane lane);
+bool op_lane_to_previous(enum op_lane lane);
+
+/* The neighbour at the other end of a lane of messages. */
+static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane lane)
+{
+        return op_lane_to_previous(lane) ? plan_previous_rank(plan, rank) : plan_next_rank(plan, rank);
+}
+
 enum {
         OP_INPUT_GRADIENT = 1,
         OP_WEIGHT_GRADIENT = 2
@@ -81,6 +95,13 @@ struct op {
         int64_t bytes; /* of a message, copy or all-reduce */
         int serial;    /* the engine's, to know the operation again; the core ignores it */
 };
+
+/* Makes it one of another kind, on that kind's lane. */
+static inline void op_become(struct op *op, enum op_kind kind)
+{
+        op->kind = kind;
+        op->lane = op_lane_of(kind);
+}
 
 /* A forward or backward, or a part of one. */
 static inline bool op_of_pass(const struct op *op)

@@ -130,9 +130,9 @@ void optimizer_start(struct core *core)
         o->norm_issued = o->norm_done = !train || !plan->clip;
 }
 
-static struct op collective(enum op_kind kind, enum op_lane lane, enum op_group group)
+static struct op collective(enum op_kind kind, enum op_group group)
 {
-        struct op op = core_new_op(kind, lane);
+        struct op op = core_new_op(kind);
         op.group = group;
         return op;
 }
@@ -140,7 +140,7 @@ static struct op collective(enum op_kind kind, enum op_lane lane, enum op_group 
 /* The shared embedding is the first tensor of the first stage and the last of the last. */
 static struct op embedding_exchange(const struct core *core, int nth)
 {
-        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_EMBEDDING);
+        struct op op = collective(OP_ALLREDUCE, GROUP_EMBEDDING);
         op.count = core->plan.embedding_parameters;
         op.offset = core->first ? 0 : core->parameters - op.count;
         if (core->plan.zero == 1) {
@@ -155,7 +155,7 @@ static struct op embedding_exchange(const struct core *core, int nth)
 
 static struct op replicated_sum(const struct core *core)
 {
-        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_TENSOR);
+        struct op op = collective(OP_ALLREDUCE, GROUP_TENSOR);
         op.offset = core->replicated_offset;
         op.count = core->replicated_count;
         op.bytes = op.count * core->plan.element_bytes;
@@ -166,7 +166,7 @@ static struct op replicated_sum(const struct core *core)
 static struct op chunk_of_shares(const struct core *core, enum op_kind kind, int nth)
 {
         const struct share chunk = shares_chunk(&core->optimizer.shares, nth);
-        struct op op = collective(kind, LANE_COLLECTIVE, GROUP_DATA);
+        struct op op = collective(kind, GROUP_DATA);
         op.bucket = nth;
         op.offset = chunk.offset;
         op.count = chunk.count;
@@ -181,7 +181,7 @@ static struct op chunk_allreduce(const struct core *core, int nth)
         const struct optimizer_state *o = &core->optimizer;
         const int chunk =
                 overlap_planned(&core->plan) ? o->chunks - 1 - nth : wrapped(nth + o->first_chunk, o->chunks);
-        struct op op = collective(OP_ALLREDUCE, LANE_COLLECTIVE, GROUP_DATA);
+        struct op op = collective(OP_ALLREDUCE, GROUP_DATA);
         int64_t size = core_chunk_parameters(&core->plan);
         op.bucket = chunk;
         op.offset = chunk * size;
@@ -192,16 +192,16 @@ static struct op chunk_allreduce(const struct core *core, int nth)
 
 static struct op whole_stage(const struct core *core, enum op_kind kind)
 {
-        struct op op = core_new_op(kind, LANE_COMPUTE);
+        struct op op = core_new_op(kind);
         op.count = core->parameters;
         return op;
 }
 
 /* The nth update in order, or the copy before or after it. */
-static struct op nth_update(const struct core *core, int nth, enum op_kind kind, enum op_lane lane)
+static struct op nth_update(const struct core *core, int nth, enum op_kind kind)
 {
         const struct optimizer_state *o = &core->optimizer;
-        struct op op = core_new_op(kind, lane);
+        struct op op = core_new_op(kind);
         if (core->plan.zero == 1) {
                 int chunk;
                 const struct share share = shares_update(&o->shares, nth, &chunk);
@@ -265,13 +265,13 @@ static bool next_scalars(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
         if (o->check_done && !o->overflow_issued) {
-                *op = collective(OP_REDUCE_OVERFLOW, LANE_SCALARS, GROUP_WORLD);
+                *op = collective(OP_REDUCE_OVERFLOW, GROUP_WORLD);
                 op->bytes = sizeof(double);
                 o->overflow_issued = true;
                 return true;
         }
         if (o->overflow_issued && !o->scalars_issued && (o->norm_done || o->overflow)) {
-                *op = collective(OP_REDUCE_SCALARS, LANE_SCALARS, GROUP_WORLD);
+                *op = collective(OP_REDUCE_SCALARS, GROUP_WORLD);
                 op->bytes = 2 * (int64_t)sizeof(double);
                 o->scalars_issued = true;
                 return true;
@@ -319,7 +319,7 @@ static bool next_update(struct core *core, struct op *op)
                 return false;
         if (!o->overflow_known || o->overflow || !o->replicated_done || (core->plan.clip && !o->scalars_done))
                 return false;
-        *op = nth_update(core, o->updates_issued, OP_UPDATE, LANE_COMPUTE);
+        *op = nth_update(core, o->updates_issued, OP_UPDATE);
         if (!core->plan.clip && !is_summed(core, op))
                 return false;
         o->updates_issued++;
@@ -367,11 +367,11 @@ static bool next_copy(struct core *core, struct op *op)
         if (!core->plan.offload)
                 return false;
         if (o->write_backs_issued < o->updates_done) {
-                *op = nth_update(core, o->write_backs_issued++, OP_WRITE_BACK, LANE_DEVICE_TO_HOST);
+                *op = nth_update(core, o->write_backs_issued++, OP_WRITE_BACK);
                 return true;
         }
         if (o->fetches_issued < o->updates && o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
-                *op = nth_update(core, o->fetches_issued++, OP_FETCH, LANE_HOST_TO_DEVICE);
+                *op = nth_update(core, o->fetches_issued++, OP_FETCH);
                 return true;
         }
         return false;

@@ -49,28 +49,10 @@ static bool sends(enum op_kind kind)
         return kind == OP_SEND_ACTIVATION || kind == OP_SEND_GRADIENT;
 }
 
-static enum op_lane lane_of(enum op_kind kind)
-{
-        switch (kind) {
-        case OP_STAGE_OUT:
-                return LANE_DEVICE_TO_HOST;
-        case OP_STAGE_IN:
-                return LANE_HOST_TO_DEVICE;
-        case OP_SEND_ACTIVATION:
-                return LANE_SEND_NEXT;
-        case OP_SEND_GRADIENT:
-                return LANE_SEND_PREVIOUS;
-        default:
-                assert(kind == OP_ALLREDUCE || kind == OP_REDUCE_SCATTER || kind == OP_ALL_GATHER);
-                return LANE_COLLECTIVE;
-        }
-}
-
 /* Of a reduce-scatter only the rank's share is brought, of an all-gather only that is sent. */
 static void become(const struct core *core, struct op *op, enum op_kind kind)
 {
-        op->kind = kind;
-        op->lane = lane_of(kind);
+        op_become(op, kind);
         if (op->of != OP_REDUCE_SCATTER && op->of != OP_ALL_GATHER)
                 return;
         const bool share = kind == (op->of == OP_ALL_GATHER ? OP_STAGE_OUT : OP_STAGE_IN);

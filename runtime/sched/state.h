@@ -166,8 +166,8 @@ static inline struct core_stage core_part(const struct core *core)
 void core_clear_tables(struct core *core);
 
 /* Of no micro-batch; and of `piece`. */
-struct op core_new_op(enum op_kind kind, enum op_lane lane);
-struct op core_new_piece(const struct core *core, enum op_kind kind, enum op_lane lane, int piece);
+struct op core_new_op(enum op_kind kind);
+struct op core_new_piece(const struct core *core, enum op_kind kind, int piece);
 
 /* Of a piece's chunk and micro-batch, and back. */
 static inline int core_chunk(const struct core *core, int piece)

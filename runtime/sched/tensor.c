@@ -22,12 +22,10 @@ static bool goes_on(struct core *core, struct op *op)
         struct op *next = core_continue(core, op);
         next->bytes = 0;
         if (op->kind == OP_TENSOR) {
-                next->kind = op->of;
-                next->lane = LANE_COMPUTE;
+                op_become(next, op->of);
                 next->segment++;
         } else {
-                next->kind = OP_TENSOR;
-                next->lane = LANE_TENSOR;
+                op_become(next, OP_TENSOR);
                 next->group = GROUP_TENSOR;
         }
         return true;

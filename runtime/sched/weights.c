@@ -47,7 +47,7 @@ struct op weights_begin(struct core *core)
 {
         struct core_tables t = core_tables(core);
         const struct deferred oldest = t.deferred[0];
-        struct op op = core_new_piece(core, OP_BACKWARD, LANE_COMPUTE, oldest.piece);
+        struct op op = core_new_piece(core, OP_BACKWARD, oldest.piece);
         assert(core->deferred > 0);
         core->deferred--;
         memmove(t.deferred, t.deferred + 1, (size_t)core->deferred * sizeof *t.deferred);

@@ -378,7 +378,7 @@ sg_host_t sim_lane_host(const struct sim_lane *lane)
 {
         const struct plan *plan = &lane->rank->world->plan;
         const struct network_place *place = &lane->rank->place;
-        const bool message = lane->lane >= LANE_RECEIVE_PREVIOUS && lane->lane <= LANE_SEND_NEXT;
+        const bool message = op_lane_opposite(lane->lane) < LANES;
         if ((message && plan->stage_messages) || (lane->lane == LANE_COLLECTIVE && plan->stage_allreduce))
                 return place->staging;
         return place->device;
@@ -413,20 +413,13 @@ struct sim_rank *sim_find(const struct sim_world *world, int rank)
 
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
 {
-        const struct plan *plan = &rank->world->plan;
-        const bool previous = lane == LANE_RECEIVE_PREVIOUS || lane == LANE_SEND_PREVIOUS;
-        return sim_find(rank->world,
-                        previous ? plan_previous_rank(plan, rank->rank) : plan_next_rank(plan, rank->rank));
+        return sim_find(rank->world, op_lane_peer(&rank->world->plan, rank->rank, lane));
 }
 
 struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
 {
-        static const enum op_lane opposite[LANES] = {[LANE_SEND_PREVIOUS] = LANE_RECEIVE_NEXT,
-                                                     [LANE_SEND_NEXT] = LANE_RECEIVE_PREVIOUS,
-                                                     [LANE_RECEIVE_PREVIOUS] = LANE_SEND_NEXT,
-                                                     [LANE_RECEIVE_NEXT] = LANE_SEND_PREVIOUS};
-        const bool message = lane->lane >= LANE_RECEIVE_PREVIOUS && lane->lane <= LANE_SEND_NEXT;
-        return message ? sim_peer(lane->rank, lane->lane)->lanes[opposite[lane->lane]] : NULL;
+        const enum op_lane opposite = op_lane_opposite(lane->lane);
+        return opposite < LANES ? sim_peer(lane->rank, lane->lane)->lanes[opposite] : NULL;
 }
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)

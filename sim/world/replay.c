@@ -225,11 +225,11 @@ static void append(struct replay_list *list, double seconds, int piece)
 /* A message arrives as long after its send was issued as it did in the real run. */
 static void send_issued(struct replay *replay, struct sim_rank *rank, const struct sim_op *op)
 {
-        bool activation = op->op.kind == OP_SEND_ACTIVATION;
         struct sim_rank *peer = sim_peer(rank, op->op.lane);
-        enum op_lane lane = activation ? LANE_RECEIVE_PREVIOUS : LANE_RECEIVE_NEXT;
+        enum op_lane lane = op_lane_opposite(op->op.lane);
         struct trace_record sent = find_op(replay, rank->rank, &op->op);
-        enum op_kind receive = activation ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
+        enum op_kind receive =
+                op->op.kind == OP_SEND_ACTIVATION ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
         struct op arrival = {.kind = receive, .of = receive, .bucket = -1};
         const int piece = core_message_piece(&rank->world->plan, rank->stage, &op->op);
         core_set_piece(&rank->world->plan, &arrival, piece);

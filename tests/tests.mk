@@ -6,8 +6,10 @@ include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 
 # Runs every test, prints each one's count and, last, "N passed, N failed".
-run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES)
-	@RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
+run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices
+	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(TEST_BINARIES) $(SCRIPT_TESTS)
+$(BUILD)/tests/slices: $(call obj,tests/slices.c)
+	$(LINK)
 
 # Every interleaving, also those that take minutes.
 test-exhaustive: $(BUILD)/tests/test_interleavings

@@ -66,11 +66,15 @@ void program_touched(const struct program *p, const struct steps *steps, bool to
                 touched[value] = memory[memory_of(p, value)];
 }
 
+static int64_t value_bytes(const struct program *p, int value, int element_bytes)
+{
+        const bool real = p->values[value].type == OPERAND_REAL;
+        return program_elements(p, value, 0) * (real && element_bytes < 4 ? 4 : element_bytes);
+}
+
 int64_t program_value_bytes(const struct program *p, int value, int element_bytes)
 {
-        const int real_bytes = element_bytes > 4 ? element_bytes : 4;
-        const bool real = p->values[value].type == OPERAND_REAL;
-        return memory_aligned(program_elements(p, value, 0) * (real ? real_bytes : element_bytes));
+        return memory_aligned(value_bytes(p, value, element_bytes));
 }
 
 static bool shares_buffer(const struct value *a, const struct value *b)
@@ -82,7 +86,6 @@ static bool shares_buffer(const struct value *a, const struct value *b)
 int64_t program_bytes(const struct program *p, const bool set[PROGRAM_VALUES], int element_bytes,
                       int64_t offset[PROGRAM_VALUES])
 {
-        const int real_bytes = element_bytes > 4 ? element_bytes : 4;
         int64_t end = 0, place[PROGRAM_VALUES];
         bool placed[PROGRAM_VALUES] = {false};
         for (int value = 0; value < p->value_count; value++) {
@@ -90,13 +93,13 @@ int64_t program_bytes(const struct program *p, const bool set[PROGRAM_VALUES], i
                 if (!set[value] || placed[value])
                         continue;
                 place[value] = end;
-                end += program_elements(p, value, 0) * (real ? real_bytes : element_bytes);
+                end += value_bytes(p, value, element_bytes);
                 for (int other = value + 1; real && other < p->value_count; other++) {
                         if (!set[other] || !shares_buffer(&p->values[value], &p->values[other]))
                                 continue;
                         placed[other] = true;
                         place[other] = end;
-                        end += program_elements(p, other, 0) * real_bytes;
+                        end += value_bytes(p, other, element_bytes);
                 }
                 end = memory_aligned(end);
         }

@@ -1,5 +1,6 @@
 # ranvier: make, make demo, make test, make lint, make bench, make install PREFIX=...
 # SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
+# V=1 prints every command as it is run.
 # CUDA=0 builds without the CUDA device, CUDA=1 insists on it; otherwise it is built where nvcc is found.
 
 .DEFAULT_GOAL := all
@@ -42,6 +43,8 @@ fit      := calibrate/profile/fit.c calibrate/profile/robust.c
 calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
+# make prints a short line a file; make V=1 all that it runs.
+say      = $(if $(V),,@printf '  %-6s%s\n' $(1) $(2);)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
 ROOMS    := base models core engine device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
@@ -57,18 +60,18 @@ all: $(BINARIES) $(PLUGINS)
 define room
 $(BUILD)/lib$(1).a: $(call obj,$($(1)))
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(call say,ar,$$@) ar rcs $$@ $$^
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/libdevice.a: $(call cpu_variants,$(BUILD)/obj)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
 # What SimGrid offers in C++ only (SimGrid's headers are not clean under all warnings, so they are system headers).
 $(BUILD)/obj/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
+	$(call say,c++,$<) $(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC $(LTO)
@@ -80,7 +83,7 @@ DEVICE_CFLAGS := $(BLAS_CFLAGS) -fno-math-errno -fno-trapping-math -ffp-contract
 $(BUILD)/obj/runtime/device/%.o: EXTRA = $(DEVICE_CFLAGS)
 DEVICE_LIBS = $(BLAS_LIBS) -ldl
 
-LINK = @mkdir -p $(@D); echo link $@; $(CC) $(LDFLAGS_ALL) -Wl,-Map=$(BUILD)/obj/$(@F).map -o $@ $(filter %.o %.a,$^)
+LINK = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CC) $(LDFLAGS_ALL) -Wl,-Map=$(BUILD)/obj/$(@F).map -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models base)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn net device engine core models base)

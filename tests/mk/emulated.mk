@@ -12,15 +12,15 @@ emulated_itself := $(patsubst %.cpp,$(EMULATED)/%.o,$(filter-out $(if $(SAN),%/i
 
 $(EMULATED)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(CXX) $(EMULATED_CXXFLAGS) $(emulated_checks) -Wall -Werror -Wno-unknown-pragmas -x c++ -c -o $@ $<
+	$(call say,c++,$<) $(CXX) $(EMULATED_CXXFLAGS) $(emulated_checks) -Wall -Werror -Wno-unknown-pragmas -x c++ -c -o $@ $<
 $(EMULATED)/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(CXX) $(EMULATED_CXXFLAGS) -Wall -Wextra -Werror -c -o $@ $<
+	$(call say,c++,$<) $(CXX) $(EMULATED_CXXFLAGS) -Wall -Wextra -Werror -c -o $@ $<
 $(EMULATED)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
+	$(call say,cc,$<) $(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
 
-emulated_link = @mkdir -p $(@D); echo link $@; $(CXX) $(LDFLAGS_ALL) -o $@
+emulated_link = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CXX) $(LDFLAGS_ALL) -o $@
 $(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call obj,runtime/device/host.c) $(call lib,models base)
 	$(emulated_link) -shared -Wl,-Bsymbolic $^ -lboost_context -ljansson -lm -ldl
 -include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)

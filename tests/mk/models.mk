@@ -10,7 +10,7 @@ TESTS += test_half
 # The conversions of runtime/base/half.c once more, as on a processor that has none, under other names.
 $(BUILD)/obj/tests/half_portable.o: runtime/base/half.c runtime/base/half.h
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -DHALF_PORTABLE $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) -DHALF_PORTABLE $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
 $(BUILD)/tests/test_half: $(call obj,tests/unit/test_half.c) $(BUILD)/obj/tests/half_portable.o $(call lib,models base)
 	$(TEST_LINK)
 

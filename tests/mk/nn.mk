@@ -13,11 +13,11 @@ double_sources := $(device) $(wildcard runtime/nn/*.c runtime/optim/*.c) runtime
 double_obj = $(patsubst %.c,$(BUILD)/obj-double/%.o,$(1))
 $(BUILD)/obj-double/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(DEVICE_CFLAGS) -DRANVIER_DOUBLE -c -o $@ $<
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) $(DEVICE_CFLAGS) -DRANVIER_DOUBLE -c -o $@ $<
 $(foreach v,$(CPU_VARIANTS),$(eval $(call cpu_variant_rules,$(BUILD)/obj-double,$(v),-DRANVIER_DOUBLE)))
 $(BUILD)/libnn_double.a: $(call double_obj,$(double_sources)) $(call cpu_variants,$(BUILD)/obj-double)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,ar,$@) ar rcs $@ $^
 $(BUILD)/tests/test_gradients: $(call double_obj,tests/unit/test_gradients.c tests/unit/launches.c) $(BUILD)/libnn_double.a $(call lib,models base)
 	$(TEST_LINK) $(BLAS_LIBS)
 

@@ -21,7 +21,7 @@ $(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runt
 SCRIPT_TESTS += tests/cli/kernels.py tests/cli/ranks.py
 $(BUILD)/tests/refuse_calloc.so: tests/unit/refuse_calloc.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -shared -fPIC -o $@ $<
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) -shared -fPIC -o $@ $<
 run-tests: $(if $(SAN),,$(BUILD)/tests/refuse_calloc.so)
 
 # What our own code allocates during a batch: its calls go through the test's.

@@ -25,10 +25,10 @@ cpu_variant = $(1)-$(2)/cpu_kernels_$(2).o
 define cpu_variant_rules
 $(1)-$(2)/%.o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $$(DEVICE_CFLAGS) -fno-lto $$(cpu_flags_$(2)) -Dcpu_run=cpu_run_$(2) $(3) -c -o $$@ $$<
+	$$(call say,cc,"$$< ($(2))") $$(CC) $$(ALL_CFLAGS) $$(DEVICE_CFLAGS) -fno-lto $$(cpu_flags_$(2)) -Dcpu_run=cpu_run_$(2) $(3) -c -o $$@ $$<
 $(call cpu_variant,$(1),$(2)): $(patsubst %.c,$(1)-$(2)/%.o,$(call cpu_sources,$(2)))
-	$$(CC) -r -nostdlib -o $$@ $$^
-	$$(OBJCOPY) --keep-global-symbol=cpu_run_$(2) $$@
+	$$(call say,join,$$@) $$(CC) -r -nostdlib -o $$@ $$^
+	$$(if $$(V),,@)$$(OBJCOPY) --keep-global-symbol=cpu_run_$(2) $$@
 endef
 $(foreach v,$(CPU_VARIANTS),$(eval $(call cpu_variant_rules,$(BUILD)/obj,$(v),)))
 cpu_variants = $(foreach v,$(CPU_VARIANTS),$(call cpu_variant,$(1),$(v)))

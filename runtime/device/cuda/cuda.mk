@@ -35,14 +35,14 @@ cuda_objects := $(cuda_kernels:%=$(BUILD)/obj/%.o) $(call obj,$(cuda_host))
 # The assembler's report of registers, shared memory and spills stays beside the object: tests/cuda/resources.sh.
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) $(ALL_NVCCFLAGS) -Xptxas -v -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(call say,nvcc,$<) $(NVCC) $(ALL_NVCCFLAGS) -Xptxas -v -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 $(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include -DCUDA_LEAST_CAPABILITY=$(firstword $(CUDA_ARCHS))
 
 # The runtime is linked in and cuBLASLt is found where the toolkit is; both look for the driver only when they are called,
 # so that the plugin can say itself that there is none.
 $(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o $(call lib,models base)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
+	$(call say,link,$@) $(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
 		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
 
 # All-reduces by NCCL, a plugin of its own: built where NCCL is found. NCCL=0: not built.
@@ -56,7 +56,7 @@ $(BUILD)/obj/runtime/net/nccl/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include \
 	$(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(nccl_header))))
 $(BUILD)/bin/net_nccl.so: $(call obj,runtime/net/nccl/nccl.c runtime/device/cuda/lane.c) $(call lib,models base)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
+	$(call say,link,$@) $(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(dir $(nccl_library)) $(LDFLAGS) -o $@ $^ \
 		$(nccl_library) -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread
 endif
 endif

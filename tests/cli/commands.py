@@ -3,7 +3,7 @@
 order in which it is shown, in one folder: later ones read what earlier ones wrote. Each must end with status 0.
 
 What is taken: indented lines that begin with ranvier or mpirun (a backslash joins the next line; three blanks begin a remark),
-and in README.md what stands between backquotes and has an option, or is one of ALONE. A command that is shown twice is
+and in README.md and docs/ what stands between backquotes and has an option, or is one of ALONE. A command that is shown twice is
 run once. What a reader brings is written by `bring`: texts, a model, a table, reports of other runs.
 
 So that all of them take two minutes instead of an hour, CHANGED replaces words of a command, and SKIPPED leaves out what
@@ -57,7 +57,7 @@ def commands():
     known = set()
     for name in documents:
         with open(os.path.join(TREE, name)) as file:
-            found = [(name, c) for c in shown(file.read(), name == "README.md")]
+            found = [(name, c) for c in shown(file.read(), name == "README.md" or name.startswith("docs/"))]
         yield from ((w, c) for w, c in found if not (c in known or known.add(c)))
     for name in COMMANDS:
         status, said, err = ranvier.run([*name.split(), "--help"], ARGP_HELP_FMT="rmargin=200")

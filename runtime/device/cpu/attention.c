@@ -1,7 +1,7 @@
 /* Causal attention without a matrix of (T,T), forward and backward: FlashAttention's recurrences (Dao et al.
  * 2022, algorithms 1 and 4). Operands of a head are packed into the scratch as `real`, whatever the format of
  * the tensors: rows are padded with zeros to whole vectors, and what scores are computed with is transposed
- * into panels. Products are those of cpu_tile.h, ROWS queries or keys at a time, so that little above the
+ * into panels. Products are those of cpu/tile.h, ROWS queries or keys at a time, so that little above the
  * diagonal is computed. */
 #include "runtime/device/cpu/half.h"
 #include "runtime/device/cpu/math.h"

@@ -1,5 +1,5 @@
 /* The kernels of the CPU device, one serial function a kind. Shapes are in `kernel`, operands in `args` as
- * kernels.h packs them; both may be those of a part of a kernel (cpu_split.h). They allocate nothing and keep
+ * kernels.h packs them; both may be those of a part of a kernel (cpu/split.h). They allocate nothing and keep
  * nothing. */
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
@@ -34,7 +34,7 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
 enum { CPU_SCRATCH = (1 << 24) + (1 << 12) };
 typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
 
-/* Any kernel. Each variant has its own, under another name: see cpu_variant.h. */
+/* Any kernel. Each variant has its own, under another name: see cpu/variant.h. */
 cpu_scratch_fn cpu_run;
 
 /* Of tensors in any format. */

@@ -101,8 +101,10 @@ static void print_memory(const struct run *p, const struct run *m, FILE *out)
 void compare_print_pair(const struct run *p, const struct run *m, FILE *out)
 {
         char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
-        fprintf(out, "%s, pp %d x dp %d, %s, micro-batch %d, batch %lld x %d tokens\n\n", m->gpt.name, m->pp,
-                m->dp, m->schedule, m->micro_batch_size, (long long)m->batch_size, m->seq_len);
+        char grid[GRID_TEXT];
+        fprintf(out, "%s, %s, %s, micro-batch %d, batch %lld x %d tokens\n\n", m->gpt.name,
+                grid_text(grid, m->sizes, "", " x "), m->schedule, m->micro_batch_size,
+                (long long)m->batch_size, m->seq_len);
         print_row(out, "", "predicted", "measured", "error");
         print_seconds(out, "time per batch", p->median, m->median);
         if (p->high > 0)
@@ -132,29 +134,49 @@ static char *column_seconds(char text[REPORT_TEXT], double seconds)
         return text;
 }
 
+/* The sizes along the axes that `largest` names, "2 x 3", or without sizes the names, "pp x dp". */
+static char *grid_column(char text[GRID_TEXT], const int largest[GRID_AXES], const int *sizes)
+{
+        size_t length = 0;
+        for (int axis = 0; axis < GRID_AXES; axis++) {
+                if (!grid_names(largest, (enum grid_axis)axis))
+                        continue;
+                char size[16];
+                snprintf(size, sizeof size, "%d", sizes ? sizes[axis] : 0);
+                length += (size_t)snprintf(text + length, GRID_TEXT - length, "%s%s", length ? " x " : "",
+                                           sizes ? size : grid_axes[axis].size);
+        }
+        return text;
+}
+
 void compare_print_all(const struct run *runs, int count, const struct compare_summary *summary, FILE *out)
 {
-        int width = 5, pairs = count / 2;
-        for (int i = 1; i < count; i += 2)
+        int width = 5, pairs = count / 2, largest[GRID_AXES] = {0};
+        char grid[GRID_TEXT];
+        for (int i = 1; i < count; i += 2) {
                 width = (int)strlen(runs[i].gpt.name) > width ? (int)strlen(runs[i].gpt.name) : width;
-        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s\n", width, "", "", "micro", "",
-                "", "time", "time", "", "tokens/s", "tokens/s");
-        fprintf(out, "%-*s  %7s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "model",
-                "pp x dp", "batch", "batch", "schedule", "predicted", "measured", "error", "predicted",
+                for (int axis = 0; axis < GRID_AXES; axis++)
+                        if (runs[i].sizes[axis] > largest[axis])
+                                largest[axis] = runs[i].sizes[axis];
+        }
+        const int grid_width = (int)strlen(grid_column(grid, largest, NULL));
+        fprintf(out, "%-*s  %*s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s\n", width, "", grid_width, "",
+                "micro", "", "", "time", "time", "", "tokens/s", "tokens/s");
+        fprintf(out, "%-*s  %*s  %5s  %5s  %-8s  %10s  %10s  %8s  %13s  %13s  %10s\n", width, "model",
+                grid_width, grid, "batch", "batch", "schedule", "predicted", "measured", "error", "predicted",
                 "measured", "memory");
         for (int i = 0; i < pairs; i++) {
                 const struct run *p = &runs[2 * i], *m = p + 1;
-                char grid[REPORT_TEXT], a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT], d[REPORT_TEXT];
+                char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT], d[REPORT_TEXT];
                 char memory[REPORT_TEXT] = "exact";
-                snprintf(grid, sizeof grid, "%d x %d", m->pp, m->dp);
                 if (!same_bytes(p, m))
                         snprintf(memory, sizeof memory, "%+lld B",
                                  (long long)(p->device_peak_bytes - m->device_peak_bytes));
-                fprintf(out, "%-*s  %7s  %5d  %5lld  %-8s  %10s  %10s  %+6.2f %%  %13s  %13s  %10s\n", width,
-                        m->gpt.name, grid, m->micro_batch_size, (long long)m->batch_size, m->schedule,
-                        column_seconds(a, p->median), column_seconds(b, m->median),
-                        runs_error_percent(p->median, m->median), report_count(c, p->tokens_per_second),
-                        report_count(d, m->tokens_per_second), memory);
+                fprintf(out, "%-*s  %*s  %5d  %5lld  %-8s  %10s  %10s  %+6.2f %%  %13s  %13s  %10s\n", width,
+                        m->gpt.name, grid_width, grid_column(grid, largest, m->sizes), m->micro_batch_size,
+                        (long long)m->batch_size, m->schedule, column_seconds(a, p->median),
+                        column_seconds(b, m->median), runs_error_percent(p->median, m->median),
+                        report_count(c, p->tokens_per_second), report_count(d, m->tokens_per_second), memory);
         }
         if (summary->intervals)
                 fprintf(out, "\nMeasured inside the interval of nine in ten: %d of %d.", summary->inside,
@@ -168,11 +190,13 @@ void compare_print_all(const struct run *runs, int count, const struct compare_s
 
 static void write_csv_row(const struct run *p, const struct run *m, FILE *out)
 {
-        fprintf(out, "%s,%d,%d,%d,%lld,%d,%s,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g,%.9g,%lld,%lld", m->gpt.name,
-                m->pp, m->dp, m->micro_batch_size, (long long)m->batch_size, m->seq_len, m->schedule,
-                p->median, m->median, m->p10, m->p90, runs_error_percent(p->median, m->median),
-                p->tokens_per_second, m->tokens_per_second, (long long)p->device_peak_bytes,
-                (long long)m->device_peak_bytes);
+        fputs(m->gpt.name, out);
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                fprintf(out, ",%d", m->sizes[axis]);
+        fprintf(out, ",%d,%lld,%d,%s,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g,%.9g,%lld,%lld", m->micro_batch_size,
+                (long long)m->batch_size, m->seq_len, m->schedule, p->median, m->median, m->p10, m->p90,
+                runs_error_percent(p->median, m->median), p->tokens_per_second, m->tokens_per_second,
+                (long long)p->device_peak_bytes, (long long)m->device_peak_bytes);
         for (int space = 0; space < MEMORY_SPACES; space++)
                 for (int c = 0; c < MEMORY_CATEGORIES; c++)
                         fprintf(out, ",%lld,%lld", (long long)p->bytes.in[space][c],
@@ -186,8 +210,11 @@ int compare_write_csv(const struct run *runs, int count, const char *path, struc
         int rc = file_writer_open(&writer, path, err);
         if (rc)
                 return rc;
+        fputs("model", writer.stream);
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                fprintf(writer.stream, ",%s", grid_axes[axis].size);
         fprintf(writer.stream,
-                "model,pp,dp,micro_batch_size,batch_size,seq_len,schedule,predicted_seconds,measured_seconds,"
+                ",micro_batch_size,batch_size,seq_len,schedule,predicted_seconds,measured_seconds,"
                 "measured_p10_seconds,measured_p90_seconds,error_percent,predicted_tokens_per_second,"
                 "measured_tokens_per_second,predicted_device_peak_bytes,measured_device_peak_bytes");
         for (int space = 0; space < MEMORY_SPACES; space++)

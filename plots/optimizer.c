@@ -3,6 +3,7 @@
 #include "plots/traced.h"
 
 #include "runtime/engine/report.h"
+#include "runtime/plan/grid.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,13 +168,13 @@ static int write_rows(const struct phase *phase, int place[ROWS], FILE *data)
 
 static void write_headings(struct figure *figure, const struct trace *trace, const struct phase *phase)
 {
-        char text[192], place[TRACE_PLACE], whole[REPORT_TEXT], busy[REPORT_TEXT];
+        char text[192], place[GRID_TEXT], whole[REPORT_TEXT], busy[REPORT_TEXT];
         int longest = 0;
         for (int row = 1; row < LIMITING; row++)
                 if (phase->busy[row] > phase->busy[longest])
                         longest = row;
         snprintf(text, sizeof text, "Optimizer phase of batch %d on rank %d (%s), %s run", phase->batch,
-                 phase->rank, trace_place(place, &trace->layout, phase->rank),
+                 phase->rank, grid_place(place, &trace->layout, phase->rank),
                  strcmp(trace->world, "real") == 0 ? "real" : "simulated");
         figure_text(figure, "heading", text);
         snprintf(text, sizeof text,

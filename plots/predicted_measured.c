@@ -11,7 +11,7 @@ enum { LOGARITHMIC_FROM = 5 }; /* ratio of the longest to the shortest time */
 
 static int same_layout(const struct run *a, const struct run *b)
 {
-        return a->pp == b->pp && a->dp == b->dp;
+        return memcmp(a->sizes, b->sizes, sizeof a->sizes) == 0;
 }
 
 static int same_model(const struct run *a, const struct run *b)
@@ -37,7 +37,7 @@ static int number_of(const struct run *runs, int i, int (*same)(const struct run
 static void name_series(struct figure *figure, const struct run *runs, int count)
 {
         int models = 0, layouts = 0;
-        char variable[32], value[64];
+        char variable[32], value[GRID_TEXT];
         for (int i = 1; i < count; i += 2) {
                 if (number_of(runs, i, same_model) > models) {
                         snprintf(variable, sizeof variable, "model_%d", ++models);
@@ -45,8 +45,7 @@ static void name_series(struct figure *figure, const struct run *runs, int count
                 }
                 if (number_of(runs, i, same_layout) > layouts) {
                         snprintf(variable, sizeof variable, "layout_%d", ++layouts);
-                        snprintf(value, sizeof value, "pp %d × dp %d", runs[i].pp, runs[i].dp);
-                        figure_text(figure, variable, value);
+                        figure_text(figure, variable, grid_text(value, runs[i].sizes, "", " × "));
                 }
         }
         figure_number(figure, "models", models);

@@ -28,26 +28,27 @@ static const char *need_text(const struct run *run, const json_t *object, const 
         return text;
 }
 
+static int need_count(const struct run *run, const json_t *object, const char *key, int *count,
+                      struct rv_error_info *err)
+{
+        int64_t number = 0;
+        const int rc = file_need_int(run->path, object, key, 1, 1 << 30, &number, err);
+        *count = (int)number;
+        return rc;
+}
+
 static int read_plan(struct run *run, struct rv_error_info *err)
 {
         const json_t *plan = need_object(run, run->document, "plan", err);
         if (!plan)
                 return RV_EINPUT;
-        struct {
-                const char *key;
-                int *value;
-        } counts[] = {{"pp", &run->pp},
-                      {"dp", &run->dp},
-                      {"tp", &run->tp},
-                      {"micro_batch_size", &run->micro_batch_size},
-                      {"seq_len", &run->seq_len}};
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-                int64_t number;
-                int rc = file_need_int(run->path, plan, counts[i].key, 1, 1 << 30, &number, err);
-                if (rc)
-                        return rc;
-                *counts[i].value = (int)number;
-        }
+        int rc = need_count(run, plan, "micro_batch_size", &run->micro_batch_size, err);
+        if (rc == 0)
+                rc = need_count(run, plan, "seq_len", &run->seq_len, err);
+        for (int axis = 0; rc == 0 && axis < GRID_AXES; axis++)
+                rc = need_count(run, plan, grid_axes[axis].size, &run->sizes[axis], err);
+        if (rc)
+                return rc;
         run->offload = json_is_true(json_object_get(plan, "offload"));
         run->schedule = need_text(run, plan, "schedule", err);
         if (!run->schedule)

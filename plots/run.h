@@ -3,13 +3,15 @@
 #define RANVIER_PLOTS_RUN_H
 
 #include "models/memory.h"
+#include "runtime/plan/grid.h"
 
 struct run {
         const char *path;
         json_t *document; /* the whole report */
         bool simulated;
         struct gpt gpt;
-        int pp, dp, tp, micro_batch_size, seq_len;
+        GRID_SIZES;
+        int micro_batch_size, seq_len;
         int64_t batch_size;
         const char *schedule;
         char how[64];            /* what figures call it: "1f1b, blocking, ZeRO-1" */

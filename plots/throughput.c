@@ -7,7 +7,7 @@
 
 static int gpus(const struct run *run)
 {
-        return run->pp * run->dp * run->tp;
+        return (int)grid_ranks(run->sizes);
 }
 
 /* By number of GPUs, the fastest first. */

@@ -3,6 +3,7 @@
 #include "plots/traced.h"
 
 #include "runtime/engine/trace.h"
+#include "runtime/plan/grid.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,14 +96,14 @@ static void write_boxes(const struct trace *trace, const struct window *view, bo
 
 static void write_labels(const struct window *view, FILE *data)
 {
-        char place[TRACE_PLACE];
+        char place[GRID_TEXT];
         for (int rank = 0; rank < view->ranks; rank++)
                 for (int lane = 0; lane < LANES; lane++) {
                         double row = view->row[(size_t)rank * LANES + (size_t)lane];
                         if (row < 0)
                                 continue;
                         if (lane == LANE_COMPUTE)
-                                fprintf(data, "%.4f \"%s\" 1\n", row, trace_place(place, view->layout, rank));
+                                fprintf(data, "%.4f \"%s\" 1\n", row, grid_place(place, view->layout, rank));
                         else
                                 fprintf(data, "%.4f \"%s\" 0\n", row, op_lane_name((enum op_lane)lane));
                 }

@@ -2,6 +2,7 @@
 
 #include "runtime/engine/report.h"
 #include "runtime/plan/flags.h"
+#include "runtime/plan/grid.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -481,8 +482,9 @@ void capacity_print(FILE *stream, const struct options *options, const struct ca
                     const struct capacity_need *need, const struct capacity_change *changes, int count,
                     double batch_seconds, const char *basis)
 {
-        fprintf(stream, "%s, pp %d x dp %d, micro-batch %d: rank %d (stage %d) does not fit\n",
-                options->gpt.name, options->pp, options->dp, options->micro_batch_size, need->rank,
+        char grid[GRID_TEXT];
+        fprintf(stream, "%s, %s, micro-batch %d: rank %d (stage %d) does not fit\n", options->gpt.name,
+                grid_text(grid, options->sizes, "", " x "), options->micro_batch_size, need->rank,
                 need->stage);
         print_need(stream, capacity, need);
         if (count)

@@ -1,6 +1,7 @@
 #include "runtime/engine/report.h"
 
 #include "runtime/plan/flags.h"
+#include "runtime/plan/grid.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -185,16 +186,18 @@ static json_t *ranks_json(const struct report *r)
 {
         struct plan plan = options_plan(r->options, false);
         json_t *list = json_array();
-        for (int rank = 0; rank < r->ranks; rank++)
-                json_array_append_new(
-                        list,
-                        json_pack("{s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "rank", rank, "stage",
-                                  plan_stage(&plan, rank), "replica", plan_replica(&plan, rank), "shard",
-                                  plan_shard(&plan, rank), "bytes",
+        for (int rank = 0; rank < r->ranks; rank++) {
+                json_t *one =
+                        json_pack("{s:i, s:o, s:I, s:o, s:o}", "rank", rank, "bytes",
                                   categories_json(r->rank_bytes[rank].in[MEMORY_DEVICE]), "total_bytes",
                                   (json_int_t)memory_total(&r->rank_bytes[rank], MEMORY_DEVICE), "host_bytes",
                                   categories_json(r->rank_bytes[rank].in[MEMORY_HOST]), "live_peak_bytes",
-                                  r->rank_live_peak ? json_integer(r->rank_live_peak[rank]) : json_null()));
+                                  r->rank_live_peak ? json_integer(r->rank_live_peak[rank]) : json_null());
+                for (int axis = 0; axis < GRID_AXES; axis++)
+                        json_object_set_new(one, grid_axes[axis].place,
+                                            json_integer(plan_place(&plan, rank, (enum grid_axis)axis)));
+                json_array_append_new(list, one);
+        }
         return list;
 }
 
@@ -394,11 +397,9 @@ void report_print(const struct report *r, FILE *out)
         if (work_out(r, &f))
                 return;
         const struct options *o = r->options;
-        char shards[32] = "";
-        if (o->tp > 1)
-                snprintf(shards, sizeof shards, " x tp %d", o->tp);
-        fprintf(out, "%s on %d %s (pp %d x dp %d%s), %s, micro-batch %d, batch %lld x %d tokens, %s%s%s\n",
-                o->gpt.name, r->ranks, r->ranks == 1 ? "rank" : "ranks", o->pp, o->dp, shards,
+        char grid[GRID_TEXT];
+        fprintf(out, "%s on %d rank%s (%s), %s, micro-batch %d, batch %lld x %d tokens, %s%s%s\n",
+                o->gpt.name, r->ranks, rv_plural(r->ranks), grid_text(grid, o->sizes, "", " x "),
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated",
                 r->caveat && r->caveat[0] ? ": " : "", r->caveat ? r->caveat : "");

@@ -2,8 +2,10 @@
 
 #include "runtime/base/file.h"
 #include "runtime/engine/report.h"
+#include "runtime/plan/grid.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,15 +74,6 @@ static const char *colour(enum op_kind kind)
 }
 
 /* Names a process for every rank and a thread for every lane that has records. */
-const char *trace_place(char text[TRACE_PLACE], const struct plan *layout, int rank)
-{
-        int length = snprintf(text, TRACE_PLACE, "stage %d, replica %d", plan_stage(layout, rank),
-                              plan_replica(layout, rank));
-        if (layout->tp > 1)
-                snprintf(text + length, TRACE_PLACE - (size_t)length, ", shard %d", plan_shard(layout, rank));
-        return text;
-}
-
 static int write_names(const struct trace *trace, FILE *out, const struct plan *layout,
                        struct rv_error_info *err)
 {
@@ -94,13 +87,13 @@ static int write_names(const struct trace *trace, FILE *out, const struct plan *
         for (int64_t i = 0; i < trace->count; i++)
                 lanes[trace->records[i].rank] |= 1u << trace->records[i].lane;
         for (int rank = 0; rank < ranks; rank++) {
-                char place[TRACE_PLACE];
+                char place[GRID_TEXT];
                 if (!lanes[rank])
                         continue;
                 fprintf(out,
                         "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d "
                         "(%s)\"}},\n",
-                        rank, rank, trace_place(place, layout, rank));
+                        rank, rank, grid_place(place, layout, rank));
                 fprintf(out,
                         "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%"
                         "d}},\n",
@@ -186,10 +179,11 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
         if (rc)
                 return rc;
         FILE *out = writer.stream;
-        fprintf(out,
-                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\",\"pp\":%d,"
-                "\"dp\":%d,\"tp\":%d,\"order\":%d},\"traceEvents\":[\n",
-                RANVIER_VERSION, world, layout->pp, layout->dp, layout->tp, (int)layout->order);
+        fprintf(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\"",
+                RANVIER_VERSION, world);
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                fprintf(out, ",\"%s\":%d", grid_axes[axis].size, layout->sizes[axis]);
+        fprintf(out, ",\"order\":%d},\"traceEvents\":[\n", (int)layout->order);
         rc = write_names(trace, out, layout, err);
         if (rc) {
                 file_writer_abandon(&writer);
@@ -209,22 +203,32 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
 /* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
 enum { MOST_RANKS = 1 << 20 };
 
-/* Traces of before there were shards say pp alone: then there are as many replicas as can be. */
+static int not_a_trace(const char *path, struct rv_error_info *err)
+{
+        return rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote", path);
+}
+
+/* The sizes of the grid's axes; one that a trace of an older version does not have is 1. Traces of before
+ * there were shards say pp alone: then there are as many replicas as can be. */
 static int take_grid(struct plan *layout, const json_t *facts, const char *path, struct rv_error_info *err)
 {
-        if (!json_object_get(facts, "dp"))
-                layout->dp = layout->pp >= 1 && layout->pp <= MOST_RANKS ? MOST_RANKS / layout->pp : 1;
-        const int sizes[] = {layout->pp, layout->dp, layout->tp};
+        char text[GRID_TEXT];
         int64_t ranks = 1;
-        for (int i = 0; i < 3; i++) { /* each step checked: the product of three may not fit into 64 bits */
-                if (sizes[i] >= 1 && sizes[i] <= MOST_RANKS)
-                        ranks *= sizes[i];
-                else
-                        ranks = MOST_RANKS + 1;
+        for (int axis = 0; axis < GRID_AXES; axis++) {
+                const json_t *size = json_object_get(facts, grid_axes[axis].size);
+                const json_int_t number = size ? json_integer_value(size) : 1;
+                if ((size || axis == GRID_STAGES) && !json_is_integer(size))
+                        return not_a_trace(path, err);
+                layout->sizes[axis] = number == (int)number ? (int)number : INT_MAX;
+        }
+        if (!json_object_get(facts, grid_axes[GRID_REPLICAS].size))
+                layout->dp = layout->pp >= 1 && layout->pp <= MOST_RANKS ? MOST_RANKS / layout->pp : 1;
+        for (int axis = 0; axis < GRID_AXES; axis++) { /* each step checked: the product may not fit */
+                const int size = layout->sizes[axis];
+                ranks = size >= 1 && size <= MOST_RANKS ? ranks * size : MOST_RANKS + 1;
                 if (ranks > MOST_RANKS)
-                        return rv_fail(err, RV_EINPUT,
-                                       "%s:1: pp %d x dp %d x tp %d is no grid of 1 to %d ranks", path,
-                                       layout->pp, layout->dp, layout->tp, MOST_RANKS);
+                        return rv_fail(err, RV_EINPUT, "%s:1: %s is no grid of 1 to %d ranks", path,
+                                       grid_text(text, layout->sizes, "", " x "), MOST_RANKS);
         }
         return 0;
 }
@@ -250,18 +254,15 @@ static int read_header(struct trace *trace, struct file_lines *source, struct rv
         const char *version, *world;
         int order = ORDER_STAGES, rc = 0;
         struct plan *layout = &trace->layout;
-        layout->dp = layout->tp = 1;
-        ours = header && json_unpack(header, "{s:{s:s, s:s, s:i, s?i, s?i, s?i}}", "otherData", "ranvier",
-                                     &version, "world", &world, "pp", &layout->pp, "dp", &layout->dp, "tp",
-                                     &layout->tp, "order", &order) == 0;
+        ours = header && json_unpack(header, "{s:{s:s, s:s, s?i}}", "otherData", "ranvier", &version, "world",
+                                     &world, "order", &order) == 0;
         ours = ours && order >= 0 && order < PLAN_ORDERS && strlen(world) < sizeof trace->world;
         if (ours) {
                 layout->order = (enum plan_order)order;
                 strcpy(trace->world, world);
                 rc = take_grid(layout, json_object_get(header, "otherData"), source->path, err);
         } else {
-                rc = rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote",
-                             source->path);
+                rc = not_a_trace(source->path, err);
         }
         json_decref(header);
         return rc;

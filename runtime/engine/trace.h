@@ -34,13 +34,9 @@ struct trace {
         int64_t count, capacity;
         struct trace_memory *memory;
         int64_t memory_count, memory_capacity;
-        struct plan layout; /* set by trace_read: pp, dp, tp and order, of which its ranks follow, */
+        struct plan layout; /* set by trace_read: the grid's sizes and order, of which its ranks follow, */
         char world[16];     /* and where it was recorded */
 };
-
-/* Where a rank stands: "stage 1, replica 0", with shards "stage 1, replica 0, shard 1". Returns `text`. */
-enum { TRACE_PLACE = 64 };
-const char *trace_place(char text[TRACE_PLACE], const struct plan *layout, int rank);
 
 void trace_init(struct trace *trace);
 void trace_free(struct trace *trace);
@@ -52,7 +48,7 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * the kind of what it belongs to (of), of a later chunk than a rank's first its number (chunk), and of a
  * backward in two parts which one it is (part: input or weights). One event a line, written as it goes: a
  * trace of millions of events needs no more memory than it has here. `world`: "real" or "simulated"; of
- * `layout` pp, dp, tp and order are kept. */
+ * `layout` the grid's sizes and order are kept. */
 int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
                 struct rv_error_info *err);
 

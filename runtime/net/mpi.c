@@ -442,15 +442,12 @@ static void split(struct net_mpi *mpi, enum net_group group, int colour)
         MPI_Comm_split(MPI_COMM_WORLD, colour < 0 ? MPI_UNDEFINED : colour, mpi->net.rank, &g->comm);
 }
 
-void net_mpi_groups(struct net *net, int embedding_colour, int data_colour, int tensor_colour)
+void net_mpi_groups(struct net *net, const int colours[NET_WORLD])
 {
-        struct net_mpi *mpi = (struct net_mpi *)net;
-        net->embedding_colour = embedding_colour;
-        net->data_colour = data_colour;
-        net->tensor_colour = tensor_colour;
-        split(mpi, NET_EMBEDDING, embedding_colour);
-        split(mpi, NET_DATA, data_colour);
-        split(mpi, NET_TENSOR, tensor_colour);
+        for (int group = 0; group < NET_WORLD; group++) {
+                net->colours[group] = colours[group];
+                split((struct net_mpi *)net, (enum net_group)group, colours[group]);
+        }
 }
 
 void net_mpi_abort(struct net *net, int status)

@@ -60,9 +60,8 @@ struct net {
         int rank, ranks;
         int local_rank; /* among those that share this node's memory, of which there are */
         int local_ranks;
-        int most_micro_batch; /* the largest number that a message can carry */
-        int embedding_colour, data_colour,
-                tensor_colour;    /* this rank's groups, as net_mpi_groups was given */
+        int most_micro_batch;     /* the largest number that a message can carry */
+        int colours[NET_WORLD];   /* this rank's groups, as net_mpi_groups was given */
         bool sends_device_memory; /* messages may lie in a GPU's memory, */
         bool sums_device_memory;  /* and so may what is summed over NET_EMBEDDING and NET_DATA */
 };
@@ -76,7 +75,7 @@ int net_agree(struct net *, int rc, struct rv_error_info *err);
  * NET_DATA and NET_TENSOR exist after net_mpi_groups: ranks with the same colour form one, a negative colour
  * is in none. */
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err);
-void net_mpi_groups(struct net *, int embedding_colour, int data_colour, int tensor_colour);
+void net_mpi_groups(struct net *, const int colours[NET_WORLD]);
 /* Ends the whole job at once with `status`. */
 void net_mpi_abort(struct net *, int status) __attribute__((noreturn));
 

@@ -5,6 +5,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/version.h"
 #include "runtime/base/command_line.h"
+#include "runtime/plan/grid.h"
 #include "runtime/sched/policy.h"
 
 #include <assert.h>
@@ -122,15 +123,7 @@ static int resolve_bucket(struct options *o, struct rv_error_info *err)
 
 int64_t options_ranks(const struct options *o)
 {
-        return (int64_t)o->pp * o->dp * o->tp;
-}
-
-char *options_grid(const struct options *o, char text[OPTIONS_GRID])
-{
-        int length = snprintf(text, OPTIONS_GRID, "--pp %d x --dp %d", o->pp, o->dp);
-        if (o->tp > 1)
-                snprintf(text + length, OPTIONS_GRID - (size_t)length, " x --tp %d", o->tp);
-        return text;
+        return grid_ranks(o->sizes);
 }
 
 /* Zero 3: layers are gathered from all ranks. */
@@ -194,11 +187,12 @@ static int check_split(const struct options *o, struct rv_error_info *err)
 
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
-        char text[OPTIONS_GRID];
+        char text[GRID_TEXT];
         int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
         if (grid != ranks)
-                return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d", options_grid(o, text),
-                               (long long)grid, rv_plural(grid), ranks == 1 ? "is" : "are", ranks);
+                return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d",
+                               grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid),
+                               ranks == 1 ? "is" : "are", ranks);
         int rc = gpt_check_shards(&o->gpt, o->tp, err);
         if (rc)
                 return rc;
@@ -368,10 +362,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
         int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
         struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
-        return (struct plan){
-                .pp = o->pp,
-                .dp = o->dp,
-                .tp = o->tp,
+        struct plan plan = {
                 .order = o->order,
                 .virtual_stages = o->virtual_stages,
                 .sequence_parallel = o->sequence_parallel,
@@ -397,6 +388,8 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .allreduce_buckets = o->allreduce_buckets,
                 .element_bytes = element_bytes,
         };
+        memcpy(plan.sizes, o->sizes, sizeof plan.sizes);
+        return plan;
 }
 
 /* Parameters whose gradients are summed on the host: all of a stage that has replicas, or of a pipeline

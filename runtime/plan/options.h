@@ -16,7 +16,7 @@ const char *route_name(enum route route); /* "auto", "direct", "staged" */
 struct options {
         struct gpt gpt;
         const char *model; /* as written */
-        int pp, dp;
+        GRID_SIZES;
         int micro_batch_size; /* sequences */
         int64_t batch_size;   /* sequences, of the whole run; 0: not given */
         int seq_len;          /* 0: the model's n_positions */
@@ -28,7 +28,6 @@ struct options {
         bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
         bool offload;         /* master parameters and moments in host memory; needs mixed */
         enum recompute recompute;
-        int tp;                 /* shards of each stage, AxoNN's G_intra */
         bool sequence_parallel; /* needs tp > 1 */
         int virtual_stages;     /* interleaved: stages of the model that one rank works on */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */
@@ -53,10 +52,8 @@ enum { SPLIT_EVEN = 0, SPLIT_BALANCED = -1 };
 
 void options_init(struct options *options);
 
-/* pp x dp x tp; and as it is written, "--pp 2 x --dp 3", with tp if it is more than 1, into `text`. */
+/* How many ranks the grid has. */
 int64_t options_ranks(const struct options *options);
-enum { OPTIONS_GRID = 64 };
-char *options_grid(const struct options *options, char text[OPTIONS_GRID]);
 
 /* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the
  * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). What is wrong stands in options->error and,
@@ -71,7 +68,7 @@ int options_parse_device(const char *text, const char **device, struct rv_error_
 
 /* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
  * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
- * there are (MPI ranks or GPUs), must equal pp x dp x tp. */
+ * there are (MPI ranks or GPUs), must be as many as the grid has. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
 /* The same for a model that is in options->gpt already. */
 int options_resolve_gpt(struct options *options, int ranks, struct rv_error_info *err);

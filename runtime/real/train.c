@@ -477,16 +477,17 @@ static int finish(struct run *run, struct rv_error_info *err)
 }
 
 /* Each replica's first and last stage share an embedding, shard by shard; each stage's replicas share
- * gradients, likewise; and its shards work together. */
+ * gradients, likewise; and its shards work together. The first member of a group is its colour. */
 static void make_groups(const struct run *run)
 {
-        struct plan plan = options_plan(&run->settings.plan, false);
-        int stage = plan_stage(&plan, run->net->rank), replica = plan_replica(&plan, run->net->rank);
-        int shard = plan_shard(&plan, run->net->rank);
-        bool shares = plan.tied && (stage == 0 || stage == plan.pp - 1);
-        net_mpi_groups(run->net, shares ? replica * plan.tp + shard : -1,
-                       plan.dp > 1 ? stage * plan.tp + shard : -1,
-                       plan.tp > 1 ? replica * plan.pp + stage : -1);
+        const struct plan plan = options_plan(&run->settings.plan, false);
+        const int rank = run->net->rank, stage = plan_stage(&plan, rank);
+        const bool shares = plan.tied && (stage == 0 || stage == plan.pp - 1);
+        int colours[NET_WORLD];
+        colours[NET_EMBEDDING] = shares ? plan_group(&plan, rank, GROUP_EMBEDDING).first : -1;
+        colours[NET_DATA] = plan.dp > 1 ? plan_group(&plan, rank, GROUP_DATA).first : -1;
+        colours[NET_TENSOR] = plan.tp > 1 ? plan_group(&plan, rank, GROUP_TENSOR).first : -1;
+        net_mpi_groups(run->net, colours);
 }
 
 static int check_memory(struct run *run, struct rv_error_info *err)

@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/report.h"
+#include "runtime/plan/grid.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -245,9 +246,9 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
         if (grid == ranks || !o->model || !o->batch_size ||
             !o->micro_batch_size) /* what is missing comes first */
                 return 0;
-        char text[OPTIONS_GRID];
+        char text[GRID_TEXT];
         return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
-                       options_grid(o, text), (long long)grid, rv_plural(grid), ranks,
+                       grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid), ranks,
                        ranks == 1 ? "was" : "were", (long long)grid);
 }
 

@@ -8,12 +8,34 @@
 
 enum policy_id { POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICY_INTERLEAVED, POLICY_ZERO_BUBBLE, POLICIES };
 
+/* The axes of the grid of ranks: a pipeline has stages, the pipeline replicas, and each stage shards. Who
+ * lists, prints, reads or strides over axes iterates over them; runtime/plan/grid.h has their names. */
+enum grid_axis { GRID_STAGES, GRID_REPLICAS, GRID_SHARDS, GRID_AXES };
+
+/* The members of a struct that has a grid: how many ranks lie along each axis, by name (AxoNN's G_inter,
+ * G_data and G_intra) and, in `sizes`, by enum grid_axis. */
+#define GRID_SIZES                                                                                           \
+        union {                                                                                              \
+                struct {                                                                                     \
+                        int pp, dp, tp;                                                                      \
+                };                                                                                           \
+                int sizes[GRID_AXES];                                                                        \
+        }
+
+static inline int64_t grid_ranks(const int sizes[GRID_AXES])
+{
+        int64_t ranks = 1;
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                ranks *= sizes[axis];
+        return ranks;
+}
+
 /* Which GPUs are neighbours. Shards of a stage always are; then come a pipeline's stages, or a stage's
  * replicas. */
 enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 
 struct plan {
-        int pp, dp, tp; /* G_inter stages a pipeline, G_data replicas of it, G_intra shards of each stage */
+        GRID_SIZES;
         enum plan_order order;
         int virtual_stages;     /* interleaved: chunks of the model that one rank works on, else 1 */
         bool sequence_parallel; /* what tp does not split is split along the sequence */
@@ -75,41 +97,44 @@ static inline struct plan_range plan_own(const struct plan *plan, int replica, i
 
 static inline int plan_ranks(const struct plan *plan)
 {
-        return plan->pp * plan->dp * plan->tp;
+        return (int)grid_ranks(plan->sizes);
 }
 
-/* What is added to a rank to get to the next shard of the same stage and replica, to the next stage, and to
- * the next replica. */
-static inline int plan_shard_stride(const struct plan *plan)
+/* What is added to a rank to get to the next one along an axis: the axes within it are passed over. */
+static inline int plan_stride(const struct plan *plan, enum grid_axis axis)
 {
-        (void)plan;
-        return 1;
+        static const enum grid_axis innermost_first[PLAN_ORDERS][GRID_AXES] = {
+                [ORDER_STAGES] = {GRID_SHARDS, GRID_STAGES, GRID_REPLICAS},
+                [ORDER_REPLICAS] = {GRID_SHARDS, GRID_REPLICAS, GRID_STAGES},
+        };
+        int stride = 1;
+        for (const enum grid_axis *within = innermost_first[plan->order]; *within != axis; within++)
+                stride *= plan->sizes[*within];
+        return stride;
 }
-static inline int plan_stage_stride(const struct plan *plan)
+
+/* Where a rank lies along an axis, from 0. */
+static inline int plan_place(const struct plan *plan, int rank, enum grid_axis axis)
 {
-        return plan->order == ORDER_STAGES ? plan->tp : plan->tp * plan->dp;
-}
-static inline int plan_replica_stride(const struct plan *plan)
-{
-        return plan->order == ORDER_STAGES ? plan->tp * plan->pp : plan->tp;
+        return rank / plan_stride(plan, axis) % plan->sizes[axis];
 }
 
 static inline int plan_rank(const struct plan *plan, int replica, int stage, int shard)
 {
-        return replica * plan_replica_stride(plan) + stage * plan_stage_stride(plan) +
-               shard * plan_shard_stride(plan);
+        return replica * plan_stride(plan, GRID_REPLICAS) + stage * plan_stride(plan, GRID_STAGES) +
+               shard * plan_stride(plan, GRID_SHARDS);
 }
 static inline int plan_stage(const struct plan *plan, int rank)
 {
-        return rank / plan_stage_stride(plan) % plan->pp;
+        return plan_place(plan, rank, GRID_STAGES);
 }
 static inline int plan_replica(const struct plan *plan, int rank)
 {
-        return rank / plan_replica_stride(plan) % plan->dp;
+        return plan_place(plan, rank, GRID_REPLICAS);
 }
 static inline int plan_shard(const struct plan *plan, int rank)
 {
-        return rank % plan->tp;
+        return plan_place(plan, rank, GRID_SHARDS);
 }
 
 /* Interleaved, the model's stages go around the ranks of a pipeline: chunk c of the rank at position i is
@@ -117,12 +142,12 @@ static inline int plan_shard(const struct plan *plan, int rank)
 static inline int plan_next_rank(const struct plan *plan, int rank)
 {
         const int stage = plan_stage(plan, rank), next = stage + 1 < plan->pp ? stage + 1 : 0;
-        return rank + (next - stage) * plan_stage_stride(plan);
+        return rank + (next - stage) * plan_stride(plan, GRID_STAGES);
 }
 static inline int plan_previous_rank(const struct plan *plan, int rank)
 {
         const int stage = plan_stage(plan, rank), previous = stage > 0 ? stage - 1 : plan->pp - 1;
-        return rank + (previous - stage) * plan_stage_stride(plan);
+        return rank + (previous - stage) * plan_stride(plan, GRID_STAGES);
 }
 
 /* Ranks that do something together. */
@@ -138,21 +163,22 @@ enum op_group {
 struct plan_group {
         int first, stride, size, index;
 };
+static inline struct plan_group plan_group_along(const struct plan *plan, int rank, enum grid_axis axis)
+{
+        const int stride = plan_stride(plan, axis), place = plan_place(plan, rank, axis);
+        return (struct plan_group){rank - place * stride, stride, plan->sizes[axis], place};
+}
 static inline struct plan_group plan_group(const struct plan *plan, int rank, enum op_group kind)
 {
-        const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
-        const int shard = plan_shard(plan, rank), stages = plan_stage_stride(plan);
-        const int replicas = plan_replica_stride(plan), shards = plan_shard_stride(plan);
-        switch (kind) {
-        case GROUP_EMBEDDING:
-                return (struct plan_group){rank - stage * stages, (plan->pp - 1) * stages, 2, stage != 0};
-        case GROUP_DATA:
-                return (struct plan_group){rank - replica * replicas, replicas, plan->dp, replica};
-        case GROUP_TENSOR:
-                return (struct plan_group){rank - shard * shards, shards, plan->tp, shard};
-        default:
+        if (kind == GROUP_WORLD)
                 return (struct plan_group){0, 1, plan_ranks(plan), rank};
-        }
+        const struct plan_group along = plan_group_along(plan, rank,
+                                                         kind == GROUP_DATA     ? GRID_REPLICAS
+                                                         : kind == GROUP_TENSOR ? GRID_SHARDS
+                                                                                : GRID_STAGES);
+        if (kind != GROUP_EMBEDDING)
+                return along;
+        return (struct plan_group){along.first, (along.size - 1) * along.stride, 2, along.index != 0};
 }
 
 /* A micro-batch in one chunk is a piece of a rank's work: chunk x micro_batches + micro-batch. */

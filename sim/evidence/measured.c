@@ -2,6 +2,7 @@
 
 #include "runtime/base/command_line.h"
 #include "runtime/plan/flags.h"
+#include "runtime/plan/grid.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -140,8 +141,8 @@ static int take_recompute(struct options *o, const char *recompute, struct rv_er
 /* Virtual stages where the table does not say: the fewest, from two on, that divide the layers. */
 static int64_t fewest_virtual_stages(const struct table_row *row)
 {
-        for (int64_t v = 2; v * row->pp <= row->layers; v++)
-                if (row->layers % (v * row->pp) == 0)
+        for (int64_t v = 2; v * row->sizes[GRID_STAGES] <= row->layers; v++)
+                if (row->layers % (v * row->sizes[GRID_STAGES]) == 0)
                         return v;
         return 1;
 }
@@ -186,16 +187,22 @@ static int take_columns(struct options *o, const struct table_row *row, struct r
         const struct {
                 const char *flag;
                 int64_t number;
-        } columns[] = {{"pp", row->pp},
-                       {"dp", row->dp},
-                       {"tp", row->tp},
-                       {"batch-size", row->batch},
-                       {"micro-batch-size", row->micro_batch},
-                       {"seq-len", row->seq}};
+        } columns[] = {
+                {"batch-size", row->batch}, {"micro-batch-size", row->micro_batch}, {"seq-len", row->seq}};
         int rc = 0;
+        for (int axis = 0; rc == 0 && axis < GRID_AXES; axis++)
+                rc = set_number(o, grid_axes[axis].size, row->sizes[axis], err);
         for (size_t i = 0; rc == 0 && i < sizeof columns / sizeof *columns; i++)
                 rc = set_number(o, columns[i].flag, columns[i].number, err);
         return rc;
+}
+
+static bool any_size(const int sizes[GRID_AXES])
+{
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                if (sizes[axis])
+                        return true;
+        return false;
 }
 
 /* The flags of the column plan, which may say nothing that another column says. */
@@ -203,7 +210,8 @@ static int parse_more(const struct table_row *row, struct options *o, struct rv_
 {
         struct words words = {.argv = {"ranvier validate"}, .argc = 1};
         struct options own = *o;
-        own.pp = own.dp = own.tp = own.micro_batch_size = own.seq_len = 0;
+        memset(own.sizes, 0, sizeof own.sizes);
+        own.micro_batch_size = own.seq_len = 0;
         own.batch_size = 0;
         add_words(&words, row->plan);
         int rc = command_line_parse(options_argp(), words.argc, words.argv, &own, true, err);
@@ -215,11 +223,11 @@ static int parse_more(const struct table_row *row, struct options *o, struct rv_
         if (own.model)
                 return rv_fail(err, RV_EINPUT, "plan: '%.64s' is no flag; the model is in columns",
                                own.model);
-        if (own.pp || own.dp || own.tp || own.micro_batch_size || own.seq_len || own.batch_size)
+        if (any_size(own.sizes) || own.micro_batch_size || own.seq_len || own.batch_size)
                 return rv_fail(err, RV_EINPUT,
                                "plan '%.64s' says what a column says: pp, dp, tp, batch, micro_batch or seq",
                                row->plan);
-        own.pp = o->pp, own.dp = o->dp, own.tp = o->tp;
+        memcpy(own.sizes, o->sizes, sizeof own.sizes);
         own.micro_batch_size = o->micro_batch_size, own.seq_len = o->seq_len, own.batch_size = o->batch_size;
         *o = own;
         return 0;

@@ -51,6 +51,10 @@ static const struct column {
         {                                                                                                    \
 #member, other, COLUMN_NUMBER, offsetof(struct table_row, member), 0, needed                 \
         }
+#define AXIS(name, other, axis)                                                                              \
+        {                                                                                                    \
+                name, other, COLUMN_NUMBER, offsetof(struct table_row, sizes[axis]), 0, true                 \
+        }
 #define TEXT(member)                                                                                         \
         {                                                                                                    \
 #member, NULL, COLUMN_TEXT, offsetof(struct table_row, member),                              \
@@ -64,9 +68,9 @@ static const struct column {
         NUMBER(heads, "attention heads", true),
         NUMBER(seq, "sequence length", true),
         NUMBER(vocab, "vocabulary size", false),
-        NUMBER(tp, "tensor parallelism", true),
-        NUMBER(pp, "pipeline parallelism", true),
-        NUMBER(dp, "data parallelism", true),
+        AXIS("tp", "tensor parallelism", GRID_SHARDS),
+        AXIS("pp", "pipeline parallelism", GRID_STAGES),
+        AXIS("dp", "data parallelism", GRID_REPLICAS),
         NUMBER(interleave, NULL, false),
         TEXT(source),
         TEXT(model),
@@ -80,6 +84,7 @@ static const struct column {
         {"batch_seconds", NULL, COLUMN_SECONDS, 0, 0, false},
         {"iteration time (ms)", NULL, COLUMN_MS, 0, 0, false},
 #undef NUMBER
+#undef AXIS
 #undef TEXT
 };
 enum { COLUMNS = sizeof columns / sizeof *columns, CELLS = 64 };

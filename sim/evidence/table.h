@@ -3,6 +3,7 @@
 #define RANVIER_SIM_EVIDENCE_TABLE_H
 
 #include "runtime/base/error.h"
+#include "runtime/sched/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,8 +26,9 @@ struct table_row {
         char source[TABLE_TEXT], model[TABLE_TEXT], gpu[TABLE_TEXT];
         char recompute[TABLE_TEXT], schedule[TABLE_TEXT];
         char plan[4 * TABLE_TEXT]; /* more flags of a plan, as on a command line */
-        int64_t gpus, batch, micro_batch, layers, hidden, heads, seq, vocab, tp, pp, dp, interleave;
-        double low, high; /* measured; the same number but where a range was published */
+        int64_t gpus, batch, micro_batch, layers, hidden, heads, seq, vocab, interleave;
+        int64_t sizes[GRID_AXES]; /* of the grid */
+        double low, high;         /* measured; the same number but where a range was published */
         enum table_unit unit;
 };
 

@@ -180,7 +180,8 @@ static int consider_grid(struct collection *c, int pp, struct rv_error_info *err
                 struct options options = space->base;
                 axes_set(&options, &space->axes, place);
                 options.pp = pp;
-                options.dp = c->group->gpus / pp / options.tp;
+                options.dp = 1;
+                options.dp = c->group->gpus / (int)options_ranks(&options);
                 options.offload = c->group->offload;
                 options.fused = c->group->fused;
                 if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))

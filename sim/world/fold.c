@@ -37,7 +37,7 @@ static bool splits_parts(const struct platform *p, int block, bool one_node)
 static const char *obstacle_in_nodes(const struct platform *p, const struct plan *plan)
 {
         const int node = p->gpus_per_node, all = plan_ranks(plan);
-        const bool outermost = plan_replica_stride(plan) > plan_stage_stride(plan);
+        const bool outermost = plan_stride(plan, GRID_REPLICAS) > plan_stride(plan, GRID_STAGES);
         const int block = outermost ? plan->pp * plan->tp : plan->tp;
         const int neighbours = outermost ? all : plan->tp * plan->dp; /* whose blocks follow each other */
         if (!nest(block, node))
@@ -57,7 +57,7 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
 static bool members_are_alike(const struct platform *p, const struct plan *plan, int64_t bytes,
                               enum half half)
 {
-        const int many = 512, stride = plan_replica_stride(plan), node = p->gpus_per_node;
+        const int many = 512, stride = plan_stride(plan, GRID_REPLICAS), node = p->gpus_per_node;
         const int64_t little = 1 << 20;
         const struct collective_group group = {0, stride, plan->dp, stride < node ? stride : node};
         const struct collective_shape shape = collective_shape(p, &group);

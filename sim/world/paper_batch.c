@@ -31,7 +31,7 @@ static double message_seconds(const struct machine_links *l, int from, int to)
         if (p->xml[0])
                 return 0;
         const int first = from < to ? from : to, second = from < to ? to : from;
-        const int stride = plan_stage_stride(&l->plan);
+        const int stride = plan_stride(&l->plan, GRID_STAGES);
         const struct collective_group pair = {first, second - first, 2,
                                               stride < p->gpus_per_node ? stride : p->gpus_per_node};
         const struct collective_shape shape = collective_shape(p, &pair);

@@ -89,7 +89,7 @@ static int fold_platform(struct prediction *p)
         if (!p->folded)
                 return plan_ranks(&plan);
         p->costs.platform.folded_ranks = plan_ranks(&plan);
-        if (plan_replica_stride(&plan) > plan_stage_stride(&plan))
+        if (plan_stride(&plan, GRID_REPLICAS) > plan_stride(&plan, GRID_STAGES))
                 return plan.pp * plan.tp;
         p->costs.platform.folded_beside = plan.dp;
         p->costs.platform.folded_shards = plan.tp;

@@ -6,6 +6,7 @@
 #include "runtime/base/parse.h"
 
 #include "runtime/base/file.h"
+#include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
 #include "sim/world/predict.h"
@@ -204,7 +205,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
-        char text[OPTIONS_GRID];
+        char text[GRID_TEXT];
         const struct options *o = &s->plan;
         int64_t grid = options_ranks(o);
         if (!s->gpus)
@@ -225,7 +226,8 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         if (grid != s->gpus && o->model && o->batch_size &&
             o->micro_batch_size) /* what is missing comes first */
                 return rv_fail(err, RV_EPLAN, "%s needs %lld device%s, but --gpus is %d",
-                               options_grid(o, text), (long long)grid, rv_plural(grid), s->gpus);
+                               grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid),
+                               s->gpus);
         return check_files(s, err);
 }
 

@@ -77,7 +77,7 @@ int main(int argc, char **argv)
                         err.code ? err.sentence : "mpirun -n 2 mpi_allreduce PROFILE");
                 return 2;
         }
-        net_mpi_groups(net, -1, -1, -1);
+        net_mpi_groups(net, (int[NET_WORLD]){-1, -1, -1});
         measure(net, buffer, MOST); /* warms up */
         for (int turn = 0; turn < TURNS; turn++)
                 for (int i = 0; i < SIZES; i++)

@@ -158,7 +158,7 @@ int main(int argc, char **argv)
                 fprintf(stderr, "offload: %s\n", device ? "start with mpirun -n 2" : err.sentence);
                 return 1;
         }
-        net_mpi_groups(net, -1, 0, -1);
+        net_mpi_groups(net, (int[NET_WORLD]){-1, 0, -1});
         open_bench(&b, device, net, &optim);
         char title[160];
         double median[PARTS] = {0}, rate = 0;

@@ -223,7 +223,7 @@ int main(int argc, char **argv)
         const int pp = argc == 3 ? atoi(argv[1]) : 0, dp = argc == 3 ? atoi(argv[2]) : 0;
         if (pp < 1 || dp < 1 || pp * dp != net->ranks || net->ranks > 2)
                 fail("usage: overhead PP DP, with PP x DP ranks, at most 2");
-        net_mpi_groups(net, pp > 1 ? 0 : -1, dp > 1 ? 0 : -1, -1);
+        net_mpi_groups(net, (int[NET_WORLD]){pp > 1 ? 0 : -1, dp > 1 ? 0 : -1, -1});
         struct bench benches[POLICIES_MEASURED];
         for (int i = 0; i < POLICIES_MEASURED; i++) {
                 const struct options o = plan_of(pp, dp, policies[i]);

@@ -164,7 +164,7 @@ int main(int argc, char **argv)
                 fprintf(stderr, "test_allocations: %s\n", err.sentence);
                 return 1;
         }
-        net_mpi_groups(net, -1, -1, -1);
+        net_mpi_groups(net, (int[NET_WORLD]){-1, -1, -1});
         const int failed = cmocka_run_group_tests(tests, NULL, NULL);
         net->ops->close(net);
         return failed;

@@ -249,11 +249,11 @@ static void set_ranks(void)
         next_id = next_comm = 0;
         for (int i = 0; i < RANKS; i++) {
                 const int stage = i % PP, replica = i / PP;
-                ranks[i].net = (struct net){.ops = &rest_ops,
-                                            .rank = i,
-                                            .ranks = RANKS,
-                                            .embedding_colour = stage == 1 ? -1 : replica,
-                                            .data_colour = stage};
+                ranks[i].net = (struct net){
+                        .ops = &rest_ops,
+                        .rank = i,
+                        .ranks = RANKS,
+                        .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica, [NET_DATA] = stage}};
                 ranks[i].uuid = (char)(i + 1);
                 ranks[i].rest_done = -1;
         }

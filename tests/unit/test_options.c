@@ -1,5 +1,6 @@
 /* The command line of a plan: what it means, and the sentence that every wrong one gets. */
 #include "runtime/plan/flags.h"
+#include "runtime/plan/grid.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
 
@@ -639,6 +640,64 @@ static void flags_take_what_they_write(void **state)
         assert_true(taken > 3 * count);
 }
 
+/* Whether two ranks differ, if at all, along `axis` alone. */
+static bool differ_along(const struct plan *plan, int a, int b, int axis)
+{
+        for (int other = 0; other < GRID_AXES; other++)
+                if (other != axis &&
+                    plan_place(plan, a, (enum grid_axis)other) != plan_place(plan, b, (enum grid_axis)other))
+                        return false;
+        return true;
+}
+
+static void check_group(const struct plan *plan, int rank, int axis)
+{
+        const struct plan_group group = plan_group_along(plan, rank, (enum grid_axis)axis);
+        int members = 0;
+        for (int other = 0; other < plan_ranks(plan); other++) {
+                if (!differ_along(plan, rank, other, axis))
+                        continue;
+                assert_int_equal(other, group.first + members * group.stride);
+                if (other == rank)
+                        assert_int_equal(members, group.index);
+                members++;
+        }
+        assert_int_equal(members, group.size);
+        assert_int_equal(members, plan->sizes[axis]);
+}
+
+static void groups_are_the_ranks_that_differ_along_one_axis(void **state)
+{
+        (void)state;
+        for (int order = 0; order < PLAN_ORDERS; order++) {
+                const struct plan plan = {.pp = 3, .dp = 4, .tp = 2, .order = (enum plan_order)order};
+                assert_int_equal(plan_ranks(&plan), 24);
+                for (int rank = 0; rank < 24; rank++) {
+                        assert_int_equal(plan_rank(&plan, plan_replica(&plan, rank), plan_stage(&plan, rank),
+                                                   plan_shard(&plan, rank)),
+                                         rank);
+                        for (int axis = 0; axis < GRID_AXES; axis++)
+                                check_group(&plan, rank, axis);
+                }
+        }
+        const struct plan plan = {.pp = 3, .dp = 4, .tp = 2, .order = ORDER_REPLICAS};
+        const struct plan_group ends = plan_group(&plan, plan_rank(&plan, 1, 2, 1), GROUP_EMBEDDING);
+        assert_int_equal(ends.first, plan_rank(&plan, 1, 0, 1));
+        assert_int_equal(ends.first + ends.stride, plan_rank(&plan, 1, 2, 1));
+        assert_true(ends.size == 2 && ends.index == 1);
+}
+
+static void texts_of_a_grid_name_its_axes(void **state)
+{
+        (void)state;
+        char text[GRID_TEXT];
+        const struct plan two = {.pp = 2, .dp = 3, .tp = 1}, three = {.pp = 2, .dp = 3, .tp = 4};
+        assert_string_equal(grid_text(text, two.sizes, "", " x "), "pp 2 x dp 3");
+        assert_string_equal(grid_text(text, three.sizes, "--", " x "), "--pp 2 x --dp 3 x --tp 4");
+        assert_string_equal(grid_place(text, &two, 3), "stage 1, replica 1");
+        assert_string_equal(grid_place(text, &three, 13), "stage 1, replica 1, shard 1");
+}
+
 int main(void)
 {
         command_children[0].argp = options_argp();
@@ -659,6 +718,8 @@ int main(void)
                 cmocka_unit_test(sizes_are_read_with_their_units),
                 cmocka_unit_test(tokens_are_read_with_their_suffixes),
                 cmocka_unit_test(rates_are_sizes_a_second),
+                cmocka_unit_test(groups_are_the_ranks_that_differ_along_one_axis),
+                cmocka_unit_test(texts_of_a_grid_name_its_axes),
         };
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -162,7 +162,8 @@ static void exchange(struct net *net, const void *mine, size_t bytes, void *all)
 static struct seat own_seat(const struct net *net, const struct net_nccl_request *request)
 {
         struct seat seat = {
-                .colours = {[NET_EMBEDDING] = net->embedding_colour, [NET_DATA] = net->data_colour}};
+                .colours = {
+                        [NET_EMBEDDING] = net->colours[NET_EMBEDDING], [NET_DATA] = net->colours[NET_DATA]}};
         struct cudaDeviceProp properties;
         seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
                       cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;

@@ -59,19 +59,32 @@ static void add_reduction(struct family *family, int64_t bytes, enum half half)
         family->reductions[family->reduction_count++] = (struct family_reduction){bytes, half};
 }
 
-/* The all-reduces of a stage: its gradients in chunks, and those of an embedding that two stages share. */
+/* What the optimizer of a stage of one replica works through. */
+static struct regions regions_of_stage(const struct gpt *gpt, const struct stage *stage, int64_t bucket,
+                                       bool offload)
+{
+        const struct plan plan = {
+                .pp = stage->stages,
+                .dp = 1,
+                .tp = 1,
+                .tied = gpt->tied && stage->stages > 1,
+                .offload = offload,
+                .embedding_parameters = (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd,
+                .bucket_parameters = bucket,
+                .allreduce_buckets = ALLREDUCE_BUCKETS,
+        };
+        const struct core_stage part = {.stage = stage->index,
+                                        .parameters = partition_parameters(gpt, stage)};
+        return regions_of(&plan, &part);
+}
+
+/* The all-reduces of a stage: its gradients in chunks, those of a shared embedding among them. */
 static void add_stage_reductions(struct family *family, const struct gpt *gpt, const struct stage *stage,
                                  int64_t bucket, enum half half)
 {
-        int64_t chunk = ALLREDUCE_BUCKETS * bucket, gradients = partition_parameters(gpt, stage);
-        int64_t element_bytes = element_bytes_of(half);
-        if (gradients >= chunk)
-                add_reduction(family, chunk * element_bytes, half);
-        if (gradients % chunk)
-                add_reduction(family, gradients % chunk * element_bytes, half);
-        if (gpt->tied && stage->stages > 1 && stage->first)
-                add_reduction(family, (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd * element_bytes,
-                              half);
+        const struct regions regions = regions_of_stage(gpt, stage, bucket, false);
+        for (int i = 0; i < regions_chunks(&regions); i++)
+                add_reduction(family, regions_chunk(&regions, i).count * element_bytes_of(half), half);
 }
 
 /* Sizes below the largest, so that a line has points to go through. */
@@ -155,10 +168,8 @@ static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct 
         int64_t parameters = partition_parameters(gpt, stage);
         struct family_optimizer optimizer = {.parameters = parameters,
                                              .norm = workload_norm(gpt, stage, half)};
-        if (parameters >= bucket)
-                optimizer.updates[optimizer.update_count++] = bucket;
-        if (parameters % bucket)
-                optimizer.updates[optimizer.update_count++] = parameters % bucket;
+        const struct regions regions = regions_of_stage(gpt, stage, bucket, false);
+        optimizer.update_count = regions_update_sizes(&regions, optimizer.updates);
         return optimizer;
 }
 
@@ -322,7 +333,6 @@ static int64_t find_updates(struct family_phase *phase, const struct request *re
 {
         const struct gpt *gpt = &phase->gpt;
         const struct request_list splits = splits_of(request, gpt);
-        const struct plan plan = {.offload = true, .bucket_parameters = request->bucket_parameters};
         int64_t largest = 0;
         for (int i = 0; i < splits.count * request->shards.count; i++) {
                 const int stages = splits.values[i / request->shards.count];
@@ -330,12 +340,13 @@ static int64_t find_updates(struct family_phase *phase, const struct request *re
                         struct stage whole = partition_stage(gpt, stages, index);
                         struct stage stage =
                                 partition_shard(&whole, request->shards.values[i % request->shards.count], 0);
-                        int64_t parameters = partition_parameters(gpt, &stage);
-                        int64_t update = core_update_parameters(&plan, parameters);
-                        add_update(phase, update);
-                        if (parameters % update)
-                                add_update(phase, parameters % update);
-                        largest = update > largest ? update : largest;
+                        const struct regions regions =
+                                regions_of_stage(gpt, &stage, request->bucket_parameters, true);
+                        int64_t sizes[REGIONS_SIZES];
+                        const int count = regions_update_sizes(&regions, sizes);
+                        for (int size = 0; size < count; size++)
+                                add_update(phase, sizes[size]);
+                        largest = regions.update > largest ? regions.update : largest;
                 }
         }
         for (int64_t part = 4; part <= 16; part *= 4)

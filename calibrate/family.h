@@ -8,12 +8,13 @@
 #include "calibrate/request.h"
 #include "models/memory.h"
 #include "models/workload.h"
+#include "runtime/sched/regions.h"
 
 /* The optimizer of one stage: its norm, and the sizes of its updates. */
 struct family_optimizer {
         int64_t parameters; /* of the stage: in half, looked through for overflow, and cleared after one */
         struct kernel norm;
-        int64_t updates[2]; /* a full bucket, and the remainder if there is one */
+        int64_t updates[REGIONS_SIZES];
         int update_count;
 };
 

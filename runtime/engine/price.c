@@ -1,6 +1,6 @@
 #include "runtime/engine/price.h"
 
-#include "runtime/sched/shares.h"
+#include "runtime/sched/regions.h"
 
 #include <assert.h>
 #include <math.h>
@@ -113,28 +113,19 @@ static int add_update(struct pricing *pricing, int64_t parameters, struct stage_
         return price_update(pricing, parameters, &added->seconds);
 }
 
-/* The updates of `parameters`, `update` at a time. */
-static int add_updates(struct pricing *pricing, int64_t parameters, int64_t update, struct stage_price *price)
-{
-        if (parameters == 0)
-                return 0;
-        int rc = parameters >= update ? add_update(pricing, update, price) : 0;
-        return rc ? rc : add_update(pricing, (parameters - 1) % update + 1, price);
-}
-
 /* Zero: the norm of all shares of the first replica, of which no other has more. */
-static int price_shared_norm(struct pricing *pricing, const struct stage *stage, const struct shares *shares,
-                             struct stage_price *price)
+static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
+                             const struct regions *regions, struct stage_price *price)
 {
         const struct options *o = pricing->options;
         const struct kernel whole = workload_norm(&o->gpt, stage, options_format(o));
-        const int chunks = shares_chunks(shares);
+        const int chunks = regions_chunks(regions);
         struct kernel *kernels = malloc((size_t)chunks * sizeof *kernels);
         int count = 0;
         if (!kernels)
-                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the norms of %d shares", chunks);
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the norms of %d chunks", chunks);
         for (int i = 0; i < chunks; i++) {
-                const struct share own = shares_own(shares, i);
+                const struct region_range own = regions_own(regions, i);
                 struct kernel part = whole;
                 part.m = (own.offset + own.count < whole.m ? own.offset + own.count : whole.m) - own.offset;
                 part.accumulate = count > 0;
@@ -146,56 +137,35 @@ static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
         return rc;
 }
 
-/* Zero: replicas have an equal share of a chunk, but for one that may have less and those behind it, which
- * have nothing. All chunks but the last of a region are equal. */
-static int price_shares(struct pricing *pricing, const struct stage *stage, const struct plan *plan,
-                        struct stage_price *price)
-{
-        const struct options *o = pricing->options;
-        const double host = pricing->basis->host_seconds;
-        const enum half half = options_format(o);
-        struct core_stage part = {.stage = stage->index, .parameters = partition_parameters(&o->gpt, stage)};
-        const struct shares shares = shares_of(plan, &part);
-        const int chunks = shares_chunks(&shares), rest = chunks - shares_exchanges(&shares);
-        const int kinds[] = {0, rest - 1, rest, chunks - 1};
-        struct kernel check = workload_overflow(part.parameters, half),
-                      clear = workload_clear(part.parameters, half);
-        int rc = o->clip > 0 ? price_shared_norm(pricing, stage, &shares, price) : 0;
-        if (rc == 0 && o->mixed)
-                rc = price_kernels(pricing, &check, 1, host, &price->check);
-        if (rc == 0)
-                rc = price_kernels(pricing, &clear, 1, host, &price->clear);
-        for (int i = 0; rc == 0 && i < 4; i++) {
-                if (kinds[i] < 0 || kinds[i] >= chunks)
-                        continue;
-                const int64_t count = shares_chunk(&shares, kinds[i]).count, each = plan_share(plan, count);
-                rc = add_updates(pricing, each, shares.update, price);
-                if (rc == 0)
-                        rc = add_updates(pricing, count % each, shares.update, price);
-        }
-        return rc;
-}
-
 static int price_optimizer(struct pricing *pricing, const struct stage *stage, struct stage_price *price)
 {
         const struct options *o = pricing->options;
         const double host = pricing->basis->host_seconds;
         const struct plan *plan = &pricing->plan;
-        int64_t parameters = partition_parameters(&o->gpt, stage);
+        struct core_stage part = {.stage = stage->index, .parameters = partition_parameters(&o->gpt, stage)};
         if (plan->zero == 3)
-                parameters = plan_share(plan, parameters);
+                part.parameters = plan_share(plan, part.parameters);
+        const struct regions regions = regions_of(plan, &part);
         const enum half half = options_format(o);
-        struct kernel norm = workload_norm(&o->gpt, stage, half), check = workload_overflow(parameters, half);
+        struct kernel norm = workload_norm(&o->gpt, stage, half),
+                      check = workload_overflow(part.parameters, half),
+                      clear = workload_clear(part.parameters, half);
+        norm.m = norm.m < part.parameters ? norm.m : part.parameters;
+        int64_t sizes[REGIONS_SIZES];
+        const int updates = regions_update_sizes(&regions, sizes);
         int rc = 0;
-        price->checked = parameters;
-        norm.m = norm.m < parameters ? norm.m : parameters;
-        if (plan->zero == 1)
-                return price_shares(pricing, stage, plan, price);
-        if (o->clip > 0)
+        price->checked = part.parameters;
+        if (o->clip > 0 && plan->zero == 1)
+                rc = price_shared_norm(pricing, stage, &regions, price);
+        else if (o->clip > 0)
                 rc = price_kernels(pricing, &norm, 1, host, &price->norm);
         if (rc == 0 && o->mixed)
                 rc = price_kernels(pricing, &check, 1, host, &price->check);
-        return rc ? rc : add_updates(pricing, parameters, core_update_parameters(plan, parameters), price);
+        if (rc == 0 && plan->zero == 1)
+                rc = price_kernels(pricing, &clear, 1, host, &price->clear);
+        for (int i = 0; rc == 0 && i < updates; i++)
+                rc = add_update(pricing, sizes[i], price);
+        return rc;
 }
 
 static int collectives_in(const struct kernel *kernels, int count)

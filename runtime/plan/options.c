@@ -1,6 +1,6 @@
 #include "runtime/plan/options.h"
 
-#include "runtime/sched/shares.h"
+#include "runtime/sched/regions.h"
 
 #include "runtime/base/file.h"
 #include "runtime/base/version.h"
@@ -434,8 +434,8 @@ static int64_t shard_parameters(const struct plan *plan, int stage, int64_t para
         if (plan->zero == 3)
                 return plan_share(plan, parameters);
         const struct core_stage part = {.stage = stage, .parameters = parameters};
-        const struct shares shares = shares_of(plan, &part);
-        return shares_elements(&shares);
+        const struct regions regions = regions_of(plan, &part);
+        return regions_elements(&regions);
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)

@@ -1,6 +1,6 @@
 #include "runtime/real/trainer.h"
 
-#include "runtime/sched/shares.h"
+#include "runtime/sched/regions.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -35,13 +35,13 @@ static int open_shares(struct trainer *t, struct rv_error_info *err)
         if (!t->plan.zero)
                 return 0;
         const struct core_stage stage = core_stage(t);
-        const struct shares shares = shares_of(&t->plan, &stage);
-        const int chunks = shares_chunks(&shares);
+        const struct regions regions = regions_of(&t->plan, &stage);
+        const int chunks = regions_chunks(&regions);
         t->own = calloc((size_t)chunks, sizeof *t->own);
         if (!t->own)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d chunks", chunks);
         for (int i = 0; i < chunks; i++) {
-                const struct share own = shares_own(&shares, i);
+                const struct region_range own = regions_own(&regions, i);
                 t->own[i] = (struct nn_own){own.offset, own.count, own.place};
         }
         t->nn->own = t->own;

@@ -45,10 +45,6 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
 /* What is all-reduced at once; the last chunk of a stage may have less. */
 int64_t core_chunk_parameters(const struct plan *plan);
 
-/* With plan.overlap_allreduce: gradients from `end` on are final. Where those begin that are to be final
- * next: the begin of a chunk, below `end`. */
-int64_t core_next_final(const struct plan *plan, int64_t end);
-
 /* What a core knows of its rank's part of the model. */
 struct core_stage {
         int stage;          /* of plan.pp */

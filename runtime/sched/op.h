@@ -91,9 +91,9 @@ struct op {
         bool more;       /* of these, on completion, filled in by the driver: another part follows */
         enum op_group group;
         int64_t offset, count; /* parameters; OP_BACKWARD: 0, or a range to make final, see overlap.c */
-        int64_t place; /* of the optimizer's own arrays, what belongs to `offset` (zero: see shares.h) */
-        int64_t bytes; /* of a message, copy or all-reduce */
-        int serial;    /* the engine's, to know the operation again; the core ignores it */
+        int64_t place;         /* of the optimizer's own arrays, what belongs to `offset` (see regions.h) */
+        int64_t bytes;         /* of a message, copy or all-reduce */
+        int serial;            /* the engine's, to know the operation again; the core ignores it */
 };
 
 /* Makes it one of another kind, on that kind's lane. */

@@ -16,11 +16,11 @@
  * Overlapped with the last backward, which makes gradients final from the end of memory to its beginning,
  * chunks are summed, and updates made, in that order; see overlap.c.
  *
- * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its shares (shares.h);
- * with clipping the norm is that of the shares, summed over all ranks. The shared embedding is exchanged in
- * the shares that a replica has of it. A chunk's weights are all-gathered when its share has been updated,
- * but after all exchanges: so each rank's collectives have one order, whatever comes first. What was summed
- * elsewhere is left over in the gradients, so they are cleared when all updates are done. */
+ * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its parts of them
+ * (regions.h); with clipping the norm is that of the parts, summed over all ranks. The shared embedding is
+ * exchanged in the parts that a replica has of it. A chunk's weights are all-gathered when its share has been
+ * updated, but after all exchanges: so each rank's collectives have one order, whatever comes first. What was
+ * summed elsewhere is left over in the gradients, so they are cleared when all updates are done. */
 #include "runtime/sched/state.h"
 
 #include <assert.h>
@@ -53,64 +53,27 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
         return parts(share, parts(share, most));
 }
 
+/* Zero 3 sums gradients unit by unit, in the pipeline. */
+static bool sums_chunks(const struct plan *plan)
+{
+        return plan->dp > 1 && plan->zero != 3;
+}
+
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
 {
-        if (plan->zero != 1)
-                return parts(part->parameters, core_chunk_parameters(plan));
-        const struct shares s = shares_of(plan, part);
-        return shares_chunks(&s);
+        const struct regions r = regions_of(plan, part);
+        return sums_chunks(plan) ? regions_chunks(&r) : 0;
 }
 
-static bool shares_embedding(const struct core *core)
-{
-        return core->plan.tied && core->plan.pp > 1 && (core->first || core->last);
-}
-
-static int wrapped(int index, int count)
-{
-        return (index % count + count) % count;
-}
-
-/* A shared embedding's gradients are known last: so that it does not hold up the others, the order begins
- * behind it where it comes first in memory, and after the last update come those before. Fetches and chunks
- * do alike. Beside a last backward, which makes gradients final so, the order is from behind to the front;
- * the embedding is the last again, at whichever end of memory it lies. */
-static void set_order(struct core *core)
-{
-        struct optimizer_state *o = &core->optimizer;
-        const struct plan *plan = &core->plan;
-        const int64_t embedding = shares_embedding(core) ? plan->embedding_parameters : 0;
-        const int64_t at_end = core->last ? embedding : 0;
-        if (overlap_planned(plan)) {
-                o->first_update = (at_end ? (int)((core->parameters - at_end) / o->update) : o->updates) - 1;
-                o->step = -1;
-                return;
-        }
-        o->first_update = core->first ? parts(embedding, o->update) % o->updates : 0;
-        o->step = 1;
-        o->first_chunk = (int)(o->first_update * o->update / core_chunk_parameters(plan));
-}
-
-static void start_whole(struct core *core)
-{
-        struct optimizer_state *o = &core->optimizer;
-        const struct plan *plan = &core->plan;
-        const struct core_stage part = core_part(core);
-        o->update = core_update_parameters(plan, core->parameters);
-        o->updates = parts(core->parameters, o->update);
-        o->chunks = plan->dp > 1 && plan->zero != 3 ? optimizer_chunks(plan, &part) : 0;
-        o->exchanges = shares_embedding(core);
-        set_order(core);
-}
-
-static void start_shares(struct core *core)
+static void start_training(struct core *core)
 {
         struct optimizer_state *o = &core->optimizer;
         const struct core_stage part = core_part(core);
-        o->shares = shares_of(&core->plan, &part);
-        o->updates = shares_updates(&o->shares);
-        o->chunks = o->gathers = shares_chunks(&o->shares);
-        o->exchanges = shares_exchanges(&o->shares);
+        o->regions = regions_of(&core->plan, &part);
+        o->updates = regions_updates(&o->regions);
+        o->chunks = sums_chunks(&core->plan) ? regions_chunks(&o->regions) : 0;
+        o->exchanges = regions_exchanges(&o->regions);
+        o->gathers = core->plan.zero == 1 ? o->chunks : 0;
 }
 
 void optimizer_start(struct core *core)
@@ -120,10 +83,8 @@ void optimizer_start(struct core *core)
         memset(o, 0, sizeof *o);
         bool train = !plan->forward_only;
         o->final = core->parameters;
-        if (train && plan->zero == 1)
-                start_shares(core);
-        else if (train)
-                start_whole(core);
+        if (train)
+                start_training(core);
         o->check_issued = o->check_done = !train || !plan->mixed;
         o->overflow_issued = o->overflow_known = o->check_done;
         o->replicated_issued = o->replicated_done = !train || core->replicated_count == 0;
@@ -137,57 +98,44 @@ static struct op collective(enum op_kind kind, enum op_group group)
         return op;
 }
 
-/* The shared embedding is the first tensor of the first stage and the last of the last. */
-static struct op embedding_exchange(const struct core *core, int nth)
+static struct op sum(const struct core *core, enum op_kind kind, enum op_group group,
+                     struct region_range range)
 {
-        struct op op = collective(OP_ALLREDUCE, GROUP_EMBEDDING);
-        op.count = core->plan.embedding_parameters;
-        op.offset = core->first ? 0 : core->parameters - op.count;
-        if (core->plan.zero == 1) {
-                const struct shares *s = &core->optimizer.shares;
-                const struct share own = shares_own(s, shares_chunks(s) - shares_exchanges(s) + nth);
-                op.offset = own.offset;
-                op.count = own.count;
-        }
+        struct op op = collective(kind, group);
+        op.offset = range.offset;
+        op.count = range.count;
         op.bytes = op.count * core->plan.element_bytes;
         return op;
+}
+
+static struct op embedding_exchange(const struct core *core, int nth)
+{
+        const struct regions *r = &core->optimizer.regions;
+        const int chunk = regions_chunks(r) - regions_exchanges(r) + nth;
+        return sum(core, OP_ALLREDUCE, GROUP_EMBEDDING, regions_own(r, chunk));
 }
 
 static struct op replicated_sum(const struct core *core)
 {
-        struct op op = collective(OP_ALLREDUCE, GROUP_TENSOR);
-        op.offset = core->replicated_offset;
-        op.count = core->replicated_count;
-        op.bytes = op.count * core->plan.element_bytes;
-        return op;
+        return sum(core, OP_ALLREDUCE, GROUP_TENSOR,
+                   (struct region_range){core->replicated_offset, core->replicated_count, 0});
 }
 
-/* The nth chunk in order. */
-static struct op chunk_of_shares(const struct core *core, enum op_kind kind, int nth)
+/* A chunk over the ranks of its region's group. */
+static struct op whole_chunk(const struct core *core, enum op_kind kind, int chunk)
 {
-        const struct share chunk = shares_chunk(&core->optimizer.shares, nth);
-        struct op op = collective(kind, GROUP_DATA);
-        op.bucket = nth;
-        op.offset = chunk.offset;
-        op.count = chunk.count;
-        op.bytes = op.count * core->plan.element_bytes;
-        return op;
-}
-
-static struct op chunk_allreduce(const struct core *core, int nth)
-{
-        if (core->plan.zero == 1)
-                return chunk_of_shares(core, OP_REDUCE_SCATTER, nth);
-        const struct optimizer_state *o = &core->optimizer;
-        const int chunk =
-                overlap_planned(&core->plan) ? o->chunks - 1 - nth : wrapped(nth + o->first_chunk, o->chunks);
-        struct op op = collective(OP_ALLREDUCE, GROUP_DATA);
-        int64_t size = core_chunk_parameters(&core->plan);
+        const struct regions *r = &core->optimizer.regions;
+        struct op op = sum(core, kind, regions_region(r, chunk)->group, regions_chunk(r, chunk));
         op.bucket = chunk;
-        op.offset = chunk * size;
-        op.count = least(size, core->parameters - op.offset);
-        op.bytes = op.count * core->plan.element_bytes;
         return op;
+}
+
+/* The nth in order. */
+static struct op chunk_sum(const struct core *core, int nth)
+{
+        const bool behind = overlap_planned(&core->plan);
+        return whole_chunk(core, core->plan.zero == 1 ? OP_REDUCE_SCATTER : OP_ALLREDUCE,
+                           behind ? regions_chunk_from_behind(&core->optimizer.regions, nth) : nth);
 }
 
 static struct op whole_stage(const struct core *core, enum op_kind kind)
@@ -200,20 +148,14 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
 /* The nth update in order, or the copy before or after it. */
 static struct op nth_update(const struct core *core, int nth, enum op_kind kind)
 {
-        const struct optimizer_state *o = &core->optimizer;
+        const struct regions *r = &core->optimizer.regions;
         struct op op = core_new_op(kind);
-        if (core->plan.zero == 1) {
-                int chunk;
-                const struct share share = shares_update(&o->shares, nth, &chunk);
-                op.bucket = nth;
-                op.offset = share.offset;
-                op.count = share.count;
-                op.place = share.place;
-        } else {
-                op.bucket = wrapped(o->first_update + nth * o->step, o->updates);
-                op.offset = op.place = op.bucket * o->update;
-                op.count = least(o->update, core->parameters - op.offset);
-        }
+        int chunk;
+        op.bucket = overlap_planned(&core->plan) ? regions_update_from_behind(r, nth) : nth;
+        const struct region_range range = regions_update(r, op.bucket, &chunk);
+        op.offset = range.offset;
+        op.count = range.count;
+        op.place = range.place;
         if (core->plan.offload)
                 op.buffer = nth % PLAN_UPDATE_BUFFERS;
         if (kind != OP_UPDATE)
@@ -229,9 +171,9 @@ static bool next_gather(struct core *core, struct op *op)
             o->overflow)
                 return false;
         if (!core_tables(core).chunk_done[o->gathers_issued] ||
-            o->updates_done < shares_updates_before(&o->shares, o->gathers_issued + 1))
+            o->updates_done < regions_updates_before(&o->regions, o->gathers_issued + 1))
                 return false;
-        *op = chunk_of_shares(core, OP_ALL_GATHER, o->gathers_issued++);
+        *op = whole_chunk(core, OP_ALL_GATHER, o->gathers_issued++);
         return true;
 }
 
@@ -247,7 +189,7 @@ static bool next_collective(struct core *core, struct op *op)
         if (!o->replicated_done || !o->check_done)
                 return false;
         if (o->chunks_issued < o->chunks) {
-                *op = chunk_allreduce(core, o->chunks_issued++);
+                *op = chunk_sum(core, o->chunks_issued++);
                 return true;
         }
         /* A replica without a share of a chunk is so at both ends. */
@@ -279,35 +221,15 @@ static bool next_scalars(struct core *core, struct op *op)
         return false;
 }
 
-static bool overlap(const struct op *a, const struct op *b)
-{
-        return a->offset < b->offset + b->count && b->offset < a->offset + a->count;
-}
-
-/* Zero: the gradients of the nth update are final. */
-static bool share_is_summed(struct core *core, int nth)
-{
-        const struct optimizer_state *o = &core->optimizer;
-        int chunk;
-        shares_update(&o->shares, nth, &chunk);
-        const bool shared = chunk >= shares_chunks(&o->shares) - shares_exchanges(&o->shares);
-        return core_tables(core).chunk_done[chunk] && (!shared || o->exchanges_done == o->exchanges);
-}
-
 /* The gradients of `update` are final. */
 static bool is_summed(struct core *core, const struct op *update)
 {
         const struct optimizer_state *o = &core->optimizer;
-        if (core->plan.zero == 1)
-                return share_is_summed(core, update->bucket);
-        struct op exchange = embedding_exchange(core, 0);
-        if (o->exchanges_done < o->exchanges && overlap(update, &exchange))
+        int chunk;
+        regions_update(&o->regions, update->bucket, &chunk);
+        if (o->chunks > 0 && !core_tables(core).chunk_done[chunk])
                 return false;
-        int64_t size = core_chunk_parameters(&core->plan), last = update->offset + update->count - 1;
-        for (int64_t chunk = update->offset / size; o->chunks > 0 && chunk <= last / size; chunk++)
-                if (!core_tables(core).chunk_done[chunk])
-                        return false;
-        return true;
+        return o->exchanges_done == o->exchanges || !regions_region(&o->regions, chunk)->exchanged;
 }
 
 /* No rank overflowed, the gradients are final (clipped: all of them), and so is the factor that they are
@@ -383,7 +305,7 @@ static bool next_early_sum(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (o->chunks_issued == o->chunks)
                 return false;
-        *op = chunk_allreduce(core, o->chunks_issued);
+        *op = chunk_sum(core, o->chunks_issued);
         if (op->offset < o->final)
                 return false;
         o->chunks_issued++;

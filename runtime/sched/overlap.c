@@ -21,15 +21,9 @@ bool overlap_planned(const struct plan *plan)
         return plan->overlap_allreduce && plan->dp > 1 && !plan->forward_only;
 }
 
-int64_t core_next_final(const struct plan *plan, int64_t end)
-{
-        const int64_t size = core_chunk_parameters(plan);
-        return (end - 1) / size * size;
-}
-
 static void set_range(const struct core *core, struct op *backward, int64_t end)
 {
-        backward->offset = core_next_final(&core->plan, end);
+        backward->offset = regions_chunk_begin(&core->optimizer.regions, end);
         backward->count = end - backward->offset;
 }
 

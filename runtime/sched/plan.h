@@ -41,7 +41,7 @@ struct plan {
         bool sequence_parallel; /* what tp does not split is split along the sequence */
         bool blocking;          /* a message holds up the compute lane, as a blocking send or receive does */
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */
-        int zero; /* what is sharded over the replicas: 0: nothing; 1: the optimizer (shares.h); 3: also
+        int zero; /* what is sharded over the replicas: 0: nothing; 1: the optimizer (regions.h); 3: also
                      weights, gradients */
         int micro_batches; /* a batch brings to each pipeline */
         enum policy_id policy;

@@ -4,19 +4,14 @@
 
 #include "runtime/sched/core.h"
 #include "runtime/sched/policy.h"
-#include "runtime/sched/shares.h"
+#include "runtime/sched/regions.h"
 
 /* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
  */
 struct optimizer_state {
-        struct shares shares; /* zero 1: of this replica; else zeros */
-        int updates, chunks;  /* a chunk is up to allreduce_buckets buckets, one all-reduce */
-        /* The order, but with zero 1, where it is that of the shares: parameters of an update, which one is
-         * the first, and the step to the next, 1 or -1; the first chunk. Both go around the end. */
-        int64_t update;
-        int first_update, step;
-        int first_chunk;
-        int64_t final; /* overlapped: gradients from here on may be summed beside the last backward */
+        struct regions regions;
+        int updates, chunks; /* chunks: 0 where none are summed */
+        int64_t final;       /* overlapped: gradients from here on may be summed beside the last backward */
         bool check_issued, check_done;
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done;

@@ -424,12 +424,42 @@ static bool goes_last(const struct observer *o, int rank)
         return left == 1;
 }
 
+/* Whether parameter p of the rank is of the embedding that first and last stage share. */
+static bool shared(const struct observer *o, int rank, int64_t p)
+{
+        int stage = plan_stage(&o->plan, rank);
+        if (!o->plan.tied || o->plan.pp == 1 || o->plan.forward_only)
+                return false;
+        return (stage == 0 && p < o->plan.embedding_parameters) ||
+               (stage == o->plan.pp - 1 && p >= o->parameters - o->plan.embedding_parameters);
+}
+
+/* How far into its chunk parameter p is: chunks are counted from where the shared embedding begins or ends.
+ */
+static int64_t in_chunk(const struct observer *o, int rank, int64_t p)
+{
+        const bool last = plan_stage(&o->plan, rank) > 0, tied = o->plan.tied && o->plan.pp > 1;
+        const int64_t embedding = tied ? o->plan.embedding_parameters : 0;
+        const int64_t begin =
+                last ? o->parameters - embedding : embedding; /* of the embedding, or behind it */
+        const bool from_edge = last ? shared(o, rank, p) : !shared(o, rank, p);
+        return (from_edge ? p - begin : p) % (o->plan.bucket_parameters * o->plan.allreduce_buckets);
+}
+
+/* Whether [offset, offset + count) lies in one chunk. */
+static bool of_one_chunk(const struct observer *o, int rank, const struct op *op)
+{
+        return in_chunk(o, rank, op->offset) + op->count - 1 ==
+                       in_chunk(o, rank, op->offset + op->count - 1) &&
+               shared(o, rank, op->offset) == shared(o, rank, op->offset + op->count - 1);
+}
+
 static void issue_range(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
         expect(o, (op->count > 0) == (overlaps(o) && goes_last(o, rank)), "the last backward goes in ranges");
-        expect(o, op->count == 0 || (op->offset + op->count == s->final && op->offset % chunk == 0),
+        expect(o,
+               op->count == 0 || (op->offset + op->count == s->final && in_chunk(o, rank, op->offset) == 0),
                "each range begins with a chunk and ends where the last one began");
 }
 
@@ -743,16 +773,6 @@ static bool computed(const struct observer *o, int rank)
         return true;
 }
 
-/* Whether parameter p of the rank is of the embedding that first and last stage share. */
-static bool shared(const struct observer *o, int rank, int64_t p)
-{
-        int stage = plan_stage(&o->plan, rank);
-        if (!o->plan.tied || o->plan.pp == 1 || o->plan.forward_only)
-                return false;
-        return (stage == 0 && p < o->plan.embedding_parameters) ||
-               (stage == o->plan.pp - 1 && p >= o->parameters - o->plan.embedding_parameters);
-}
-
 /* The sums that the gradient of p takes part in have been made. */
 static bool summed(const struct observer *o, int rank, int64_t p)
 {
@@ -886,7 +906,9 @@ static void check_range(struct observer *o, int rank, const struct op *op)
         if (o->plan.offload && bucket > o->parameters)
                 bucket = o->parameters;
         int64_t most = o->plan.offload ? (bucket + 2) / 3 : bucket;
-        expect(o, op->count >= 1 && op->count <= most && op->offset == op->bucket * most,
+        expect(o,
+               op->count >= 1 && op->count <= most && of_one_chunk(o, rank, op) &&
+                       in_chunk(o, rank, op->offset) % most == 0,
                "an update is of a bucket, offloaded of its third");
         expect(o, op->count <= plan_update_parameters(&o->plan), "an update fits the buffers of the plan");
 }

@@ -264,8 +264,8 @@ static void a_grid_or_a_number_that_no_trace_has_is_refused(void **state)
                 {"2147483647,\"dp\":2147483647,\"tp\":2147483647", "", ":1: pp 2147483647 x dp"},
                 {"1024,\"dp\":1024,\"tp\":2", "", "is no grid of 1 to 1048576 ranks"},
                 {"0", "", ":1: pp 0 x dp 1 is no grid"},
-                {"1048577", "", ":1: pp 1048577 x dp 1 x tp 1 is no grid"},
-                {"2,\"dp\":-3", "", ":1: pp 2 x dp -3 x tp 1 is no grid"},
+                {"1048577", "", ":1: pp 1048577 x dp 1 is no grid"},
+                {"2,\"dp\":-3", "", ":1: pp 2 x dp -3 is no grid"},
                 {"2,\"dp\":3", "\"pid\":6", ":2: pid is 6, 0 to 5 was expected"},
                 {"2,\"dp\":3", "\"pid\":2147483647", ":2: pid is 2147483647, 0 to 5 was expected"},
                 {"3", "\"pid\":1048575", ":2: pid is 1048575, 0 to 1048574 was expected"}, /* dp unknown */

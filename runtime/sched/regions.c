@@ -1,0 +1,231 @@
+#include "runtime/sched/regions.h"
+
+#include <assert.h>
+
+static int64_t least(int64_t a, int64_t b)
+{
+        return a < b ? a : b;
+}
+
+static int64_t parts(int64_t whole, int64_t part)
+{
+        return (whole + part - 1) / part;
+}
+
+struct regions regions_of(const struct plan *plan, const struct core_stage *stage)
+{
+        const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
+        const bool shared = plan->tied && plan->pp > 1 && (first || last);
+        const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
+        return (struct regions){
+                .region = {{first ? embedding : 0, all - embedding, GROUP_DATA, false},
+                           {first ? 0 : all - embedding, embedding, GROUP_DATA, true}},
+                .parts = plan->zero == 1 ? plan->dp : 1,
+                .part = plan->zero == 1 ? stage->replica : 0,
+                .chunk = core_chunk_parameters(plan),
+                .update = core_update_parameters(plan, all),
+        };
+}
+
+/* Of a region, all chunks but the last are full. */
+static int chunks_in(const struct regions *r, const struct region *region)
+{
+        return (int)parts(region->count, r->chunk);
+}
+
+static int64_t last_chunk(const struct regions *r, const struct region *region)
+{
+        return region->count - (chunks_in(r, region) - 1) * r->chunk;
+}
+
+/* Of a chunk, the parts but the last are equal. */
+static int64_t part_of(const struct regions *r, int64_t chunk)
+{
+        return parts(chunk, r->parts);
+}
+
+/* Elements of the own arrays that a region takes. */
+static int64_t elements_in(const struct regions *r, const struct region *region)
+{
+        if (region->count == 0)
+                return 0;
+        return (chunks_in(r, region) - 1) * part_of(r, r->chunk) + part_of(r, last_chunk(r, region));
+}
+
+int64_t regions_elements(const struct regions *r)
+{
+        int64_t elements = 0;
+        for (int i = 0; i < REGIONS; i++)
+                elements += elements_in(r, &r->region[i]);
+        return elements;
+}
+
+int regions_chunks(const struct regions *r)
+{
+        int chunks = 0;
+        for (int i = 0; i < REGIONS; i++)
+                chunks += chunks_in(r, &r->region[i]);
+        return chunks;
+}
+
+int regions_exchanges(const struct regions *r)
+{
+        int exchanges = 0;
+        for (int i = 0; i < REGIONS; i++)
+                exchanges += r->region[i].exchanged ? chunks_in(r, &r->region[i]) : 0;
+        return exchanges;
+}
+
+/* The region of the nth chunk, which becomes its number there. */
+static const struct region *find_region(const struct regions *r, int *nth)
+{
+        const struct region *region = r->region;
+        for (; *nth >= chunks_in(r, region); region++) {
+                *nth -= chunks_in(r, region);
+                assert(region + 1 < r->region + REGIONS);
+        }
+        return region;
+}
+
+const struct region *regions_region(const struct regions *r, int chunk)
+{
+        return find_region(r, &chunk);
+}
+
+struct region_range regions_chunk(const struct regions *r, int nth)
+{
+        const struct region *region = find_region(r, &nth);
+        const int64_t at = nth * r->chunk;
+        int64_t before = 0;
+        for (const struct region *other = r->region; other < region; other++)
+                before += elements_in(r, other);
+        return (struct region_range){.offset = region->offset + at,
+                                     .count = least(r->chunk, region->count - at),
+                                     .place = r->parts > 1 ? before + nth * part_of(r, r->chunk)
+                                                           : region->offset + at};
+}
+
+struct region_range regions_own(const struct regions *r, int nth)
+{
+        const struct region_range chunk = regions_chunk(r, nth);
+        const int64_t each = part_of(r, chunk.count), begin = least(r->part * each, chunk.count);
+        return (struct region_range){chunk.offset + begin, least(each, chunk.count - begin), chunk.place};
+}
+
+/* Updates in this replica's part of a chunk of `count`. */
+static int updates_in(const struct regions *r, int64_t count)
+{
+        const int64_t each = part_of(r, count), begin = least(r->part * each, count);
+        return (int)parts(least(each, count - begin), r->update);
+}
+
+/* And in the first `chunks` chunks of a region. */
+static int updates_in_first(const struct regions *r, const struct region *region, int chunks)
+{
+        const int full = chunks_in(r, region) - 1;
+        if (chunks <= full || region->count == 0)
+                return chunks * updates_in(r, r->chunk);
+        return full * updates_in(r, r->chunk) + updates_in(r, last_chunk(r, region));
+}
+
+int regions_updates_before(const struct regions *r, int chunks)
+{
+        int updates = 0;
+        for (int i = 0; i < REGIONS; i++) {
+                const int here = chunks_in(r, &r->region[i]), counted = chunks < here ? chunks : here;
+                updates += updates_in_first(r, &r->region[i], counted);
+                chunks -= counted;
+        }
+        return updates;
+}
+
+int regions_updates(const struct regions *r)
+{
+        return regions_updates_before(r, regions_chunks(r));
+}
+
+struct region_range regions_update(const struct regions *r, int nth, int *chunk)
+{
+        const int each = updates_in(r, r->chunk);
+        int before = 0, chunks = 0, i = 0;
+        for (; i < REGIONS - 1; i++) {
+                const int here = chunks_in(r, &r->region[i]);
+                const int updates = updates_in_first(r, &r->region[i], here);
+                if (nth < before + updates)
+                        break;
+                before += updates;
+                chunks += here;
+        }
+        const int full = chunks_in(r, &r->region[i]) - 1, passed = each > 0 ? (nth - before) / each : full;
+        const int in_region = passed < full ? passed : full;
+        *chunk = chunks + in_region;
+        const struct region_range own = regions_own(r, *chunk);
+        const int64_t at = (nth - before - in_region * each) * r->update;
+        assert(at >= 0 && at < own.count);
+        return (struct region_range){own.offset + at, least(r->update, own.count - at), own.place + at};
+}
+
+static int add_size(int64_t sizes[REGIONS_SIZES], int count, int64_t size)
+{
+        for (int i = 0; i < count; i++)
+                if (sizes[i] == size)
+                        return count;
+        if (size == 0)
+                return count;
+        sizes[count] = size;
+        return count + 1;
+}
+
+/* Those of a part of `size`: full updates, and what is left. */
+static int add_sizes_of(const struct regions *r, int64_t sizes[REGIONS_SIZES], int count, int64_t size)
+{
+        count = add_size(sizes, count, size >= r->update ? r->update : 0);
+        return add_size(sizes, count, size % r->update);
+}
+
+int regions_update_sizes(const struct regions *r, int64_t sizes[REGIONS_SIZES])
+{
+        int count = 0;
+        for (int i = 0; i < REGIONS; i++) {
+                const struct region *region = &r->region[i];
+                if (region->count == 0)
+                        continue;
+                const int64_t kinds[] = {chunks_in(r, region) > 1 ? r->chunk : 0, last_chunk(r, region)};
+                for (int k = 0; k < 2; k++) { /* a chunk's parts, and the one that has less */
+                        const int64_t each = part_of(r, kinds[k]);
+                        count = add_sizes_of(r, sizes, count, each);
+                        count = add_sizes_of(r, sizes, count, each ? kinds[k] % each : 0);
+                }
+        }
+        return count;
+}
+
+/* The nth from behind of `first` and `second` things of two regions, the first region's first. */
+static int from_behind(int nth, int first, int second)
+{
+        return nth < first ? first - 1 - nth : first + second - 1 - (nth - first);
+}
+
+int regions_chunk_from_behind(const struct regions *r, int nth)
+{
+        const int first = chunks_in(r, &r->region[0]), all = regions_chunks(r);
+        return r->region[1].offset > r->region[0].offset ? all - 1 - nth
+                                                         : from_behind(nth, first, all - first);
+}
+
+int regions_update_from_behind(const struct regions *r, int nth)
+{
+        const int first = regions_updates_before(r, chunks_in(r, &r->region[0]));
+        return from_behind(nth, first, regions_updates(r) - first);
+}
+
+int64_t regions_chunk_begin(const struct regions *r, int64_t end)
+{
+        for (int i = 0; i < REGIONS; i++) {
+                const int64_t at = end - 1 - r->region[i].offset;
+                if (at >= 0 && at < r->region[i].count)
+                        return end - 1 - at % r->chunk;
+        }
+        assert(!"a parameter of the stage");
+        return 0;
+}

@@ -2,8 +2,10 @@
 
 #include "runtime/base/file.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 int config_wrong(const char *path, const char *key, const json_t *value, struct rv_error_info *err,
                  const char *format, ...)
@@ -20,21 +22,6 @@ int config_wrong(const char *path, const char *key, const json_t *value, struct 
         return status;
 }
 
-int config_read_counts(struct gpt *gpt, const char *path, const json_t *object,
-                       const struct config_count *counts, int count, struct rv_error_info *err)
-{
-        for (int i = 0; i < count; i++) {
-                const json_t *value = json_object_get(object, counts[i].key);
-                int64_t number = 0;
-                if (counts[i].optional && (!value || json_is_null(value)))
-                        continue;
-                if (file_need_int(path, object, counts[i].key, 1, counts[i].most, &number, err) != RV_OK)
-                        return RV_EINPUT;
-                *(int *)((char *)gpt + counts[i].offset) = (int)number;
-        }
-        return RV_OK;
-}
-
 static bool is_value(const json_t *value, const char *text)
 {
         json_t *right = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -44,29 +31,94 @@ static bool is_value(const json_t *value, const char *text)
         return same;
 }
 
-int config_check_only(const char *path, const json_t *object, const struct config_only *keys, int count,
+static int check_only(const struct config_key *key, const char *path, const json_t *value,
                       struct rv_error_info *err)
 {
-        enum { RIGHT = sizeof keys->right / sizeof *keys->right };
-        for (int i = 0; i < count; i++) {
-                const json_t *value = json_object_get(object, keys[i].key);
-                bool right = !value;
-                for (int j = 0; j < RIGHT && keys[i].right[j]; j++)
-                        right = right || is_value(value, keys[i].right[j]);
-                if (!right)
-                        return config_wrong(path, keys[i].key, value, err, "only %s%s%s is built",
-                                            keys[i].right[0], keys[i].right[1] ? " or " : "",
-                                            keys[i].right[1] ? keys[i].right[1] : "");
+        enum { RIGHT = sizeof key->right / sizeof *key->right };
+        char known[128] = "";
+        for (int i = 0; i < RIGHT && key->right[i]; i++) {
+                if (!value || is_value(value, key->right[i]))
+                        return RV_OK;
+                const size_t end = strlen(known);
+                snprintf(known + end, sizeof known - end, "%s%s", i ? " or " : "", key->right[i]);
         }
+        return config_wrong(path, key->key, value, err, "only %s is built", known);
+}
+
+static int read_number(struct gpt *gpt, const struct config_key *key, const char *path, const json_t *object,
+                       struct rv_error_info *err)
+{
+        const json_t *value = json_object_get(object, key->key);
+        void *member = (char *)gpt + key->offset;
+        int64_t number = 0;
+        if (key->kind == CONFIG_REAL) {
+                *(double *)member = key->absent;
+                return !value ? RV_OK
+                              : file_need_real(path, object, key->key, key->least, key->most, member, err);
+        }
+        if (key->kind == CONFIG_OPTIONAL && (!value || json_is_null(value)))
+                return RV_OK;
+        if (file_need_int(path, object, key->key, 1, (int64_t)key->most, &number, err) != RV_OK)
+                return RV_EINPUT;
+        *(int *)member = (int)number;
         return RV_OK;
 }
 
-int config_read_tied(struct gpt *gpt, const char *path, const json_t *object, bool absent,
-                     struct rv_error_info *err)
+static int read_key(struct gpt *gpt, const struct config_key *key, const char *path, const json_t *object,
+                    struct rv_error_info *err)
 {
-        const json_t *tied = json_object_get(object, "tie_word_embeddings");
-        if (tied && !json_is_boolean(tied))
-                return config_wrong(path, "tie_word_embeddings", tied, err, "true or false was expected");
-        gpt->tied = tied ? json_is_true(tied) : absent;
-        return RV_OK;
+        const json_t *value = json_object_get(object, key->key);
+        switch (key->kind) {
+        case CONFIG_COUNT:
+        case CONFIG_OPTIONAL:
+        case CONFIG_REAL:
+                return read_number(gpt, key, path, object, err);
+        case CONFIG_TIED:
+                if (value && !json_is_boolean(value))
+                        return config_wrong(path, key->key, value, err, "true or false was expected");
+                gpt->tied = value ? json_is_true(value) : key->absent != 0;
+                return RV_OK;
+        case CONFIG_DROPOUT:
+                if (json_number_value(value) > 0)
+                        gpt->dropout = true;
+                return RV_OK;
+        case CONFIG_ONLY:
+                return check_only(key, path, value, err);
+        default:
+                return RV_OK;
+        }
+}
+
+int config_read(struct gpt *gpt, const char *path, const json_t *object, const struct config_key *keys,
+                int count, struct rv_error_info *err)
+{
+        enum { MOST_KEYS = 64 };
+        const char *known[MOST_KEYS] = {"name", "model_type"};
+        assert(count + 2 <= MOST_KEYS);
+        for (int i = 0; i < count; i++)
+                known[2 + i] = keys[i].key;
+        int rc = file_check_keys(path, "a model", object, known, (size_t)count + 2, err);
+        for (int i = 0; rc == RV_OK && i < count; i++)
+                rc = read_key(gpt, &keys[i], path, object, err);
+        return rc;
+}
+
+json_t *config_write(const struct gpt *gpt, const char *model_type, const struct config_key *keys, int count)
+{
+        json_t *object = json_pack("{s:s, s:s}", "name", gpt->name, "model_type", model_type);
+        for (int i = 0; i < count; i++) {
+                const void *member = (const char *)gpt + keys[i].offset;
+                json_t *value = NULL;
+                if (keys[i].kind == CONFIG_COUNT || keys[i].kind == CONFIG_OPTIONAL)
+                        value = json_integer(*(const int *)member);
+                else if (keys[i].kind == CONFIG_REAL)
+                        value = json_real(*(const double *)member);
+                else if (keys[i].kind == CONFIG_TIED)
+                        value = json_boolean(gpt->tied);
+                else if (keys[i].written)
+                        value = json_loads(keys[i].right[0], JSON_DECODE_ANY, NULL);
+                if (value)
+                        json_object_set_new(object, keys[i].key, value);
+        }
+        return object;
 }

@@ -65,7 +65,7 @@ int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *er
 
 const char *gpt_warning(const struct gpt *gpt)
 {
-        return gpt->dropout ? "its dropout (attn_pdrop, embd_pdrop, resid_pdrop) is not modelled: nothing is "
+        return gpt->dropout ? "its dropout is not modelled: nothing is "
                               "dropped out, neither in training nor in predictions"
                             : NULL;
 }
@@ -174,7 +174,8 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
 
 json_t *gpt_to_json(const struct gpt *gpt)
 {
-        return family_at(gpt->family)->write(gpt);
+        const struct family *family = family_at(gpt->family);
+        return config_write(gpt, family->model_type, family->keys, family->key_count);
 }
 
 static const char *const recomputes[RECOMPUTES] = {[RECOMPUTE_NONE] = "none",

@@ -3,6 +3,7 @@
 #ifndef RANVIER_MODELS_FAMILIES_FAMILIES_H
 #define RANVIER_MODELS_FAMILIES_FAMILIES_H
 
+#include "models/config.h"
 #include "models/program.h"
 #include "models/work.h"
 
@@ -18,9 +19,11 @@ struct family {
         /* `loss_only`: of a validation pass, which makes the loss alone. Its last tensor is the output
          * projection, of which a model with tied embeddings has none. */
         void (*head)(struct program *, const struct gpt *, const struct work *, bool loss_only);
-        /* Reads a config.json into a model of zeros that has its name; RV_EINPUT names file, line and key. */
+        /* The keys of its config.json, by which it is written, and, in a model of zeros that has its name,
+         * read: by config_read, and what is not in the table. RV_EINPUT names file, line and key. */
+        const struct config_key *keys;
+        int key_count;
         int (*read)(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
-        json_t *(*write)(const struct gpt *); /* the same keys; the caller owns the result */
 };
 const struct family *family_at(enum gpt_family id);
 

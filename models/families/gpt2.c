@@ -3,10 +3,6 @@
 #include "models/families/families.h"
 #include "runtime/base/file.h"
 
-#include <string.h>
-
-#include <math.h>
-
 static void embedding(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         const int tokens = program_tokens(p, "tokens", work->micro_batch_size, work->seq_len);
@@ -42,13 +38,25 @@ static void head(struct program *p, const struct gpt *gpt, const struct work *wo
 
 /* ---- config.json ---- */
 
-static const struct config_count counts[] = {
-        {"n_layer", offsetof(struct gpt, n_layer), GPT_MOST_LAYERS, false},
-        {"n_embd", offsetof(struct gpt, n_embd), GPT_MOST_WIDTH, false},
-        {"n_head", offsetof(struct gpt, n_head), GPT_MOST_HEADS, false},
-        {"vocab_size", offsetof(struct gpt, vocab_size), GPT_MOST_VOCABULARY, false},
-        {"n_positions", offsetof(struct gpt, n_positions), GPT_MOST_POSITIONS, false},
+static const struct config_key keys[] = {
+        {"n_layer", CONFIG_COUNT, CONFIG_AT(n_layer), .most = GPT_MOST_LAYERS},
+        {"n_embd", CONFIG_COUNT, CONFIG_AT(n_embd), .most = GPT_MOST_WIDTH},
+        {"n_head", CONFIG_COUNT, CONFIG_AT(n_head), .most = GPT_MOST_HEADS},
+        {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .most = GPT_MOST_VOCABULARY},
+        {"n_positions", CONFIG_COUNT, CONFIG_AT(n_positions), .most = GPT_MOST_POSITIONS},
+        {"tie_word_embeddings", CONFIG_TIED, .absent = true},
+        {"attn_pdrop", .kind = CONFIG_DROPOUT},
+        {"embd_pdrop", .kind = CONFIG_DROPOUT},
+        {"resid_pdrop", .kind = CONFIG_DROPOUT},
+        {"activation_function", CONFIG_ONLY,
+         .right = {"\"gelu_new\"", "\"gelu_pytorch_tanh\"", "\"gelu_tanh\""}, .written = true},
+        {"layer_norm_epsilon", CONFIG_ONLY, .right = {"1e-5"}, .written = true},
+        {"scale_attn_weights", CONFIG_ONLY, .right = {"true"}},
+        {"scale_attn_by_inverse_layer_idx", CONFIG_ONLY, .right = {"false"}},
+        {"add_cross_attention", CONFIG_ONLY, .right = {"false"}},
+        {"n_inner", .kind = CONFIG_OTHER},
 };
+enum { KEYS = sizeof keys / sizeof *keys };
 
 /* Whether a member is missing, null, false or 0: what it would ask for is not asked for. */
 static bool is_nothing(const json_t *value)
@@ -83,62 +91,6 @@ static int check_architecture(const char *path, const json_t *object, struct rv_
         return RV_OK;
 }
 
-/* Hugging Face's keys that are not read are many, and none is near to one that is. */
-static int check_keys(const char *path, const json_t *object, struct rv_error_info *err)
-{
-        static const char *const known[] = {"n_layer",
-                                            "n_embd",
-                                            "n_head",
-                                            "vocab_size",
-                                            "n_positions",
-                                            "name",
-                                            "model_type",
-                                            "tie_word_embeddings",
-                                            "activation_function",
-                                            "layer_norm_epsilon",
-                                            "n_inner",
-                                            "attn_pdrop",
-                                            "embd_pdrop",
-                                            "resid_pdrop",
-                                            "add_cross_attention",
-                                            "scale_attn_weights",
-                                            "scale_attn_by_inverse_layer_idx"};
-        return file_check_keys(path, "a model", object, known, sizeof known / sizeof *known, err);
-}
-
-static bool asks_for_dropout(const json_t *object)
-{
-        static const char *const keys[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
-        bool asked = false;
-        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-                asked |= json_number_value(json_object_get(object, keys[i])) > 0;
-        return asked;
-}
-
-static int check_variant(const struct gpt *gpt, const char *path, const json_t *object,
-                         struct rv_error_info *err)
-{
-        static const struct config_only switches[] = {{"scale_attn_weights", {"true"}},
-                                                      {"scale_attn_by_inverse_layer_idx", {"false"}},
-                                                      {"add_cross_attention", {"false"}}};
-        const json_t *value = json_object_get(object, "activation_function");
-        const char *name = json_string_value(value);
-        if (value && (!name || (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0 &&
-                                strcmp(name, "gelu_tanh") != 0)))
-                return config_wrong(path, "activation_function", value, err,
-                                    "only \"gelu_new\" (tanh GELU) is known");
-
-        value = json_object_get(object, "layer_norm_epsilon");
-        if (value && (!json_is_number(value) || fabs(json_number_value(value) - 1e-5) > 1e-12))
-                return config_wrong(path, "layer_norm_epsilon", value, err, "only 1e-5 is known");
-
-        value = json_object_get(object, "n_inner");
-        if (value && !json_is_null(value) &&
-            (!json_is_integer(value) || json_integer_value(value) != 4 * (json_int_t)gpt->n_embd))
-                return config_wrong(path, "n_inner", value, err, "only null or 4 x n_embd is known");
-        return config_check_only(path, object, switches, sizeof switches / sizeof *switches, err);
-}
-
 /* Of other families' files that do not say so. */
 static int check_names(const char *path, const json_t *object, struct rv_error_info *err)
 {
@@ -157,28 +109,25 @@ static int check_names(const char *path, const json_t *object, struct rv_error_i
         return RV_OK;
 }
 
+static int check_inner(const struct gpt *gpt, const char *path, const json_t *object,
+                       struct rv_error_info *err)
+{
+        const json_t *value = json_object_get(object, "n_inner");
+        if (value && !json_is_null(value) &&
+            (!json_is_integer(value) || json_integer_value(value) != 4 * (json_int_t)gpt->n_embd))
+                return config_wrong(path, "n_inner", value, err, "only null or 4 x n_embd is built");
+        return RV_OK;
+}
+
 static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         struct rv_error_info why;
-        if (check_architecture(path, object, err) != RV_OK || check_keys(path, object, err) != RV_OK ||
-            check_names(path, object, err) != RV_OK ||
-            config_read_counts(gpt, path, object, counts, sizeof counts / sizeof *counts, err) != RV_OK)
+        if (check_architecture(path, object, err) != RV_OK || check_names(path, object, err) != RV_OK ||
+            config_read(gpt, path, object, keys, KEYS, err) != RV_OK)
                 return RV_EINPUT;
         if (gpt_check(gpt, &why) != RV_OK)
                 return rv_fail(err, why.code, "%s:%d: %s", path, file_line_of(path, "n_head"), why.sentence);
-        gpt->dropout = asks_for_dropout(object);
-        if (config_read_tied(gpt, path, object, true, err) != RV_OK)
-                return RV_EINPUT;
-        return check_variant(gpt, path, object, err);
-}
-
-static json_t *write_config(const struct gpt *gpt)
-{
-        return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "name", gpt->name,
-                         "model_type", "gpt2", "n_layer", gpt->n_layer, "n_embd", gpt->n_embd, "n_head",
-                         gpt->n_head, "vocab_size", gpt->vocab_size, "n_positions", gpt->n_positions,
-                         "tie_word_embeddings", gpt->tied, "activation_function", "gelu_new",
-                         "layer_norm_epsilon", 1e-5);
+        return check_inner(gpt, path, object, err);
 }
 
 const struct family family_gpt2 = {
@@ -188,6 +137,7 @@ const struct family family_gpt2 = {
         .embedding = embedding,
         .block = block,
         .head = head,
+        .keys = keys,
+        .key_count = KEYS,
         .read = read_config,
-        .write = write_config,
 };

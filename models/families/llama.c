@@ -43,78 +43,53 @@ static void head(struct program *p, const struct gpt *gpt, const struct work *wo
 
 /* ---- config.json ---- */
 
-static const struct config_count counts[] = {
-        {"num_hidden_layers", offsetof(struct gpt, n_layer), GPT_MOST_LAYERS, false},
-        {"hidden_size", offsetof(struct gpt, n_embd), GPT_MOST_WIDTH, false},
-        {"num_attention_heads", offsetof(struct gpt, n_head), GPT_MOST_HEADS, false},
-        {"num_key_value_heads", offsetof(struct gpt, n_kv_head), GPT_MOST_HEADS, true},
-        {"intermediate_size", offsetof(struct gpt, n_inner), GPT_MOST_INNER, false},
-        {"vocab_size", offsetof(struct gpt, vocab_size), GPT_MOST_VOCABULARY, false},
-        {"max_position_embeddings", offsetof(struct gpt, n_positions), GPT_MOST_POSITIONS, false},
+static const struct config_key keys[] = {
+        {"hidden_act", CONFIG_ONLY, .right = {"\"silu\""}, .written = true},
+        {"attention_bias", CONFIG_ONLY, .right = {"false"}},
+        {"mlp_bias", CONFIG_ONLY, .right = {"false"}},
+        {"rope_scaling", CONFIG_ONLY, .right = {"null"}},
+        {"sliding_window", CONFIG_ONLY, .right = {"null"}},
+        {"partial_rotary_factor", CONFIG_ONLY, .right = {"1"}},
+        {"quantization_config", CONFIG_ONLY, .right = {"null"}},
+        {"num_hidden_layers", CONFIG_COUNT, CONFIG_AT(n_layer), .most = GPT_MOST_LAYERS},
+        {"hidden_size", CONFIG_COUNT, CONFIG_AT(n_embd), .most = GPT_MOST_WIDTH},
+        {"num_attention_heads", CONFIG_COUNT, CONFIG_AT(n_head), .most = GPT_MOST_HEADS},
+        {"num_key_value_heads", CONFIG_OPTIONAL, CONFIG_AT(n_kv_head), .most = GPT_MOST_HEADS},
+        {"intermediate_size", CONFIG_COUNT, CONFIG_AT(n_inner), .most = GPT_MOST_INNER},
+        {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .most = GPT_MOST_VOCABULARY},
+        {"max_position_embeddings", CONFIG_COUNT, CONFIG_AT(n_positions), .most = GPT_MOST_POSITIONS},
+        /* What transformers takes where the file does not say. */
+        {"rms_norm_eps", CONFIG_REAL, CONFIG_AT(norm_epsilon), .least = 1e-12, .most = 1, .absent = 1e-6},
+        {"rope_theta", CONFIG_REAL, CONFIG_AT(rope_theta), .least = 1, .most = 1e12, .absent = 10000},
+        {"tie_word_embeddings", CONFIG_TIED, .absent = false},
+        {"attention_dropout", .kind = CONFIG_DROPOUT},
+        {"rope_parameters", .kind = CONFIG_OTHER},
+        {"head_dim", .kind = CONFIG_OTHER},
 };
-
-static const double theta_absent = 10000, epsilon_absent = 1e-6; /* as transformers has them */
-
-/* What the keys that are not read may say, near to which a misspelt one is found. */
-static int check_keys(const char *path, const json_t *object, struct rv_error_info *err)
-{
-        static const struct config_only only[] = {
-                {"hidden_act", {"\"silu\""}},     {"attention_bias", {"false"}},
-                {"mlp_bias", {"false"}},          {"rope_scaling", {"null"}},
-                {"sliding_window", {"null"}},     {"partial_rotary_factor", {"1"}},
-                {"quantization_config", {"null"}}};
-        static const char *const known[] = {"num_hidden_layers",
-                                            "hidden_size",
-                                            "num_attention_heads",
-                                            "num_key_value_heads",
-                                            "intermediate_size",
-                                            "vocab_size",
-                                            "max_position_embeddings",
-                                            "name",
-                                            "model_type",
-                                            "tie_word_embeddings",
-                                            "rms_norm_eps",
-                                            "rope_theta",
-                                            "rope_scaling",
-                                            "rope_parameters",
-                                            "head_dim",
-                                            "hidden_act",
-                                            "attention_bias",
-                                            "attention_dropout",
-                                            "mlp_bias",
-                                            "sliding_window"};
-        const int status = file_check_keys(path, "a model", object, known, sizeof known / sizeof *known, err);
-        return status != RV_OK ? status
-                               : config_check_only(path, object, only, sizeof only / sizeof *only, err);
-}
-
-static int read_number(const char *path, const json_t *object, const char *key, double least, double most,
-                       double *number, struct rv_error_info *err)
-{
-        return json_object_get(object, key) ? file_need_real(path, object, key, least, most, number, err)
-                                            : RV_OK;
-}
+enum { KEYS = sizeof keys / sizeof *keys };
 
 /* Newer files have the rotary embedding's numbers in an object of their own. */
 static int read_rope(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
-        const json_t *rope = json_object_get(object, "rope_parameters");
-        const json_t *from = json_is_object(rope) ? rope : object, *type = json_object_get(rope, "rope_type");
-        gpt->rope_theta = theta_absent;
+        const json_t *rope = json_object_get(object, "rope_parameters"),
+                     *type = json_object_get(rope, "rope_type");
         if (type && (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
                 return config_wrong(path, "rope_type", type, err, "only \"default\" is built");
-        return read_number(path, from, "rope_theta", 1, 1e12, &gpt->rope_theta, err);
+        return json_object_get(rope, "rope_theta")
+                       ? file_need_real(path, rope, "rope_theta", 1, 1e12, &gpt->rope_theta, err)
+                       : RV_OK;
 }
 
-static int check_heads(const struct gpt *gpt, const char *path, const json_t *object,
-                       struct rv_error_info *err)
+/* Each head of queries has one of keys and values where the file does not say. */
+static int read_heads(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         const json_t *size = json_object_get(object, "head_dim");
         if (gpt->n_embd % gpt->n_head)
                 return rv_fail(err, RV_EINPUT, "%s:%d: num_attention_heads %d does not divide hidden_size %d",
                                path, file_line_of(path, "num_attention_heads"), gpt->n_head, gpt->n_embd);
         const int hs = gpt->n_embd / gpt->n_head;
-        if (gpt->n_head % gpt_kv_heads(gpt))
+        gpt->n_kv_head = gpt_kv_heads(gpt);
+        if (gpt->n_head % gpt->n_kv_head)
                 return rv_fail(err, RV_EINPUT,
                                "%s:%d: num_key_value_heads %d does not divide num_attention_heads %d", path,
                                file_line_of(path, "num_key_value_heads"), gpt->n_kv_head, gpt->n_head);
@@ -131,25 +106,10 @@ static int check_heads(const struct gpt *gpt, const char *path, const json_t *ob
 
 static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
-        gpt->norm_epsilon = epsilon_absent;
-        if (check_keys(path, object, err) != RV_OK ||
-            config_read_counts(gpt, path, object, counts, sizeof counts / sizeof *counts, err) != RV_OK ||
-            check_heads(gpt, path, object, err) != RV_OK || read_rope(gpt, path, object, err) != RV_OK ||
-            read_number(path, object, "rms_norm_eps", 1e-12, 1, &gpt->norm_epsilon, err) != RV_OK)
-                return RV_EINPUT;
-        gpt->dropout = json_number_value(json_object_get(object, "attention_dropout")) > 0;
-        return config_read_tied(gpt, path, object, false, err);
-}
-
-static json_t *write_config(const struct gpt *gpt)
-{
-        return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s}", "name",
-                         gpt->name, "model_type", "llama", "num_hidden_layers", gpt->n_layer, "hidden_size",
-                         gpt->n_embd, "num_attention_heads", gpt->n_head, "num_key_value_heads",
-                         gpt_kv_heads(gpt), "intermediate_size", gpt_inner(gpt), "vocab_size",
-                         gpt->vocab_size, "max_position_embeddings", gpt->n_positions, "rms_norm_eps",
-                         gpt->norm_epsilon, "rope_theta", gpt->rope_theta, "tie_word_embeddings", gpt->tied,
-                         "hidden_act", "silu");
+        const bool sound = config_read(gpt, path, object, keys, KEYS, err) == RV_OK &&
+                           read_heads(gpt, path, object, err) == RV_OK &&
+                           read_rope(gpt, path, object, err) == RV_OK;
+        return sound ? RV_OK : RV_EINPUT;
 }
 
 const struct family family_llama = {
@@ -159,6 +119,7 @@ const struct family family_llama = {
         .embedding = embedding,
         .block = block,
         .head = head,
+        .keys = keys,
+        .key_count = KEYS,
         .read = read_config,
-        .write = write_config,
 };

@@ -10,7 +10,7 @@ import ranvier
 import text
 
 MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 32}
-DROPOUT = "its dropout (attn_pdrop, embd_pdrop, resid_pdrop) is not modelled"
+DROPOUT = "its dropout is not modelled"
 PLAN = "--batch-size 4 --micro-batch-size 1"
 COMMANDS = [
     ("train", f"train MODEL --data text.txt --steps 1 {PLAN}", 0),

@@ -1,6 +1,6 @@
 #include "calibrate/family.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/sched/core.h"
 
 #include <stdlib.h>
@@ -242,7 +242,7 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
 {
         for (;; run->gpt.n_layer--) {
                 struct memory_bytes bytes;
-                char needs[REPORT_TEXT], has[REPORT_TEXT];
+                char needs[NUMBER_TEXT], has[NUMBER_TEXT];
                 run->stage = stage_of(run);
                 memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
                 int64_t needed, there;
@@ -255,8 +255,8 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
                                        "measured with %d "
                                        "blocks, and a rank may use %s here; ask for smaller ones",
                                        run->gpt.name, run->plan.work.micro_batch_size, run->plan.work.seq_len,
-                                       report_bytes(needs, (double)needed), run->gpt.n_layer,
-                                       report_bytes(has, (double)there));
+                                       number_bytes(needs, (double)needed), run->gpt.n_layer,
+                                       number_bytes(has, (double)there));
         }
 }
 
@@ -383,7 +383,7 @@ static int add_phase(struct family *family, const struct request *request, int m
         struct family_phase *phase = &family->phases[family->phase_count++];
         struct memory_bytes bytes;
         int64_t needed, there;
-        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        char needs[NUMBER_TEXT], has[NUMBER_TEXT];
         phase->gpt = request->gpts[model];
         phase->plan = (struct memory_plan){.work = {.micro_batch_size = 1,
                                                     .seq_len = 1,
@@ -404,8 +404,8 @@ static int add_phase(struct family *family, const struct request *request, int m
         return rv_fail(err, RV_EPLAN,
                        "the offloaded optimizer of %s needs %s to be measured, and a rank may use %s here; a "
                        "smaller --bucket-params needs less",
-                       phase->gpt.name, report_bytes(needs, (double)needed),
-                       report_bytes(has, (double)there));
+                       phase->gpt.name, number_bytes(needs, (double)needed),
+                       number_bytes(has, (double)there));
 }
 
 static int add_all(struct family *family, const struct request *request, const struct family_room *room,

@@ -1,6 +1,6 @@
 #include "calibrate/fits.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void add_half(char text[TEXT], const char *dimension, double size)
 /* What the fit found, in a reader's units. */
 static void describe(const struct kernel_model *model, char text[TEXT])
 {
-        char number[REPORT_TEXT];
+        char number[NUMBER_TEXT];
         text[0] = 0;
         if (model->flops_per_second > 0)
                 add(text, "%.4g Gflop/s", 1e-9 * model->flops_per_second);
@@ -41,9 +41,9 @@ static void describe(const struct kernel_model *model, char text[TEXT])
                 add(text, "%.3g GB/s%s", 1e-9 * model->bytes_per_second, model->exposed > 0 ? " on top" : "");
         if (model->cache_bytes > 0)
                 add(text, "%.3g GB/s of %s", 1e-9 * model->cache_bytes_per_second,
-                    report_bytes(number, model->cache_bytes));
+                    number_bytes(number, model->cache_bytes));
         if (model->overhead_seconds > 0)
-                add(text, "%s", report_seconds(number, model->overhead_seconds));
+                add(text, "%s", number_seconds(number, model->overhead_seconds));
 }
 
 static void print_row(const char *name, const struct fit_quality *quality, const char *model, FILE *stream)
@@ -60,11 +60,11 @@ static void print_row(const char *name, const struct fit_quality *quality, const
 
 static void print_line(const char *name, const struct line_fit *fit, FILE *stream)
 {
-        char text[TEXT] = "", number[REPORT_TEXT];
+        char text[TEXT] = "", number[NUMBER_TEXT];
         if (!fit->present)
                 return;
         if (fit->latency_seconds > 0)
-                add(text, "%s", report_seconds(number, fit->latency_seconds));
+                add(text, "%s", number_seconds(number, fit->latency_seconds));
         if (fit->seconds_per_byte > 0)
                 add(text, "%.2f GB/s", 1e-9 / fit->seconds_per_byte);
         print_row(name, &fit->quality, text, stream);

@@ -15,7 +15,7 @@
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/options.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -368,14 +368,14 @@ static void print_load(const struct session *s, const struct profile_load *load)
 
 static void print_launches(const struct profile_load *load)
 {
-        char host[REPORT_TEXT], lane[REPORT_TEXT];
+        char host[NUMBER_TEXT], lane[NUMBER_TEXT];
         const struct profile_launch *launches[] = {&load->launch, &load->graph};
         static const char *const names[] = {"launch", "launch in a graph"};
         for (int i = 0; i < 2; i++)
                 if (launches[i]->host_seconds > 0)
                         printf("  %-35s %s of the host a kernel, %s from one to the next\n", names[i],
-                               report_seconds(host, launches[i]->host_seconds),
-                               report_seconds(lane, launches[i]->lane_seconds));
+                               number_seconds(host, launches[i]->host_seconds),
+                               number_seconds(lane, launches[i]->lane_seconds));
 }
 
 static void print_closure(struct session *s, const struct profile *profile, int load)
@@ -405,7 +405,7 @@ static void print_device(const struct profile_device *device)
 
 static void print_profile(struct session *s, const struct profile *profile)
 {
-        char text[REPORT_TEXT];
+        char text[NUMBER_TEXT];
         print_device(&profile->device);
         if (profile->host_link_bytes_per_second > 0)
                 printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
@@ -413,7 +413,7 @@ static void print_profile(struct session *s, const struct profile *profile)
                 const struct profile_load *load = &profile->loads[i];
                 print_load(s, load);
                 print_launches(load);
-                printf("  %-35s %s\n", "between operations", report_seconds(text, load->op_overhead_seconds));
+                printf("  %-35s %s\n", "between operations", number_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
         }
         print_warnings(profile);

@@ -1,7 +1,7 @@
 #include "calibrate/samples.h"
 
 #include "calibrate/profile/fit.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void series_add(struct series *series, double value)
 
 double series_quantile(struct series *series, double q)
 {
-        return series->count ? report_quantile(series->values, series->count, q) : 0;
+        return series->count ? quantile(series->values, series->count, q) : 0;
 }
 
 /* An operation's seconds are a sum over kernels, and only means add up: the same shape may stand where its

@@ -1,7 +1,7 @@
 #include "plots/bars.h"
 #include "plots/figures.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <string.h>
 
@@ -10,13 +10,13 @@ static void write_bars(const struct run *runs, int count, enum memory_space spac
                        double unit, FILE *data)
 {
         for (int i = 0; i < count; i++) {
-                char text[REPORT_TEXT];
-                int64_t sum = space == MEMORY_DEVICE ? runs[i].device_peak_bytes
+                char text[NUMBER_TEXT];
+                int64_t sum = space == MEMORY_DEVICE ? runs[i].figures.device_peak_bytes
                                                      : memory_total(&runs[i].bytes, space);
                 for (int c = 0; c < MEMORY_CATEGORIES; c++)
                         fprintf(data, "%.9g ", (double)runs[i].bytes.in[space][c] / unit);
                 fprintf(data, "%.9g \"%s%s%s\"\n", (double)sum / unit,
-                        sum ? report_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
+                        sum ? number_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
                         sum && name_space ? memory_space_name(space) : "");
         }
         fprintf(data, "\n\n");
@@ -49,7 +49,7 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
         int64_t most = 1, most_host = 0;
         for (int i = 0; i < count; i++) {
                 int64_t host = memory_host_shown(&runs[i].bytes);
-                most = runs[i].device_peak_bytes > most ? runs[i].device_peak_bytes : most;
+                most = runs[i].figures.device_peak_bytes > most ? runs[i].figures.device_peak_bytes : most;
                 most_host = host > most_host ? host : most_host;
                 bars_name(&figure, &runs[i], i + 1);
         }

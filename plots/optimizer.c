@@ -2,7 +2,7 @@
 #include "plots/figures.h"
 #include "plots/traced.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/plan/grid.h"
 
 #include <math.h>
@@ -154,10 +154,10 @@ static int write_rows(const struct phase *phase, int place[ROWS], FILE *data)
                 if (row >= LIMITING && phase->operations[row] == 0)
                         continue;
                 place[row] = shown++;
-                char busy[REPORT_TEXT];
+                char busy[NUMBER_TEXT];
                 fprintf(data, "%d \"%s\" ", place[row], op_lane_name(rows[row]));
                 if (phase->operations[row])
-                        fprintf(data, "\"%s busy\" \"%.0f %%\"\n", report_seconds(busy, phase->busy[row]),
+                        fprintf(data, "\"%s busy\" \"%.0f %%\"\n", number_seconds(busy, phase->busy[row]),
                                 100 * phase->busy[row] / (phase->end - phase->begin));
                 else
                         fprintf(data, "\"not used\" \"\"\n");
@@ -168,7 +168,7 @@ static int write_rows(const struct phase *phase, int place[ROWS], FILE *data)
 
 static void write_headings(struct figure *figure, const struct trace *trace, const struct phase *phase)
 {
-        char text[192], place[GRID_TEXT], whole[REPORT_TEXT], busy[REPORT_TEXT];
+        char text[192], place[GRID_TEXT], whole[NUMBER_TEXT], busy[NUMBER_TEXT];
         int longest = 0;
         for (int row = 1; row < LIMITING; row++)
                 if (phase->busy[row] > phase->busy[longest])
@@ -179,9 +179,9 @@ static void write_headings(struct figure *figure, const struct trace *trace, con
         figure_text(figure, "heading", text);
         snprintf(text, sizeof text,
                  "%s from the last backward to the end: %.2f times the longest lane (%s, %s)",
-                 report_seconds(whole, phase->end - phase->begin),
+                 number_seconds(whole, phase->end - phase->begin),
                  (phase->end - phase->begin) / phase->busy[longest], op_lane_name(rows[longest]),
-                 report_seconds(busy, phase->busy[longest]));
+                 number_seconds(busy, phase->busy[longest]));
         figure_text(figure, "summary", text);
 }
 

@@ -1,26 +1,26 @@
 #include "plots/bars.h"
 #include "plots/figures.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 
 /* A row a report: seconds of each part, their sum, its text. The parts are those of the script's names. */
 static void write_bar(struct figure *figure, const struct run *run)
 {
-        const double bubble = run->bubble_fraction * run->pipeline_seconds;
-        const double worked = run->pipeline_seconds - bubble;
-        const double parts[] = {worked - run->tensor_seconds, run->tensor_seconds, bubble,
-                                run->allreduce_seconds, run->optimizer_seconds};
-        char text[REPORT_TEXT];
+        const double bubble = run->figures.bubble_fraction * run->figures.pipeline_seconds;
+        const double worked = run->figures.pipeline_seconds - bubble;
+        const double parts[] = {worked - run->figures.tensor_seconds, run->figures.tensor_seconds, bubble,
+                                run->figures.allreduce_seconds, run->figures.optimizer_seconds};
+        char text[NUMBER_TEXT];
         double sum = 0;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
                 fprintf(figure->data, "%.9g ", fmax(parts[i], 0));
                 sum += fmax(parts[i], 0);
         }
-        fprintf(figure->data, "%.9g \"%s", sum, report_seconds(text, run->median));
-        if (!isnan(run->percent_of_peak))
-                fprintf(figure->data, ", %.1f %% of peak", run->percent_of_peak);
+        fprintf(figure->data, "%.9g \"%s", sum, number_seconds(text, run->figures.median));
+        if (run->figures.percent_of_peak > 0)
+                fprintf(figure->data, ", %.1f %% of peak", run->figures.percent_of_peak);
         fprintf(figure->data, "\"\n");
 }
 
@@ -32,7 +32,7 @@ int figures_phases(const char *out, const struct run *runs, int count, struct rv
                 return rc;
         double most = 0;
         for (int i = 0; i < count; i++) {
-                most = fmax(most, runs[i].median);
+                most = fmax(most, runs[i].figures.median);
                 bars_name(&figure, &runs[i], i + 1);
                 write_bar(&figure, &runs[i]);
         }

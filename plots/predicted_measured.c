@@ -1,7 +1,7 @@
 #include "plots/figure.h"
 #include "plots/figures.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -61,8 +61,9 @@ static void summarize(struct figure *figure, const struct run *runs, int count)
                 return;
         }
         for (int i = 0; i < count / 2; i++)
-                errors[i] = fabs(runs_error_percent(runs[2 * i].median, runs[2 * i + 1].median));
-        double median = report_quantile(errors, count / 2, 0.5), worst = errors[count / 2 - 1];
+                errors[i] =
+                        fabs(runs_error_percent(runs[2 * i].figures.median, runs[2 * i + 1].figures.median));
+        double median = quantile(errors, count / 2, 0.5), worst = errors[count / 2 - 1];
         free(errors);
         char text[128];
         snprintf(text, sizeof text, "%d configuration%s, median error %.1f %%, worst %.1f %%", count / 2,
@@ -79,15 +80,16 @@ int figures_predicted_measured(const char *out, const struct run *runs, int coun
                 return rc;
         double low = INFINITY, high = 0;
         for (int i = 0; i < count; i++) {
-                low = fmin(low, fmin(runs[i].median, runs[i].p10));
-                high = fmax(high, fmax(runs[i].median, runs[i].p90));
+                low = fmin(low, fmin(runs[i].figures.median, runs[i].figures.p10));
+                high = fmax(high, fmax(runs[i].figures.median, runs[i].figures.p90));
         }
         bool log_scale = high > LOGARITHMIC_FROM * low, milliseconds = high < 1;
         double scale = milliseconds ? 1e3 : 1, margin = fmax(0.08 * (high - low), 0.08 * high);
         for (int i = 0; i < count; i += 2)
-                fprintf(figure.data, "%.9g %.9g %.9g %.9g %d %d\n", runs[i + 1].median * scale,
-                        runs[i].median * scale, runs[i + 1].p10 * scale, runs[i + 1].p90 * scale,
-                        number_of(runs, i + 1, same_model), number_of(runs, i + 1, same_layout));
+                fprintf(figure.data, "%.9g %.9g %.9g %.9g %d %d\n", runs[i + 1].figures.median * scale,
+                        runs[i].figures.median * scale, runs[i + 1].figures.p10 * scale,
+                        runs[i + 1].figures.p90 * scale, number_of(runs, i + 1, same_model),
+                        number_of(runs, i + 1, same_layout));
         name_series(&figure, runs, count);
         summarize(&figure, runs, count);
         figure_text(&figure, "unit", milliseconds ? "ms" : "s");

@@ -1,7 +1,7 @@
 #include "plots/run.h"
 
 #include "runtime/base/file.h"
-#include "runtime/engine/report.h"
+#include "runtime/report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,7 +84,6 @@ static int read_categories(struct run *run, const json_t *categories, enum memor
 /* So may host memory. */
 static int read_memory(struct run *run, struct rv_error_info *err)
 {
-        const int64_t most = INT64_C(1) << MOST_BYTES_LOG2;
         const json_t *memory = need_object(run, run->document, "memory", err);
         const json_t *device = memory ? need_object(run, memory, "by_category", err) : NULL;
         if (!device)
@@ -95,55 +94,7 @@ static int read_memory(struct run *run, struct rv_error_info *err)
                 const json_t *host = need_object(run, memory, "host_by_category", err);
                 rc = host ? read_categories(run, host, MEMORY_HOST, err) : RV_EINPUT;
         }
-        if (rc == 0)
-                rc = file_need_int(run->path, memory, "device_peak_bytes", 0, most, &run->device_peak_bytes,
-                                   err);
-        if (rc == 0)
-                rc = file_need_int(run->path, memory, "device_total_bytes", 0, most, &run->device_total_bytes,
-                                   err);
         return rc;
-}
-
-static int read_times(struct run *run, struct rv_error_info *err)
-{
-        const json_t *top = run->document;
-        const json_t *batch = need_object(run, top, "batch_seconds", err);
-        const json_t *phases = batch ? need_object(run, top, "phases", err) : NULL;
-        if (!phases)
-                return RV_EINPUT;
-        const struct {
-                const json_t *object;
-                const char *key;
-                double least;
-                double *value;
-        } numbers[] = {
-                {batch, "median", 1e-12, &run->median},
-                {batch, "p10", 1e-12, &run->p10},
-                {batch, "p90", 1e-12, &run->p90},
-                {top, "tokens_per_second", 1e-12, &run->tokens_per_second},
-                {phases, "pipeline_seconds", 0, &run->pipeline_seconds},
-                {phases, "allreduce_seconds", 0, &run->allreduce_seconds},
-                {phases, "optimizer_seconds", 0, &run->optimizer_seconds},
-                {phases, "bubble_fraction", -1, &run->bubble_fraction},
-        };
-        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-                int rc = file_need_real(run->path, numbers[i].object, numbers[i].key, numbers[i].least, 1e18,
-                                        numbers[i].value, err);
-                if (rc)
-                        return rc;
-        }
-        if (json_object_get(batch, "low") || json_object_get(batch, "high")) {
-                int rc = file_need_real(run->path, batch, "low", 1e-12, run->median, &run->low, err);
-                if (rc == 0)
-                        rc = file_need_real(run->path, batch, "high", run->median, 1e18, &run->high, err);
-                if (rc)
-                        return rc;
-        }
-        const json_t *tensor = json_object_get(phases, "tensor_seconds");
-        run->tensor_seconds = json_is_number(tensor) ? json_number_value(tensor) : 0;
-        const json_t *percent = json_object_get(top, "percent_of_peak");
-        run->percent_of_peak = json_is_number(percent) ? json_number_value(percent) : NAN;
-        return 0;
 }
 
 static int read_run(struct run *run, const char *path, struct rv_error_info *err)
@@ -170,7 +121,7 @@ static int read_run(struct run *run, const char *path, struct rv_error_info *err
         if (rc == 0)
                 rc = read_plan(run, err);
         if (rc == 0)
-                rc = read_times(run, err);
+                rc = figures_read(&run->figures, path, run->document, err);
         return rc ? rc : read_memory(run, err);
 }
 

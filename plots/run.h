@@ -4,6 +4,7 @@
 
 #include "models/memory.h"
 #include "runtime/plan/grid.h"
+#include "runtime/report/figures.h"
 
 struct run {
         const char *path;
@@ -14,15 +15,9 @@ struct run {
         int micro_batch_size, seq_len;
         int64_t batch_size;
         const char *schedule;
-        char how[64];            /* what figures call it: "1f1b, blocking, ZeRO-1" */
-        bool offload;            /* false in reports that do not say */
-        double median, p10, p90; /* seconds a batch */
-        double low, high; /* predicted: nine batches in ten lie between; 0: the report has no interval */
-        double tokens_per_second;
-        double percent_of_peak; /* NAN: not known */
-        double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
-        double tensor_seconds; /* 0 in reports that do not say */
-        int64_t device_peak_bytes, device_total_bytes;
+        char how[64]; /* what figures call it: "1f1b, blocking, ZeRO-1" */
+        bool offload; /* false in reports that do not say */
+        struct figures figures;
         struct memory_bytes bytes; /* of the rank with most device bytes */
 };
 

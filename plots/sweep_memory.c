@@ -2,7 +2,7 @@
 #include "plots/figures.h"
 #include "plots/sweep.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 enum { TEXTS_UP_TO = 8 }; /* numbers of GPUs; with more, bars are too narrow for all texts */
 
@@ -12,18 +12,18 @@ static void write_bars(const struct sweep *sweep, bool offload, bool texts_fit, 
 {
         for (int i = 0; i < sweep->pair_count; i++) {
                 const struct sweep_plan *plan = sweep->pairs[i].best[offload];
-                char each[REPORT_TEXT], all[REPORT_TEXT], text[SWEEP_TEXT];
+                char each[NUMBER_TEXT], all[NUMBER_TEXT], text[SWEEP_TEXT];
                 if (!plan) {
                         fprintf(data, "%d 0 \"%s\" \"\" \"\"\n", i + 1, texts_fit ? "no plan" : "–");
                         continue;
                 }
                 double bytes = (double)plan->device_peak_bytes;
                 if (texts_fit)
-                        report_bytes(each, bytes);
+                        number_bytes(each, bytes);
                 else
                         snprintf(each, sizeof each, "%.1f", bytes / unit);
                 fprintf(data, "%d %.9g \"%s\" \"%s in all\" \"%s\"\n", i + 1, bytes / unit, each,
-                        report_bytes(all, (double)plan->device_total_bytes), sweep_plan_text(text, plan));
+                        number_bytes(all, (double)plan->device_total_bytes), sweep_plan_text(text, plan));
         }
         fprintf(data, "\n\n");
 }

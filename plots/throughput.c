@@ -16,7 +16,8 @@ static int by_gpus(const void *a, const void *b)
         const struct run *x = *(const struct run *const *)a, *y = *(const struct run *const *)b;
         if (gpus(x) != gpus(y))
                 return gpus(x) < gpus(y) ? -1 : 1;
-        return (x->tokens_per_second < y->tokens_per_second) - (x->tokens_per_second > y->tokens_per_second);
+        return (x->figures.tokens_per_second < y->figures.tokens_per_second) -
+               (x->figures.tokens_per_second > y->figures.tokens_per_second);
 }
 
 static bool same_series(const struct run *a, const struct run *b)
@@ -27,8 +28,8 @@ static bool same_series(const struct run *a, const struct run *b)
 
 static void write_point(struct figure *figure, const struct run *run, double unit, double perfect)
 {
-        fprintf(figure->data, "%d %.9g %.9g %.9g\n", gpus(run), run->tokens_per_second / unit, perfect / unit,
-                run->percent_of_peak);
+        fprintf(figure->data, "%d %.9g %.9g %.9g\n", gpus(run), run->figures.tokens_per_second / unit,
+                perfect / unit, run->figures.percent_of_peak > 0 ? run->figures.percent_of_peak : NAN);
 }
 
 /* Two blocks: every report as a point, then for each number of GPUs the fastest, which the line goes through.
@@ -44,7 +45,7 @@ static void write_series(struct figure *figure, const struct run *runs, int coun
         for (int i = 0; i < points; i++)
                 write_point(figure, sorted[i], unit, NAN);
         fprintf(figure->data, "\n\n");
-        double each = sorted[0]->tokens_per_second / gpus(sorted[0]);
+        double each = sorted[0]->figures.tokens_per_second / gpus(sorted[0]);
         for (int i = 0; i < points; i++)
                 if (i == 0 || gpus(sorted[i]) != gpus(sorted[i - 1]))
                         write_point(figure, sorted[i], unit, each * gpus(sorted[i]));
@@ -60,7 +61,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
         bool peak_known = false;
         double most_tokens = 0;
         for (int i = 0; i < count; i++)
-                most_tokens = fmax(most_tokens, runs[i].tokens_per_second);
+                most_tokens = fmax(most_tokens, runs[i].figures.tokens_per_second);
         double unit = figure_tokens_unit(figure, most_tokens);
         for (int i = 0; i < count; i++) {
                 bool seen = false;
@@ -68,7 +69,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                         seen |= same_series(&runs[j], &runs[i]);
                 fewest = gpus(&runs[i]) < fewest ? gpus(&runs[i]) : fewest;
                 most = gpus(&runs[i]) > most ? gpus(&runs[i]) : most;
-                peak_known |= !isnan(runs[i].percent_of_peak);
+                peak_known |= runs[i].figures.percent_of_peak > 0;
                 if (seen)
                         continue;
                 char variable[32], value[224];

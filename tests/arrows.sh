@@ -18,6 +18,7 @@ BEGIN {
         may["runtime/sched"] = "runtime/sched"
         may["runtime/plan"] = "models runtime/base runtime/sched runtime/plan"
         may["runtime/engine"] = "models runtime/base runtime/sched runtime/plan runtime/engine"
+        may["runtime/report"] = "models runtime/base runtime/sched runtime/plan runtime/report"
         may["runtime/device"] = "models runtime/base runtime/device"
         may["runtime/device/cpu"] = "models runtime/base runtime/device runtime/device/cpu"
         may["runtime/device/cuda"] = "models runtime/base runtime/device runtime/device/cuda"
@@ -27,10 +28,10 @@ BEGIN {
         may["runtime/checkpoint"] = "models runtime/base runtime/checkpoint"
         may["runtime/nn"] = "models runtime/base runtime/device runtime/data runtime/nn"
         may["runtime/optim"] = "models runtime/base runtime/device runtime/nn runtime/optim"
-        may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/device runtime/net runtime/data" \
+        may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data" \
                 " runtime/checkpoint runtime/nn runtime/optim runtime/real"
         may["runtime"] = "runtime/base"
-        below = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile/profile.h"
+        below = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report calibrate/profile/profile.h"
         may["sim/platform"] = below " sim/platform"
         may["sim/collective"] = below " sim/platform sim/collective"
         may["sim/world"] = below " sim/platform sim/collective sim/world"
@@ -38,9 +39,9 @@ BEGIN {
         may["sim/evidence"] = below " sim/platform sim/collective sim/world sim/search sim/evidence"
         may["sim"] = "sim/world sim/search sim/evidence"
         may["calibrate/profile"] = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile"
-        may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/device runtime/net runtime/data runtime/nn" \
+        may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data runtime/nn" \
                 " runtime/optim calibrate/profile calibrate"
-        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine plots"
+        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report plots"
 }
 {
         from = room($1)

@@ -1,6 +1,6 @@
 #include "runtime/engine/capacity.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
 
@@ -82,19 +82,19 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
                 return 0;
         static const char table[] =
                 "the table above says for what, and whether changes of the plan would make it fit";
-        char needs[REPORT_TEXT], host[REPORT_TEXT], has[REPORT_TEXT];
+        char needs[NUMBER_TEXT], host[NUMBER_TEXT], has[NUMBER_TEXT];
         if (need->shared)
                 return rv_fail(err, RV_EPLAN,
                                "rank %d (stage %d of %d) of %s needs %s of device and %s of host memory, "
                                "which are one memory here, and has %s of it: %s",
                                need->rank, need->stage, o->pp, o->gpt.name,
-                               report_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
-                               report_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
-                               report_bytes(has, (double)capacity_has(capacity, need)), table);
+                               number_bytes(needs, (double)memory_total(&need->bytes, MEMORY_DEVICE)),
+                               number_bytes(host, (double)memory_total(&need->bytes, MEMORY_HOST)),
+                               number_bytes(has, (double)capacity_has(capacity, need)), table);
         return rv_fail(err, RV_EPLAN, "rank %d (stage %d of %d) of %s needs %s of %s memory and has %s: %s",
                        need->rank, need->stage, o->pp, o->gpt.name,
-                       report_bytes(needs, (double)capacity_needs(need)), memory_space_name(need->space),
-                       report_bytes(has, (double)capacity_has(capacity, need)), table);
+                       number_bytes(needs, (double)capacity_needs(need)), memory_space_name(need->space),
+                       number_bytes(has, (double)capacity_has(capacity, need)), table);
 }
 
 /* A plan as what may be changed in it. */
@@ -355,8 +355,8 @@ int capacity_changes(const struct options *options, const struct capacity *capac
 
 static void print_bytes(FILE *stream, int64_t bytes, const char *none)
 {
-        char text[REPORT_TEXT];
-        fprintf(stream, " %14s", bytes ? report_bytes(text, (double)bytes) : none);
+        char text[NUMBER_TEXT];
+        fprintf(stream, " %14s", bytes ? number_bytes(text, (double)bytes) : none);
 }
 
 /* The categories of the rank, a column a memory; the host's only if it matters. */
@@ -392,9 +392,9 @@ static void print_need(FILE *stream, const struct capacity *capacity, const stru
 static void print_change(FILE *stream, int width, const char *flags, const struct memory_bytes *bytes,
                          double seconds, double than)
 {
-        char text[REPORT_TEXT];
+        char text[NUMBER_TEXT];
         fprintf(stream, "  %-*s %14s", width, flags,
-                isnan(seconds) ? "not known" : report_seconds(text, seconds));
+                isnan(seconds) ? "not known" : number_seconds(text, seconds));
         if (isnan(than) || isnan(seconds))
                 fprintf(stream, " %10s", "");
         else
@@ -459,7 +459,7 @@ static void print_least(FILE *stream, const struct options *o, const struct capa
         plain.pp = least.pp;
         if (!least.offload)
                 plain.bucket_parameters = least.bucket_parameters;
-        char flags[CAPACITY_FLAGS], text[REPORT_TEXT];
+        char flags[CAPACITY_FLAGS], text[NUMBER_TEXT];
         write_flags(flags, &plain, &least);
         int64_t bytes = memory_total(&need.bytes, need.space);
         if (need.shared)
@@ -471,7 +471,7 @@ static void print_least(FILE *stream, const struct options *o, const struct capa
                 "smaller micro-batches and buckets, more stages on these ranks. One layer a stage with\n");
         fprintf(stream, "  %s\n", flags);
         fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.stage, least.pp,
-                report_bytes(text, (double)bytes),
+                number_bytes(text, (double)bytes),
                 need.shared ? "device and host" : memory_space_name(need.space));
         if (beyond == 0)
                 fprintf(stream, ", which is there: more stages, on more ranks, can make it fit");

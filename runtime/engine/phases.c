@@ -1,9 +1,10 @@
 #include "runtime/engine/phases.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ struct phases phases_median(const struct batch_times *times, int batches, int ra
         if (!sorted)
                 abort();
         memcpy(sorted, batch_seconds, (size_t)batches * sizeof *sorted);
-        double median = report_quantile(sorted, batches, 0.5);
+        double median = quantile(sorted, batches, 0.5);
         free(sorted);
         int nearest = 0;
         for (int i = 1; i < batches; i++)

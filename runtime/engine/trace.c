@@ -1,7 +1,7 @@
 #include "runtime/engine/trace.h"
 
 #include "runtime/base/file.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/version.h"
 #include "runtime/plan/grid.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "runtime/real/kernel_times.h"
 
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <assert.h>
 #include <math.h>
@@ -104,13 +104,13 @@ void kernel_times_summary(struct kernel_times *times, struct kernel_summary *sum
         memset(summary, 0, sizeof *summary);
         summary->rates = times->rates;
         summary->batches = batches;
-        summary->batch_seconds = report_quantile(times->batch_seconds, batches, 0.5);
+        summary->batch_seconds = quantile(times->batch_seconds, batches, 0.5);
         for (int i = 0; i < KERNEL_ROWS; i++) {
                 if (times->now[i].calls == 0)
                         continue;
                 struct kernel_row *row = &summary->row[summary->rows++];
                 *row = times->now[i];
-                row->seconds = report_quantile(times->seconds[i], batches, 0.5);
+                row->seconds = quantile(times->seconds[i], batches, 0.5);
         }
         qsort(summary->row, (size_t)summary->rows, sizeof *summary->row, longest_first);
 }
@@ -131,10 +131,10 @@ static void row_name(char *name, size_t size, const struct kernel_row *row)
 
 static void print_row(const struct kernel_row *row, double batch_seconds, FILE *out)
 {
-        char name[80], seconds[REPORT_TEXT];
+        char name[80], seconds[NUMBER_TEXT];
         row_name(name, sizeof name, row);
         fprintf(out, "  %-39s %6lld %12s %6.1f %% %8.1f %8.1f %6.0f %%\n", name, (long long)row->calls,
-                report_seconds(seconds, row->seconds), 100 * row->seconds / batch_seconds,
+                number_seconds(seconds, row->seconds), 100 * row->seconds / batch_seconds,
                 row->flops / row->seconds / 1e9, row->bytes / row->seconds / 1e9,
                 100 * row->roof_seconds / row->seconds);
 }
@@ -148,7 +148,7 @@ void kernel_summary_print(const struct kernel_summary *ranks, int count, FILE *o
         const struct kernel_summary *s = &ranks[slowest];
         const double kernels = in_kernels(s);
         double roof = 0;
-        char seconds[REPORT_TEXT];
+        char seconds[NUMBER_TEXT];
         fprintf(out,
                 "\nkernels of a batch on rank %d, medians of %d; roofline: products %.1f Gflop/s, memory "
                 "%.1f "
@@ -162,10 +162,10 @@ void kernel_summary_print(const struct kernel_summary *ranks, int count, FILE *o
                 roof += s->row[i].roof_seconds;
         }
         fprintf(out, "  %-39s %6s %12s %6.1f %% %8s %8s %6.0f %%\n", "all kernels", "",
-                report_seconds(seconds, kernels), 100 * kernels / s->batch_seconds, "", "",
+                number_seconds(seconds, kernels), 100 * kernels / s->batch_seconds, "", "",
                 100 * roof / kernels);
         fprintf(out, "  %-39s %6s %12s %6.1f %%\n", "between kernels", "",
-                report_seconds(seconds, s->batch_seconds - kernels), 100 * (1 - kernels / s->batch_seconds));
+                number_seconds(seconds, s->batch_seconds - kernels), 100 * (1 - kernels / s->batch_seconds));
 }
 
 static json_t *rows_json(const struct kernel_summary *summary)

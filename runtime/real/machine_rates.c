@@ -2,7 +2,7 @@
  * faster counts. */
 #include "runtime/base/half.h"
 #include "runtime/device/kernels.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/real/kernel_times.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ static double end(struct probe *probe)
 {
         probe->device->ops->synchronize(probe->device);
         probe->device->recorder = NULL;
-        return report_quantile(probe->seconds, probe->count, 0);
+        return quantile(probe->seconds, probe->count, 0);
 }
 
 /* `count` numbers from 0.5 to 1, as the device stores them: a product of zeros is a faster one on some

@@ -1,7 +1,8 @@
 /* `ranvier train`: a GPT, trained for real on pp x dp ranks. */
 #include "runtime/base/file.h"
 #include "runtime/base/command_line.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
+#include "runtime/report/report.h"
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
 #include "runtime/real/routes.h"
@@ -380,11 +381,8 @@ static int write_report(struct run *run, const struct results *results, struct r
                 .extra = extra,
         };
         report_print(&report, stdout);
-        if (run->settings.plan.report) {
-                json_t *json = report_json(&report);
-                rc = file_write_json(run->settings.plan.report, json, err);
-                json_decref(json);
-        }
+        if (run->settings.plan.report)
+                rc = report_write(&report, run->settings.plan.report, err);
         json_decref(extra);
         free(seconds);
         free(bytes);
@@ -396,13 +394,13 @@ static int write_report(struct run *run, const struct results *results, struct r
 static void print_device(const struct run *run, const struct rank_memory *memory)
 {
         const struct device *device = run->trainer.device;
-        char bytes[REPORT_TEXT];
+        char bytes[NUMBER_TEXT];
         if (memory[0].used < 0)
                 return;
         printf("\ndevice      %s, driver %s, CUDA graphs %s\n", device->description.name,
                device->description.driver, run->settings.no_graphs ? "off" : "on");
         printf("in use      %s of its memory, by all who use it, as the driver counts\n",
-               report_bytes(bytes, (double)memory[0].used));
+               number_bytes(bytes, (double)memory[0].used));
 }
 
 static void print_losses(const struct run *run, int batches)

@@ -6,7 +6,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
-#include "runtime/engine/report.h"
+#include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
 
 #include <errno.h>

@@ -378,15 +378,15 @@ static double figure_of(const struct measured_run *run, double seconds)
 double measured_prediction(const struct measured_run *run)
 {
         const bool done = run->job && run->job->outcome.state == OUTCOME_DONE;
-        return figure_of(run, done ? run->job->outcome.batch_seconds : NAN);
+        return figure_of(run, done ? run->job->outcome.figures.median : NAN);
 }
 
 bool measured_interval(const struct measured_run *run, double *low, double *high)
 {
-        if (!run->job || run->job->outcome.state != OUTCOME_DONE || !(run->job->outcome.low_seconds > 0))
+        if (!run->job || run->job->outcome.state != OUTCOME_DONE || !(run->job->outcome.figures.low > 0))
                 return false;
-        const double a = figure_of(run, run->job->outcome.low_seconds);
-        const double b = figure_of(run, run->job->outcome.high_seconds);
+        const double a = figure_of(run, run->job->outcome.figures.low);
+        const double b = figure_of(run, run->job->outcome.figures.high);
         *low = fmin(a, b); /* a rate is high where seconds are few */
         *high = fmax(a, b);
         return true;

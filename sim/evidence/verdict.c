@@ -1,7 +1,7 @@
 #include "sim/evidence/verdict.h"
 
 #include "runtime/base/file.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -298,14 +298,14 @@ static void print_shortages(const struct measured *m, FILE *out)
         }
         if (!worst)
                 return;
-        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        char needs[NUMBER_TEXT], has[NUMBER_TEXT];
         fprintf(out,
                 "%d run%s not fit as written, the worst needs %s of %s (%.160s:%d): is a column missing or "
                 "wrong, such as recompute, or --zero 1 in plan, or did it keep less than is counted here? "
                 "Errors count %s\n",
                 count, count == 1 ? " does" : "s do",
-                report_bytes(needs, (double)capacity_needs(&worst->need)),
-                report_bytes(has, (double)capacity_has(&worst->capacity, &worst->need)), worst->table->path,
+                number_bytes(needs, (double)capacity_needs(&worst->need)),
+                number_bytes(has, (double)capacity_has(&worst->capacity, &worst->need)), worst->table->path,
                 worst->row->line, count == 1 ? "it" : "them");
 }
 
@@ -343,7 +343,7 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
                 const struct measured_run *run = &m->runs[i];
                 if (!predicted(run))
                         continue;
-                const struct outcome *o = &run->job->outcome;
+                const struct figures *f = &run->job->outcome.figures;
                 double low, high;
                 char interval[64] = ",";
                 if (measured_interval(run, &low, &high))
@@ -351,8 +351,8 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
                 fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s,%s\n",
                         run->table->path, run->row->line, (long long)run->row->gpus, run->name,
                         run->fitted ? "yes" : "no", table_unit_name(run->row->unit), run->row->low,
-                        run->row->high, measured_prediction(run), measured_error(run), o->batch_seconds,
-                        o->pipeline_seconds, o->allreduce_seconds, o->optimizer_seconds, o->bubble_fraction,
+                        run->row->high, measured_prediction(run), measured_error(run), f->median,
+                        f->pipeline_seconds, f->allreduce_seconds, f->optimizer_seconds, f->bubble_fraction,
                         run->fits ? "yes" : "no", interval);
         }
         return file_writer_commit(&writer, err);

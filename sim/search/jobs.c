@@ -56,26 +56,6 @@ int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int c
 
 /* ---- one prediction, in a process of its own ---- */
 
-static double real_of(const json_t *object, const char *key)
-{
-        return json_number_value(json_object_get(object, key)); /* 0 if it is null */
-}
-
-static void take_figures(struct outcome *outcome, const json_t *report)
-{
-        const json_t *phases = json_object_get(report, "phases"), *memory = json_object_get(report, "memory");
-        outcome->batch_seconds = real_of(json_object_get(report, "batch_seconds"), "median");
-        outcome->tokens_per_second = real_of(report, "tokens_per_second");
-        outcome->percent_of_peak = real_of(report, "percent_of_peak");
-        outcome->training_days = real_of(report, "training_days");
-        outcome->pipeline_seconds = real_of(phases, "pipeline_seconds");
-        outcome->allreduce_seconds = real_of(phases, "allreduce_seconds");
-        outcome->optimizer_seconds = real_of(phases, "optimizer_seconds");
-        outcome->bubble_fraction = real_of(phases, "bubble_fraction");
-        outcome->device_peak_bytes = json_integer_value(json_object_get(memory, "device_peak_bytes"));
-        outcome->device_total_bytes = json_integer_value(json_object_get(memory, "device_total_bytes"));
-}
-
 static int predict(const struct candidate *candidate, const struct jobs *jobs, struct outcome *outcome,
                    struct rv_error_info *err)
 {
@@ -86,22 +66,20 @@ static int predict(const struct candidate *candidate, const struct jobs *jobs, s
         if (rc)
                 return rc;
         struct report report = predict_report(&p, NULL, jobs->tokens, NULL);
-        json_t *figures = report_json(&report);
-        if (!figures)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the report");
-        take_figures(outcome, figures);
+        if (report_figures(&report, &outcome->figures, err))
+                return err->code;
         outcome->shapes = p.costs.prices.count;
         outcome->shapes_measured = p.costs.prices.from_points;
         for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
-                if (host > outcome->host_peak_bytes)
-                        outcome->host_peak_bytes = host;
+                if (host > outcome->host_bytes)
+                        outcome->host_bytes = host;
         }
         if (jobs->intervals) {
                 const struct interval interval =
-                        interval_of(candidate->machine, &candidate->options, outcome->batch_seconds);
-                outcome->low_seconds = interval.known ? interval.low_seconds : 0;
-                outcome->high_seconds = interval.known ? interval.high_seconds : 0;
+                        interval_of(candidate->machine, &candidate->options, outcome->figures.median);
+                outcome->figures.low = interval.known ? interval.low_seconds : 0;
+                outcome->figures.high = interval.known ? interval.high_seconds : 0;
         }
         outcome->state = OUTCOME_DONE;
         return 0;

@@ -2,6 +2,7 @@
 #ifndef RANVIER_SIM_SEARCH_JOBS_H
 #define RANVIER_SIM_SEARCH_JOBS_H
 
+#include "runtime/report/figures.h"
 #include "sim/search/space.h"
 
 enum outcome_state { OUTCOME_PENDING, OUTCOME_DONE, OUTCOME_FAILED };
@@ -9,12 +10,8 @@ enum outcome_state { OUTCOME_PENDING, OUTCOME_DONE, OUTCOME_FAILED };
 /* What was predicted; plain data, so that it goes through a pipe as it is. */
 struct outcome {
         enum outcome_state state;
-        double batch_seconds, tokens_per_second, percent_of_peak; /* percent_of_peak: 0: not known */
-        double training_days;
-        double pipeline_seconds, allreduce_seconds, optimizer_seconds, bubble_fraction;
-        double low_seconds,
-                high_seconds; /* nine batches in ten lie between them; 0: not known, or not asked for */
-        int64_t device_peak_bytes, device_total_bytes, host_peak_bytes; /* peaks: of the largest rank */
+        struct figures figures;
+        int64_t host_bytes;          /* that a rank's device copies from and to: the largest rank's */
         int shapes, shapes_measured; /* different kernels, and how many of them have a measured point */
         char failure[512];           /* OUTCOME_FAILED: a sentence */
 };

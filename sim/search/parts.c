@@ -60,36 +60,30 @@ static void path_of(const struct parts *parts, int rank, char *path, size_t path
 
 static json_t *outcome_json(int job, const struct outcome *o)
 {
-        return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:i, s:i, s:s}",
-                         "job", job, "state", (int)o->state, "batch", o->batch_seconds, "tokens",
-                         o->tokens_per_second, "peak", o->percent_of_peak, "days", o->training_days,
-                         "pipeline", o->pipeline_seconds, "allreduce", o->allreduce_seconds, "optimizer",
-                         o->optimizer_seconds, "bubble", o->bubble_fraction, "device",
-                         (json_int_t)o->device_peak_bytes, "total", (json_int_t)o->device_total_bytes, "host",
-                         (json_int_t)o->host_peak_bytes, "shapes", o->shapes, "measured", o->shapes_measured,
-                         "failure", o->failure);
+        json_t *object = json_pack("{s:i, s:i, s:I, s:i, s:i, s:s}", "job", job, "state", (int)o->state,
+                                   "host", (json_int_t)o->host_bytes, "shapes", o->shapes, "measured",
+                                   o->shapes_measured, "failure", o->failure);
+        if (object)
+                figures_write(&o->figures, object);
+        return object;
 }
 
-static void take_outcome(const json_t *object, struct jobs *jobs)
+/* A failure has no figures. */
+static void take_outcome(const char *path, const json_t *object, struct jobs *jobs)
 {
         struct outcome o = {.state = OUTCOME_PENDING};
+        struct rv_error_info ignored;
         int job, state;
-        json_int_t device, total, host;
+        json_int_t host;
         const char *failure;
-        if (json_unpack((json_t *)object,
-                        "{s:i, s:i, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:I, s:I, s:I, s:i, s:i, s:s}",
-                        "job", &job, "state", &state, "batch", &o.batch_seconds, "tokens",
-                        &o.tokens_per_second, "peak", &o.percent_of_peak, "days", &o.training_days,
-                        "pipeline", &o.pipeline_seconds, "allreduce", &o.allreduce_seconds, "optimizer",
-                        &o.optimizer_seconds, "bubble", &o.bubble_fraction, "device", &device, "total",
-                        &total, "host", &host, "shapes", &o.shapes, "measured", &o.shapes_measured, "failure",
+        if (json_unpack((json_t *)object, "{s:i, s:i, s:I, s:i, s:i, s:s}", "job", &job, "state", &state,
+                        "host", &host, "shapes", &o.shapes, "measured", &o.shapes_measured, "failure",
                         &failure) ||
-            job < 0 || job >= jobs->count || state <= OUTCOME_PENDING || state > OUTCOME_FAILED)
+            job < 0 || job >= jobs->count || state <= OUTCOME_PENDING || state > OUTCOME_FAILED ||
+            (state == OUTCOME_DONE && figures_read(&o.figures, path, object, &ignored)))
                 return;
         o.state = (enum outcome_state)state;
-        o.device_peak_bytes = device;
-        o.device_total_bytes = total;
-        o.host_peak_bytes = host;
+        o.host_bytes = host;
         snprintf(o.failure, sizeof o.failure, "%s", failure);
         jobs->list[job].outcome = o;
 }
@@ -137,7 +131,7 @@ static void listen_to(const struct parts *parts, int rank, struct other *other, 
         if (json_is_true(json_object_get(document, "complete"))) {
                 const json_t *outcomes = json_object_get(document, "outcomes");
                 for (size_t i = 0; i < json_array_size(outcomes); i++)
-                        take_outcome(json_array_get(outcomes, i), jobs);
+                        take_outcome(path, json_array_get(outcomes, i), jobs);
                 other->complete = true;
                 unlink(path);
         }

@@ -1,7 +1,7 @@
 #include "sim/search/results.h"
 
 #include "runtime/base/file.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/sched/policy.h"
 #include "sim/world/interval.h"
 #include "sim/search/search.h"
@@ -78,34 +78,35 @@ static const char *yes_no(bool value)
 /* The interval around a simulated time. */
 static char *describe_interval(const struct job *job, char *text, size_t text_size)
 {
-        char low[REPORT_TEXT], high[REPORT_TEXT];
+        char low[NUMBER_TEXT], high[NUMBER_TEXT];
         const struct interval interval =
-                interval_of(job->candidate->machine, &job->candidate->options, job->outcome.batch_seconds);
+                interval_of(job->candidate->machine, &job->candidate->options, job->outcome.figures.median);
         snprintf(text, text_size, "not known");
         if (interval.known)
-                snprintf(text, text_size, "[%s, %s]", report_seconds(low, interval.low_seconds),
-                         report_seconds(high, interval.high_seconds));
+                snprintf(text, text_size, "[%s, %s]", number_seconds(low, interval.low_seconds),
+                         number_seconds(high, interval.high_seconds));
         return text;
 }
 
 static void print_plan(const struct results *r, const struct space_group *group, const struct job *job,
                        FILE *out)
 {
-        char how[RESULTS_HOW], interval[2 * REPORT_TEXT];
+        char how[RESULTS_HOW], interval[2 * NUMBER_TEXT];
         axes_describe(&r->space->axes, &job->candidate->options, how, sizeof how);
         const struct options *o = &job->candidate->options;
-        const struct outcome *f = &job->outcome;
-        char grid[32], seconds[REPORT_TEXT], tokens[REPORT_TEXT], device[REPORT_TEXT], host[REPORT_TEXT];
+        const struct figures *f = &job->outcome.figures;
+        char grid[32], seconds[NUMBER_TEXT], tokens[NUMBER_TEXT], device[NUMBER_TEXT], host[NUMBER_TEXT];
         char peak[16] = "-";
         snprintf(grid, sizeof grid, "%d x %d", o->pp, o->dp);
         if (f->percent_of_peak > 0)
                 snprintf(peak, sizeof peak, "%.1f %%", f->percent_of_peak);
         fprintf(out, "%6d  %7s  %9s  %11d  %9s  %11s  %14s  %20s  %11s  %7s  %12s  %12s  %7.1f%s%s\n",
                 group->gpus, yes_no(group->offload), grid, o->micro_batch_size, recompute_name(o->recompute),
-                o->offload_activations ? "offloaded" : "kept", report_seconds(seconds, f->batch_seconds),
-                describe_interval(job, interval, sizeof interval), report_count(tokens, f->tokens_per_second),
-                peak, report_bytes(device, (double)f->device_peak_bytes),
-                report_bytes(host, (double)f->host_peak_bytes), f->training_days, how[0] ? "  " : "", how);
+                o->offload_activations ? "offloaded" : "kept", number_seconds(seconds, f->median),
+                describe_interval(job, interval, sizeof interval), number_count(tokens, f->tokens_per_second),
+                peak, number_bytes(device, (double)f->device_peak_bytes),
+                number_bytes(host, (double)job->outcome.host_bytes), f->training_days, how[0] ? "  " : "",
+                how);
 }
 
 static void print_group(const struct results *r, const struct space_group *group, const struct job **list,
@@ -127,8 +128,9 @@ static void print_gain(const struct results *r, const struct space_group *withou
         const struct space_group *with = without + 1;
         const struct job *a = best_of(r, without), *b = best_of(r, with);
         if (a && b) {
-                double gain = 100 * (a->outcome.batch_seconds / b->outcome.batch_seconds - 1);
-                double memory = (double)b->outcome.device_total_bytes / (double)a->outcome.device_total_bytes;
+                double gain = 100 * (a->outcome.figures.median / b->outcome.figures.median - 1);
+                double memory = (double)b->outcome.figures.device_total_bytes /
+                                (double)a->outcome.figures.device_total_bytes;
                 fprintf(out,
                         "on %d GPU%s offloading %s %.1f %% throughput, and takes %.2f times the device "
                         "memory\n",
@@ -193,7 +195,7 @@ static void print_commands(const struct results *r, FILE *out)
                 const struct job *best = NULL;
                 for (; i < r->groups->count && r->groups->groups[i].gpus == gpus; i++) {
                         const struct job *own = best_of(r, &r->groups->groups[i]);
-                        if (own && (!best || own->outcome.batch_seconds < best->outcome.batch_seconds))
+                        if (own && (!best || own->outcome.figures.median < best->outcome.figures.median))
                                 best = own;
                 }
                 if (!best)
@@ -224,7 +226,7 @@ static void print_left(const struct results *r, FILE *out)
 
 static void print_counts(const struct results *r, FILE *out)
 {
-        char a[REPORT_TEXT], b[REPORT_TEXT], c[REPORT_TEXT];
+        char a[NUMBER_TEXT], b[NUMBER_TEXT], c[NUMBER_TEXT];
         int considered = 0, fitting = 0, needless = 0;
         for (int i = 0; i < r->groups->count; i++) {
                 considered += r->groups->groups[i].considered;
@@ -232,14 +234,14 @@ static void print_counts(const struct results *r, FILE *out)
                 needless += r->groups->groups[i].needless;
         }
         fprintf(out, "%s plans considered: all weighed against the memories, the %s that fit run on paper, ",
-                report_count(a, considered), report_count(b, fitting));
+                number_count(a, considered), number_count(b, fitting));
         fprintf(out,
                 r->space->simulate == SPACE_AUTO
                         ? "%s of these simulated: until the next on paper would not be the best "
                           "were it 5 %% faster than any of them against paper\n"
                 : r->space->simulate == SPACE_ALL ? "%s of these simulated\n"
                                                   : "the best %s of these simulated, as --simulate asks\n",
-                report_count(c, r->jobs->count));
+                number_count(c, r->jobs->count));
         if (needless)
                 fprintf(out,
                         "%d plans that offload activations are left out: on paper they are not faster for it "
@@ -369,7 +371,7 @@ void results_print(const struct results *r, FILE *out)
 static void write_line(FILE *out, const struct space_group *group, const struct job *job, int rank)
 {
         const struct options *o = &job->candidate->options;
-        const struct outcome *f = &job->outcome;
+        const struct figures *f = &job->outcome.figures;
         char peak[32] = "";
         if (f->percent_of_peak > 0)
                 snprintf(peak, sizeof peak, "%.9g", f->percent_of_peak);
@@ -377,12 +379,13 @@ static void write_line(FILE *out, const struct space_group *group, const struct 
                 "%d,%s,%d,%d,%d,%s,%s,%.9g,%.9g,%s,%lld,%lld,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%d,%d,%s,%s,%d,%s,"
                 "%d,%s,%d,%.9g\n",
                 group->gpus, yes_no(group->offload), o->pp, o->dp, o->micro_batch_size,
-                recompute_name(o->recompute), yes_no(o->offload_activations), f->batch_seconds,
-                f->tokens_per_second, peak, (long long)f->device_peak_bytes, (long long)f->device_total_bytes,
-                (long long)f->host_peak_bytes, f->training_days, f->pipeline_seconds, f->allreduce_seconds,
-                f->optimizer_seconds, f->bubble_fraction, rank == 1, o->tp, yes_no(o->sequence_parallel),
-                policy_get(o->policy)->name, o->virtual_stages, o->blocking ? "blocking" : "async", o->zero,
-                o->order == ORDER_STAGES ? "stages" : "replicas", rank, job->candidate->paper_seconds);
+                recompute_name(o->recompute), yes_no(o->offload_activations), f->median, f->tokens_per_second,
+                peak, (long long)f->device_peak_bytes, (long long)f->device_total_bytes,
+                (long long)job->outcome.host_bytes, f->training_days, f->pipeline_seconds,
+                f->allreduce_seconds, f->optimizer_seconds, f->bubble_fraction, rank == 1, o->tp,
+                yes_no(o->sequence_parallel), policy_get(o->policy)->name, o->virtual_stages,
+                o->blocking ? "blocking" : "async", o->zero, o->order == ORDER_STAGES ? "stages" : "replicas",
+                rank, job->candidate->paper_seconds);
 }
 
 int results_write_csv(const struct results *r, const char *path, struct rv_error_info *err)

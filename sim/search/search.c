@@ -15,8 +15,8 @@ bool search_has(const struct space_group *group, const struct job *job)
 
 int search_order(const struct job *a, const struct job *b)
 {
-        if (a->outcome.batch_seconds != b->outcome.batch_seconds)
-                return a->outcome.batch_seconds < b->outcome.batch_seconds ? -1 : 1;
+        if (a->outcome.figures.median != b->outcome.figures.median)
+                return a->outcome.figures.median < b->outcome.figures.median ? -1 : 1;
         return (a->candidate > b->candidate) - (a->candidate < b->candidate);
 }
 
@@ -27,7 +27,7 @@ struct search_state search_look(const struct space_group *group, const struct jo
                 const struct job *job = &jobs->list[i];
                 if (job->outcome.state != OUTCOME_DONE || !search_has(group, job))
                         continue;
-                const double ratio = job->outcome.batch_seconds / job->candidate->paper_seconds;
+                const double ratio = job->outcome.figures.median / job->candidate->paper_seconds;
                 state.least = fmin(state.least, ratio);
                 state.most = fmax(state.most, ratio);
                 if (!state.best || search_order(job, state.best) < 0)
@@ -60,7 +60,7 @@ static int promising(const struct space_group *group, const struct jobs *jobs)
         int count = 0;
         while (count < left && count < STEP &&
                (!state.best || group->candidates[group->chosen + count].paper_seconds * reach <
-                                       state.best->outcome.batch_seconds))
+                                       state.best->outcome.figures.median))
                 count++;
         return count;
 }

@@ -2,7 +2,7 @@
 #ifndef RANVIER_SIM_WORLD_PREDICT_H
 #define RANVIER_SIM_WORLD_PREDICT_H
 
-#include "runtime/engine/report.h"
+#include "runtime/report/report.h"
 #include "sim/world/driver_sim.h"
 #include "sim/world/machine.h"
 #include "sim/world/costs.h"

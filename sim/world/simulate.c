@@ -6,6 +6,7 @@
 #include "runtime/base/parse.h"
 
 #include "runtime/base/file.h"
+#include "runtime/base/number.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
@@ -403,15 +404,15 @@ static void print_device(const struct profile *profile)
 {
         const struct profile_device *device = &profile->device;
         const struct profile_load *load = &profile->loads[0];
-        char date[16], launch[REPORT_TEXT], graph[REPORT_TEXT];
+        char date[16], launch[NUMBER_TEXT], graph[NUMBER_TEXT];
         if (!device->driver[0])
                 return;
         printf("device     kernel times of %s, driver %s, measured %s\n", device->name, device->driver,
                profile_date(profile, date)[0] ? date : "on a day that is not known");
         if (load->launch.host_seconds > 0)
                 printf("launches   %s a kernel on the host, in a graph %s\n",
-                       report_seconds(launch, load->launch.host_seconds),
-                       report_seconds(graph, load->graph.host_seconds));
+                       number_seconds(launch, load->launch.host_seconds),
+                       number_seconds(graph, load->graph.host_seconds));
 }
 
 /* How far to trust it: the standard error of the batch, and what it comes from. */
@@ -467,11 +468,11 @@ static void allreduce_note(const struct simulation *s, char *text, size_t text_s
 static void print_shortage(const struct simulation *s)
 {
         const struct capacity_need *need = &s->need;
-        char needs[REPORT_TEXT], has[REPORT_TEXT];
+        char needs[NUMBER_TEXT], has[NUMBER_TEXT];
         printf("WARNING    rank %d needs %s of %s memory and has %s: does not fit\n", need->rank,
-               report_bytes(needs, (double)capacity_needs(need)),
+               number_bytes(needs, (double)capacity_needs(need)),
                need->shared ? "device and host" : memory_space_name(need->space),
-               report_bytes(has, (double)capacity_has(&s->capacity, need)));
+               number_bytes(has, (double)capacity_has(&s->capacity, need)));
 }
 
 static void print_notes(const struct simulation *s)
@@ -533,22 +534,11 @@ static json_t *extra_json(const struct simulation *s)
         return extra;
 }
 
-static int write_report(const struct options *o, const struct report *report, struct rv_error_info *err)
-{
-        if (!o->report)
-                return 0;
-        json_t *document = report_json(report);
-        int rc = document ? file_write_json(o->report, document, err)
-                          : rv_fail(err, RV_ESYSTEM, "no memory for the report");
-        json_decref(document);
-        return rc;
-}
-
 static void find_interval(struct simulation *s, struct report *report)
 {
         double *batches = s->prediction.batch_seconds;
         s->interval = interval_of(&s->machine, &s->settings->plan,
-                                  report_quantile(batches, s->prediction.world.batches, 0.5));
+                                  quantile(batches, s->prediction.world.batches, 0.5));
         if (!s->interval.known)
                 return;
         report->low_seconds = s->interval.low_seconds;
@@ -587,7 +577,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         if (!s->settings->replay)
                 print_basis(s);
         print_notes(s);
-        rc = write_report(o, &report, err);
+        rc = o->report ? report_write(&report, o->report, err) : 0;
         json_decref(extra);
         return rc;
 }

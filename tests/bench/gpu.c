@@ -8,7 +8,7 @@
  */
 #include "calibrate/profile/profile.h"
 #include "runtime/device/kernels.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <sched.h>
@@ -169,9 +169,9 @@ static struct spread measure(struct bench *b, work_fn *work, enum device_lane la
 static json_t *rate_json(struct spread *spread, double amount)
 {
         return json_pack("{s:f, s:f, s:f}", "median",
-                         amount / report_quantile(spread->seconds, spread->count, 0.5), "p10",
-                         amount / report_quantile(spread->seconds, spread->count, 0.9), "p90",
-                         amount / report_quantile(spread->seconds, spread->count, 0.1));
+                         amount / quantile(spread->seconds, spread->count, 0.5), "p10",
+                         amount / quantile(spread->seconds, spread->count, 0.9), "p90",
+                         amount / quantile(spread->seconds, spread->count, 0.1));
 }
 
 static json_t *rates_json(struct bench *b)

@@ -4,7 +4,7 @@
  * copies as fast as the processor makes them, then over a link on which they take longer than all else, as
  * those of a GPU do. Under mpirun -n 2. */
 #include "runtime/real/driver_real.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,11 +90,11 @@ static void measure(struct bench *b, const char *title, double median[PARTS])
                 return;
         printf("%s\n", title);
         for (int part = 0; part < PARTS; part++) {
-                char text[3][REPORT_TEXT];
-                median[part] = report_quantile(seconds[part], REPEATS, 0.5);
-                printf("  %-18s %12s   (%s to %s)\n", parts[part].name, report_seconds(text[0], median[part]),
-                       report_seconds(text[1], seconds[part][0]),
-                       report_seconds(text[2], seconds[part][REPEATS - 1]));
+                char text[3][NUMBER_TEXT];
+                median[part] = quantile(seconds[part], REPEATS, 0.5);
+                printf("  %-18s %12s   (%s to %s)\n", parts[part].name, number_seconds(text[0], median[part]),
+                       number_seconds(text[1], seconds[part][0]),
+                       number_seconds(text[2], seconds[part][REPEATS - 1]));
                 if (part > 0)
                         longest = fmax(longest, median[part]);
         }

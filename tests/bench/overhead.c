@@ -8,7 +8,7 @@
  * launching what comes next), that in seconds an operation, and what part of the batch it runs at all. Prints
  * name, unit, min, median, max. `overhead PP DP`, with so many ranks. */
 #include "runtime/real/driver_real.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "runtime/sched/policy.h"
 
 #include <math.h>
@@ -192,7 +192,7 @@ static void print(const struct load *load, const struct plan *plan, double figur
                 double values[REPEATS];
                 for (int i = 0; i < REPEATS; i++)
                         values[i] = figures[i][figure];
-                const double median = report_quantile(values, REPEATS, 0.5);
+                const double median = quantile(values, REPEATS, 0.5);
                 printf("%s pp %d dp %d %s,%s,%.5g,%.5g,%.5g\n", policy_get(plan->policy)->name, plan->pp,
                        plan->dp, load->name, units[figure], values[0], median, values[REPEATS - 1]);
         }

@@ -2,7 +2,7 @@
  * the table as a user sees it (tests/golden/capacity.txt, which GOLDEN=1 rewrites). */
 #include "runtime/engine/capacity.h"
 #include "runtime/base/command_line.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/numbers.h"
 
@@ -123,13 +123,13 @@ static void one_memory_for_both_is_enough_up_to_the_last_byte(void **state)
         assert_int_equal(capacity_check(&o, &capacity, &need, &err), RV_EPLAN);
         assert_true(need.shared);
         assert_int_equal(need.rank, where);
-        char expected[512], on_device[REPORT_TEXT], on_host[REPORT_TEXT], has[REPORT_TEXT];
+        char expected[512], on_device[NUMBER_TEXT], on_host[NUMBER_TEXT], has[NUMBER_TEXT];
         int64_t its_device = memory_total(&need.bytes, MEMORY_DEVICE);
         snprintf(expected, sizeof expected,
                  "rank %d (stage %d of 3) of test needs %s of device and %s of host memory, which are one "
                  "memory here, and has %s of it: %s",
-                 where, where, report_bytes(on_device, (double)its_device),
-                 report_bytes(on_host, (double)(both - its_device)), report_bytes(has, (double)both - 1),
+                 where, where, number_bytes(on_device, (double)its_device),
+                 number_bytes(on_host, (double)(both - its_device)), number_bytes(has, (double)both - 1),
                  table_above);
         assert_string_equal(err.sentence, expected);
         /* Not shared in this plan's favour: each of the two alone is still looked at. */
@@ -569,12 +569,12 @@ static void a_limit_below_one_layer_is_answered_with_what_that_needs(void **stat
         struct costs costs = {SEED, false};
         struct options o = small_plan(1, 2, 8, 96);
         for (int shared = 0; shared <= 1; shared++) {
-                char text[4096], expected[128], size[REPORT_TEXT];
+                char text[4096], expected[128], size[NUMBER_TEXT];
                 int64_t bytes = least_bytes(&o, shared);
                 struct capacity enough = {{shared ? 0 : bytes, 0, shared ? bytes : 0}}, less = enough;
                 less.bytes[shared ? CAPACITY_SHARED : MEMORY_DEVICE]--;
                 snprintf(expected, sizeof expected, " of 6, %s of %s memory",
-                         report_bytes(size, (double)bytes), shared ? "device and host" : "device");
+                         number_bytes(size, (double)bytes), shared ? "device and host" : "device");
                 printed(&o, &less, &costs, text, sizeof text);
                 assert_non_null(strstr(text, expected));
                 assert_null(strstr(text, more));

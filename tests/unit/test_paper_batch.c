@@ -59,7 +59,7 @@ static void paper_agrees_with_simgrid(void **state)
                         fail_msg("plan %d (seed %d) on %s: %s: %s", c->number, SEED,
                                  c->machine->platform.name, text, jobs.list[i].outcome.failure);
                 const double error = fabs(paper_batch_seconds(c->machine, &c->options) /
-                                                  jobs.list[i].outcome.batch_seconds -
+                                                  jobs.list[i].outcome.figures.median -
                                           1);
                 if (plans_contend(&c->options, &c->machine->platform))
                         shared[shares++] = error;

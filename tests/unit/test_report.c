@@ -1,7 +1,8 @@
 /* The report's figures against closed forms, its JSON, and the table as a user sees it
  * (tests/golden/report.txt, which `make golden` rewrites). */
 #include "runtime/engine/phases.h"
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
+#include "runtime/report/report.h"
 #include "tests/unit/golden.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static void quantiles_interpolate_between_the_sorted_values(void **state)
                 for (double q = 0; q <= 1; q += 0.0625) {
                         for (int i = 0; i < n; i++)
                                 values[i] = (i * 103 + 7) % n; /* 103 is prime: a permutation */
-                        double found = report_quantile(values, n, q);
+                        double found = quantile(values, n, q);
                         if (fabs(found - q * (n - 1)) > 1e-12 * n)
                                 fail_msg("quantile %g of 0..%d is %.17g", q, n - 1, found);
                         for (int i = 0; i < n; i++)
@@ -38,30 +39,30 @@ static void quantiles_interpolate_between_the_sorted_values(void **state)
 static void a_median_is_the_middle_or_between_the_two_middle_values(void **state)
 {
         (void)state;
-        assert_close(report_quantile((double[]){5, 1, 3}, 3, 0.5), 3, 0);
-        assert_close(report_quantile((double[]){5, 1, 3, 4}, 4, 0.5), 3.5, 0);
-        assert_close(report_quantile((double[]){7}, 1, 0.9), 7, 0);
+        assert_close(quantile((double[]){5, 1, 3}, 3, 0.5), 3, 0);
+        assert_close(quantile((double[]){5, 1, 3, 4}, 4, 0.5), 3.5, 0);
+        assert_close(quantile((double[]){7}, 1, 0.9), 7, 0);
 }
 
 static void numbers_are_written_for_readers(void **state)
 {
         (void)state;
-        char text[REPORT_TEXT];
-        assert_string_equal(report_bytes(text, 0), "0 B");
-        assert_string_equal(report_bytes(text, 1023), "1023 B");
-        assert_string_equal(report_bytes(text, 1024), "1.00 KiB");
-        assert_string_equal(report_bytes(text, 1024 * 1024 - 1), "1.00 MiB");
-        assert_string_equal(report_bytes(text, 1.5 * 1073741824), "1.50 GiB");
-        assert_string_equal(report_bytes(text, -2048), "-2.00 KiB");
-        assert_string_equal(report_seconds(text, 1.5), "1.500 s");
-        assert_string_equal(report_seconds(text, 0.0123456), "12.346 ms");
-        assert_string_equal(report_seconds(text, 12.5e-6), "12.500 us");
-        assert_string_equal(report_seconds(text, 0), "0.000 s");
-        assert_string_equal(report_count(text, 0), "0");
-        assert_string_equal(report_count(text, 999), "999");
-        assert_string_equal(report_count(text, 1000), "1,000");
-        assert_string_equal(report_count(text, 1234567.6), "1,234,568");
-        assert_string_equal(report_count(text, -123456), "-123,456");
+        char text[NUMBER_TEXT];
+        assert_string_equal(number_bytes(text, 0), "0 B");
+        assert_string_equal(number_bytes(text, 1023), "1023 B");
+        assert_string_equal(number_bytes(text, 1024), "1.00 KiB");
+        assert_string_equal(number_bytes(text, 1024 * 1024 - 1), "1.00 MiB");
+        assert_string_equal(number_bytes(text, 1.5 * 1073741824), "1.50 GiB");
+        assert_string_equal(number_bytes(text, -2048), "-2.00 KiB");
+        assert_string_equal(number_seconds(text, 1.5), "1.500 s");
+        assert_string_equal(number_seconds(text, 0.0123456), "12.346 ms");
+        assert_string_equal(number_seconds(text, 12.5e-6), "12.500 us");
+        assert_string_equal(number_seconds(text, 0), "0.000 s");
+        assert_string_equal(number_count(text, 0), "0");
+        assert_string_equal(number_count(text, 999), "999");
+        assert_string_equal(number_count(text, 1000), "1,000");
+        assert_string_equal(number_count(text, 1234567.6), "1,234,568");
+        assert_string_equal(number_count(text, -123456), "-123,456");
 }
 
 /* Two stages whose updates overlap their all-reduces: what lies before the last all-reduce's end is that
@@ -278,6 +279,31 @@ static void what_is_not_known_is_null_and_extra_members_replace_nothing(void **s
         json_decref(json);
 }
 
+static void figures_are_read_as_they_were_written(void **state)
+{
+        struct fixture *f = *state;
+        struct rv_error_info err;
+        struct figures written, read;
+        assert_int_equal(report_figures(&f->report, &written, &err), 0);
+        f->report.low_seconds = 0.9 * written.median;
+        f->report.high_seconds = 1.2 * written.median;
+        for (int known = 1; known >= 0; known--) {
+                assert_int_equal(report_figures(&f->report, &written, &err), 0);
+                json_t *json = report_json(&f->report);
+                assert_int_equal(figures_read(&read, "r.json", json, &err), 0);
+                for (int i = 0; i < figure_count; i++)
+                        if (figures_value(&figure_rows[i], &written) != figures_value(&figure_rows[i], &read))
+                                fail_msg("%s was written and read otherwise", figure_rows[i].key);
+                json_object_del(json_object_get(json, "phases"), "pipeline_seconds");
+                assert_int_equal(figures_read(&read, "r.json", json, &err), RV_EINPUT);
+                assert_non_null(strstr(err.sentence, "pipeline_seconds"));
+                json_decref(json);
+                f->report.low_seconds = f->report.high_seconds = 0;
+                f->report.peak_flops_per_gpu_per_second = 0;
+                f->report.rank_live_peak = NULL;
+        }
+}
+
 /* Tables one after the other: a plan of defaults; one that offloads; and one that is asked to, but has no
  * activations to offload, with stages that work as long as each other. */
 static void the_table_is_what_the_golden_file_shows(void **state)
@@ -309,6 +335,7 @@ int main(void)
                                                 set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_is_not_known_is_null_and_extra_members_replace_nothing,
                                                 set_up, tear_down),
+                cmocka_unit_test_setup_teardown(figures_are_read_as_they_were_written, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(the_table_is_what_the_golden_file_shows, set_up, tear_down),
         };
         return cmocka_run_group_tests_name("report", tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* The report: the same JSON from both worlds. */
-#ifndef RANVIER_RUNTIME_ENGINE_REPORT_H
-#define RANVIER_RUNTIME_ENGINE_REPORT_H
+#ifndef RANVIER_RUNTIME_REPORT_REPORT_H
+#define RANVIER_RUNTIME_REPORT_REPORT_H
 
 #include "runtime/base/version.h"
-#include "runtime/engine/engine.h"
 #include "runtime/plan/options.h"
+#include "runtime/report/figures.h"
 
 struct report {
         const char *world; /* "real" or "simulated" */
@@ -29,18 +29,12 @@ struct report {
         json_t *extra;         /* further members (profile, platform, notes), may be NULL; borrowed */
 };
 
-/* Median, and percentiles by linear interpolation; `values` is sorted in place. q in [0, 1]. */
-double report_quantile(double *values, int count, double q);
-
 /* Whether a table should say how many days the training takes: its tokens were `given`, or the model has a
  * billion parameters at least, so that the default of 300 billion tokens is likely. */
 bool report_days_wanted(const struct gpt *gpt, bool given);
 
-/* Numbers as a reader wants them, into `text`, which is returned: "1.25 GiB", "12.3 ms", "1,234,567". */
-enum { REPORT_TEXT = 32 };
-char *report_bytes(char text[REPORT_TEXT], double bytes);
-char *report_seconds(char text[REPORT_TEXT], double seconds);
-char *report_count(char text[REPORT_TEXT], double count);
+/* What a report says in figures; RV_ESYSTEM if out of memory. */
+int report_figures(const struct report *, struct figures *, struct rv_error_info *err);
 
 /* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the
  * JSON, memory.by_category is the rank with the most device bytes, which are device_peak_bytes;
@@ -49,6 +43,10 @@ char *report_count(char text[REPORT_TEXT], double count);
  * and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
 void report_print(const struct report *report, FILE *stream);
+
+/* Writes it to a file, in the form that the file's name ends in: JSON, which ranvier compare and plot read,
+ * unless write.c has another. */
+int report_write(const struct report *report, const char *path, struct rv_error_info *err);
 
 /* The report's "plan": every option of a resolved plan that says what is computed, by its name ("-" is "_").
  * The caller owns it. */

@@ -1,4 +1,5 @@
-#include "runtime/engine/report.h"
+#include "runtime/base/number.h"
+#include "runtime/report/report.h"
 
 #include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
@@ -9,105 +10,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_doubles(const void *a, const void *b)
-{
-        double x = *(const double *)a, y = *(const double *)b;
-        return (x > y) - (x < y);
-}
-
-double report_quantile(double *values, int count, double q)
-{
-        assert(count > 0 && q >= 0 && q <= 1);
-        qsort(values, (size_t)count, sizeof *values, compare_doubles);
-        double place = q * (count - 1);
-        int below = (int)place;
-        if (below >= count - 1)
-                return values[count - 1];
-        return values[below] + (place - below) * (values[below + 1] - values[below]);
-}
-
-char *report_bytes(char text[REPORT_TEXT], double bytes)
-{
-        static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-        int unit = 0;
-        for (; fabs(bytes) >= 1023.995 && unit < 5; unit++)
-                bytes /= 1024;
-        snprintf(text, REPORT_TEXT, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
-        return text;
-}
-
-char *report_seconds(char text[REPORT_TEXT], double seconds)
-{
-        double size = fabs(seconds);
-        if (size >= 1 || size == 0)
-                snprintf(text, REPORT_TEXT, "%.3f s", seconds);
-        else if (size >= 1e-3)
-                snprintf(text, REPORT_TEXT, "%.3f ms", seconds * 1e3);
-        else
-                snprintf(text, REPORT_TEXT, "%.3f us", seconds * 1e6);
-        return text;
-}
-
-char *report_count(char text[REPORT_TEXT], double count)
-{
-        char digits[REPORT_TEXT];
-        if (fabs(count) >= 1e15) {
-                snprintf(text, REPORT_TEXT, "%.3g", count);
-                return text;
-        }
-        int length = snprintf(digits, sizeof digits, "%.0f", count), out = 0;
-        for (int i = 0; i < length; i++) {
-                text[out++] = digits[i];
-                int left = length - 1 - i;
-                if (left && left % 3 == 0 && digits[i] != '-')
-                        text[out++] = ',';
-        }
-        text[out] = 0;
-        return text;
-}
-
-/* What the JSON and the table both say, worked out once. */
-struct figures {
-        double median, p10, p90;
-        double tokens_per_second, flops_per_gpu_per_second, percent_of_peak, training_days;
-        int largest; /* the rank with the most bytes */
-        int64_t device_peak_bytes, device_total_bytes, live_peak_bytes;
-        int64_t host_bytes, host_total_bytes; /* that devices copy from and to: the largest rank's, and all */
-        bool uses_host;                       /* worth a part of the table */
-};
-
 static void weigh_ranks(const struct report *r, struct figures *f)
 {
         f->device_peak_bytes = -1;
         for (int rank = 0; rank < r->ranks; rank++) {
                 int64_t sum = memory_total(&r->rank_bytes[rank], MEMORY_DEVICE);
                 f->device_total_bytes += sum;
-                f->host_total_bytes += memory_total(&r->rank_bytes[rank], MEMORY_HOST);
-                f->uses_host |= memory_uses_host(&r->rank_bytes[rank]);
                 if (sum > f->device_peak_bytes) {
                         f->device_peak_bytes = sum;
-                        f->largest = rank;
+                        f->largest_rank = rank;
                 }
                 if (r->rank_live_peak && r->rank_live_peak[rank] > f->live_peak_bytes)
                         f->live_peak_bytes = r->rank_live_peak[rank];
         }
-        f->host_bytes = memory_total(&r->rank_bytes[f->largest], MEMORY_HOST);
+        f->host_offloaded_bytes = memory_total(&r->rank_bytes[f->largest_rank], MEMORY_HOST);
 }
 
-static int work_out(const struct report *r, struct figures *f)
+int report_figures(const struct report *r, struct figures *f, struct rv_error_info *err)
 {
-        *f = (struct figures){0};
         double *sorted = malloc((size_t)r->batches * sizeof *sorted);
         if (!sorted)
-                return -1;
+                return rv_fail(err, RV_ESYSTEM, "no memory for the times of %d batches", r->batches);
         memcpy(sorted, r->batch_seconds, (size_t)r->batches * sizeof *sorted);
-        f->median = report_quantile(sorted, r->batches, 0.5);
-        f->p10 = report_quantile(sorted, r->batches, 0.1);
-        f->p90 = report_quantile(sorted, r->batches, 0.9);
-        free(sorted);
         const struct options *o = r->options;
         const struct work work = options_work(o);
-        double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, work_recomputation(&work));
+        const double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, work_recomputation(&work));
+        *f = (struct figures){.median = quantile(sorted, r->batches, 0.5),
+                              .p10 = quantile(sorted, r->batches, 0.1),
+                              .p90 = quantile(sorted, r->batches, 0.9),
+                              .low = r->low_seconds,
+                              .high = r->high_seconds,
+                              .batches = r->batches,
+                              .training_tokens = r->tokens,
+                              .pipeline_seconds = r->pipeline_seconds,
+                              .allreduce_seconds = r->allreduce_seconds,
+                              .optimizer_seconds = r->optimizer_seconds,
+                              .busiest_seconds = r->busiest_seconds,
+                              .tensor_seconds = r->tensor_seconds,
+                              .bubble_fraction = r->bubble_fraction,
+                              .host_peak_bytes = r->host_peak_bytes};
+        free(sorted);
         f->tokens_per_second = (double)o->batch_size * o->seq_len / f->median;
         f->flops_per_gpu_per_second = flops / f->median / r->ranks;
         if (r->peak_flops_per_gpu_per_second > 0)
@@ -201,75 +143,58 @@ static json_t *ranks_json(const struct report *r)
         return list;
 }
 
-static json_t *memory_json(const struct report *r, const struct figures *f)
+/* The memory of the rank that needs most on its device, by category. */
+static void add_categories(json_t *json, const struct report *r, const struct figures *f)
 {
-        return json_pack("{s:I, s:o, s:o, s:I, s:i, s:o, s:I, s:o}", "device_peak_bytes",
-                         (json_int_t)f->device_peak_bytes, "live_peak_bytes",
-                         r->rank_live_peak ? json_integer(f->live_peak_bytes) : json_null(),
-                         "host_peak_bytes",
-                         r->host_peak_bytes > 0 ? json_integer(r->host_peak_bytes) : json_null(),
-                         "device_total_bytes", (json_int_t)f->device_total_bytes, "largest_rank", f->largest,
-                         "by_category", categories_json(r->rank_bytes[f->largest].in[MEMORY_DEVICE]),
-                         "host_offloaded_bytes", (json_int_t)f->host_bytes, "host_by_category",
-                         categories_json(r->rank_bytes[f->largest].in[MEMORY_HOST]));
+        json_t *memory = json_object_get(json, "memory");
+        const struct memory_bytes *largest = &r->rank_bytes[f->largest_rank];
+        json_object_set_new(memory, "by_category", categories_json(largest->in[MEMORY_DEVICE]));
+        json_object_set_new(memory, "host_by_category", categories_json(largest->in[MEMORY_HOST]));
 }
 
 json_t *report_json(const struct report *r)
 {
         struct figures f;
-        if (work_out(r, &f))
+        struct rv_error_info ignored;
+        if (report_figures(r, &f, &ignored))
                 return NULL;
-        json_t *json = json_pack(
-                "{s:s, s:s, s:s, s:o, s:o, s:{s:f, s:f, s:f, s:i}, s:f, s:f, s:o, s:f, s:I, s:{s:f, s:f, "
-                "s:f, s:f, s:f, s:f}, "
-                "s:o, s:o}",
-                "ranvier", RANVIER_VERSION, "world", r->world, "command", r->command ? r->command : "",
-                "model", gpt_to_json(&r->options->gpt), "plan", report_plan_json(r->options), "batch_seconds",
-                "median", f.median, "p10", f.p10, "p90", f.p90, "batches", r->batches, "tokens_per_second",
-                f.tokens_per_second, "flops_per_gpu_per_second", f.flops_per_gpu_per_second,
-                "percent_of_peak", f.percent_of_peak > 0 ? json_real(f.percent_of_peak) : json_null(),
-                "training_days", f.training_days, "training_tokens", (json_int_t)r->tokens, "phases",
-                "pipeline_seconds", r->pipeline_seconds, "allreduce_seconds", r->allreduce_seconds,
-                "optimizer_seconds", r->optimizer_seconds, "busiest_seconds", r->busiest_seconds,
-                "tensor_seconds", r->tensor_seconds, "bubble_fraction", r->bubble_fraction, "memory",
-                memory_json(r, &f), "ranks", ranks_json(r));
-        if (json && r->high_seconds > 0) {
-                json_t *batch = json_object_get(json, "batch_seconds");
-                json_object_set_new(batch, "low", json_real(r->low_seconds));
-                json_object_set_new(batch, "high", json_real(r->high_seconds));
-        }
-        if (json && r->loss) {
+        json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:o}", "ranvier", RANVIER_VERSION, "world", r->world,
+                                 "command", r->command ? r->command : "", "model",
+                                 gpt_to_json(&r->options->gpt), "plan", report_plan_json(r->options));
+        if (!json)
+                return NULL;
+        figures_write(&f, json);
+        add_categories(json, r, &f);
+        json_object_set_new(json, "ranks", ranks_json(r));
+        if (r->loss) {
                 json_t *loss = json_array();
                 for (int i = 0; i < r->losses; i++)
                         json_array_append_new(loss,
                                               isfinite(r->loss[i]) ? json_real(r->loss[i]) : json_null());
                 json_object_set_new(json, "loss", loss);
         }
-        if (json && r->extra)
+        if (r->extra)
                 json_object_update_missing(json, r->extra);
         return json;
 }
 
 static void print_speed(const struct report *r, const struct figures *f, FILE *out)
 {
-        char a[REPORT_TEXT];
-        fprintf(out, "  time per batch      %14s", report_seconds(a, f->median));
+        char a[NUMBER_TEXT];
+        fprintf(out, "  time per batch      %14s", number_seconds(a, f->median));
         if (r->batches > 1) {
-                char b[REPORT_TEXT], c[REPORT_TEXT];
-                fprintf(out, "   median of %d batches; p10 %s, p90 %s", r->batches, report_seconds(b, f->p10),
-                        report_seconds(c, f->p90));
+                char b[NUMBER_TEXT], c[NUMBER_TEXT];
+                fprintf(out, "   median of %d batches; p10 %s, p90 %s", r->batches, number_seconds(b, f->p10),
+                        number_seconds(c, f->p90));
         }
         if (r->high_seconds > 0) {
-                char b[REPORT_TEXT], c[REPORT_TEXT];
-                fprintf(out, "   [%s, %s] nine times in ten", report_seconds(b, r->low_seconds),
-                        report_seconds(c, r->high_seconds));
+                char b[NUMBER_TEXT], c[NUMBER_TEXT];
+                fprintf(out, "   [%s, %s] nine times in ten", number_seconds(b, r->low_seconds),
+                        number_seconds(c, r->high_seconds));
         }
         fprintf(out, "\n");
-        fprintf(out, "  tokens per second   %14s\n", report_count(a, f->tokens_per_second));
-        bool tera = f->flops_per_gpu_per_second >= 1e12;
-        snprintf(a, sizeof a, "%.2f %s", f->flops_per_gpu_per_second / (tera ? 1e12 : 1e9),
-                 tera ? "Tflop/s" : "Gflop/s");
-        fprintf(out, "  flops per device    %14s", a);
+        fprintf(out, "  tokens per second   %14s\n", number_count(a, f->tokens_per_second));
+        fprintf(out, "  flops per device    %14s", number_flops(a, f->flops_per_gpu_per_second));
         if (f->percent_of_peak > 0)
                 fprintf(out, "   %.1f %% of peak", f->percent_of_peak);
         fprintf(out, "\n");
@@ -294,48 +219,59 @@ static double uneven_fraction(const struct report *r)
 static void print_phases(const struct report *r, FILE *out)
 {
         const double SHOWN = 0.0005; /* as 0.1 % */
-        char a[REPORT_TEXT];
-        fprintf(out, "  pipeline            %14s   bubble %.1f %%", report_seconds(a, r->pipeline_seconds),
+        char a[NUMBER_TEXT];
+        fprintf(out, "  pipeline            %14s   bubble %.1f %%", number_seconds(a, r->pipeline_seconds),
                 100 * r->bubble_fraction);
         double uneven = uneven_fraction(r);
         if (r->options->pp > 1 && uneven >= SHOWN)
                 fprintf(out, " (%.1f %% from uneven stages)", 100 * uneven);
         fprintf(out, "\n");
         if (r->options->tp > 1)
-                fprintf(out, "    shards together   %14s\n", report_seconds(a, r->tensor_seconds));
-        fprintf(out, "  all-reduce          %14s\n", report_seconds(a, r->allreduce_seconds));
-        fprintf(out, "  optimizer           %14s\n", report_seconds(a, r->optimizer_seconds));
+                fprintf(out, "    shards together   %14s\n", number_seconds(a, r->tensor_seconds));
+        fprintf(out, "  all-reduce          %14s\n", number_seconds(a, r->allreduce_seconds));
+        fprintf(out, "  optimizer           %14s\n", number_seconds(a, r->optimizer_seconds));
 }
 
 static void print_categories(const int64_t bytes[MEMORY_CATEGORIES], FILE *out)
 {
-        char a[REPORT_TEXT];
+        char a[NUMBER_TEXT];
         for (int c = 0; c < MEMORY_CATEGORIES; c++)
                 if (bytes[c])
                         fprintf(out, "    %-17s %14s\n", memory_category_name((enum memory_category)c),
-                                report_bytes(a, (double)bytes[c]));
+                                number_bytes(a, (double)bytes[c]));
+}
+
+static void print_host_buffers(const struct report *r, const struct figures *f, FILE *out)
+{
+        char a[NUMBER_TEXT];
+        bool any = false; /* worth a part of the table */
+        int64_t all = 0;
+        for (int rank = 0; rank < r->ranks; rank++) {
+                any |= memory_uses_host(&r->rank_bytes[rank]);
+                all += memory_total(&r->rank_bytes[rank], MEMORY_HOST);
+        }
+        if (!any)
+                return;
+        fprintf(out, "  host buffers        %14s", number_bytes(a, (double)f->host_offloaded_bytes));
+        if (r->ranks > 1)
+                fprintf(out, "   rank %d; %s in all", (int)f->largest_rank, number_bytes(a, (double)all));
+        fprintf(out, "\n");
+        print_categories(r->rank_bytes[f->largest_rank].in[MEMORY_HOST], out);
 }
 
 static void print_memory(const struct report *r, const struct figures *f, FILE *out)
 {
-        char a[REPORT_TEXT], b[REPORT_TEXT];
-        fprintf(out, "  device memory       %14s", report_bytes(a, (double)f->device_peak_bytes));
+        char a[NUMBER_TEXT], b[NUMBER_TEXT];
+        fprintf(out, "  device memory       %14s", number_bytes(a, (double)f->device_peak_bytes));
         if (r->ranks > 1)
-                fprintf(out, "   rank %d, the largest of %d; %s in all", f->largest, r->ranks,
-                        report_bytes(b, (double)f->device_total_bytes));
+                fprintf(out, "   rank %d, the largest of %d; %s in all", (int)f->largest_rank, r->ranks,
+                        number_bytes(b, (double)f->device_total_bytes));
         fprintf(out, "\n");
-        print_categories(r->rank_bytes[f->largest].in[MEMORY_DEVICE], out);
-        if (f->uses_host) {
-                fprintf(out, "  host buffers        %14s", report_bytes(a, (double)f->host_bytes));
-                if (r->ranks > 1)
-                        fprintf(out, "   rank %d; %s in all", f->largest,
-                                report_bytes(b, (double)f->host_total_bytes));
-                fprintf(out, "\n");
-                print_categories(r->rank_bytes[f->largest].in[MEMORY_HOST], out);
-        }
+        print_categories(r->rank_bytes[f->largest_rank].in[MEMORY_DEVICE], out);
+        print_host_buffers(r, f, out);
         if (r->host_peak_bytes > 0)
                 fprintf(out, "  host memory         %14s   all of a process, the largest rank's\n",
-                        report_bytes(a, (double)r->host_peak_bytes));
+                        number_bytes(a, (double)r->host_peak_bytes));
 }
 
 static bool any_stored_on_host(const struct report *r)
@@ -394,7 +330,8 @@ static void print_remarks(const json_t *remarks, FILE *out)
 void report_print(const struct report *r, FILE *out)
 {
         struct figures f;
-        if (work_out(r, &f))
+        struct rv_error_info ignored;
+        if (report_figures(r, &f, &ignored))
                 return;
         const struct options *o = r->options;
         char grid[GRID_TEXT];

@@ -210,7 +210,7 @@ static const struct flag flags[] = {
          .help = "Tokens of a sequence (default: the model's n_positions)"},
         {.name = "report", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, report),
          .report = REPORT_NEVER,
-         .help = "Write the result as JSON, for ranvier compare and plot"},
+         .help = "Write the result: as JSON, for ranvier compare and plot, or, if FILE ends in .md, as Markdown"},
         {.name = "trace", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, trace),
          .report = REPORT_NEVER,
          .help = "Write every operation as Chrome trace JSON, for Perfetto and plot; of a training, those of the "

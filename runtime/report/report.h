@@ -48,6 +48,9 @@ void report_print(const struct report *report, FILE *stream);
  * unless write.c has another. */
 int report_write(const struct report *report, const char *path, struct rv_error_info *err);
 
+/* As Markdown. */
+int report_markdown(const struct report *report, const char *path, struct rv_error_info *err);
+
 /* The report's "plan": every option of a resolved plan that says what is computed, by its name ("-" is "_").
  * The caller owns it. */
 json_t *report_plan_json(const struct options *options);

@@ -18,6 +18,7 @@ static const struct {
         const char *suffix;
         int (*write)(const struct report *, const char *path, struct rv_error_info *err);
 } formats[] = {
+        {".md", report_markdown},
         {"", write_json},
 };
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static void assert_close(double found, double expected, double tolerance)
@@ -323,6 +324,21 @@ static void the_table_is_what_the_golden_file_shows(void **state)
         assert_golden(found, "tests/golden/report.txt");
 }
 
+static void a_report_that_ends_in_md_is_markdown(void **state)
+{
+        struct fixture *f = *state;
+        struct rv_error_info err;
+        char path[64], found[8192];
+        snprintf(path, sizeof path, "/tmp/ranvier-test-report-%d.md", (int)getpid());
+        assert_int_equal(report_write(&f->report, path, &err), 0);
+        FILE *stream = fopen(path, "r");
+        assert_non_null(stream);
+        found[fread(found, 1, sizeof found - 1, stream)] = 0;
+        fclose(stream);
+        unlink(path);
+        assert_golden(found, "tests/golden/report.md");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -336,6 +352,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(what_is_not_known_is_null_and_extra_members_replace_nothing,
                                                 set_up, tear_down),
                 cmocka_unit_test_setup_teardown(figures_are_read_as_they_were_written, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_report_that_ends_in_md_is_markdown, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(the_table_is_what_the_golden_file_shows, set_up, tear_down),
         };
         return cmocka_run_group_tests_name("report", tests, NULL, NULL);

@@ -31,7 +31,7 @@ SIMGRID_LIBS := -lsimgrid -lstdc++
 # One archive a room; the order is the order of the arrows.
 base     := $(wildcard runtime/base/*.c)
 models   := $(wildcard models/*.c models/*/*.c)
-core     := $(wildcard runtime/sched/*.c)
+core     := $(wildcard runtime/sched/*.c runtime/sched/policies/*.c)
 engine   := $(wildcard runtime/plan/*.c runtime/engine/*.c runtime/report/*.c)
 device   := $(wildcard runtime/device/*.c runtime/device/cpu/*.c)
 net      := $(wildcard runtime/net/*.c)
@@ -149,6 +149,9 @@ fit-published: all
 	$(call FIT,h100-published) --table sim/tables/published.csv
 	$(if $(VTRAIN),$(call FIT,vtrain-a100) --table $(VTRAIN)/single_node.csv --platform vtrain-a100 --recompute none)
 
+# This tree's build and another's in turns: make bench-builds OTHER=/path/of/another/tree
+bench-builds: all
+	tests/bench/builds.py $(or $(OTHER),$(error OTHER is missing: the path of another tree that is built)) $(if $(RUNS),--runs $(RUNS)) $(PARTS)
 bench-simulation: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/simulation_speed.sh
 # The tables and figures of AxoNN's paper, from simulation, in paper/.

@@ -1,6 +1,6 @@
 /* The plan as a user writes it, the same flags for `train` and `simulate`, and the core plan it means. */
-#ifndef RANVIER_RUNTIME_ENGINE_OPTIONS_H
-#define RANVIER_RUNTIME_ENGINE_OPTIONS_H
+#ifndef RANVIER_RUNTIME_PLAN_OPTIONS_H
+#define RANVIER_RUNTIME_PLAN_OPTIONS_H
 
 #include "models/memory.h"
 #include "runtime/base/command_line.h"

@@ -4,7 +4,7 @@
  * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
  * once more as they are stored; and with each variant of the kernels that this processor runs. */
 #include "runtime/base/half.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"

@@ -1,5 +1,5 @@
 /* The matrix product that others are made of: BLAS's. */
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 #include <assert.h>
 #include <cblas.h>

@@ -1,6 +1,6 @@
 /* The matrix product of the reference (variants.mk): each element a sum from the first product to the last,
  * in double, rounded once. */
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,
               int64_t ldc)

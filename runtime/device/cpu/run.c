@@ -1,5 +1,5 @@
-#include "runtime/device/cpu/half.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_MATMUL] = cpu_matmul,

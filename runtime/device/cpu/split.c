@@ -1,5 +1,5 @@
 #include "runtime/device/cpu/split.h"
-#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/half/half.h"
 
 #include <assert.h>
 #include <string.h>

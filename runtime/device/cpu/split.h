@@ -3,7 +3,7 @@
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_SPLIT_H
 #define RANVIER_RUNTIME_DEVICE_CPU_SPLIT_H
 
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 #include "runtime/device/cpu/team.h"
 
 struct cpu_split {

@@ -1,6 +1,6 @@
 #include "runtime/device/cpu/team.h"
 #include "models/memory.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_VARIANT_H
 #define RANVIER_RUNTIME_DEVICE_CPU_VARIANT_H
 
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 #include <stdbool.h>
 

@@ -9,7 +9,7 @@ on_x86  := $(filter x86_64%,$(shell $(CC) -dumpmachine))
 CPU_VARIANTS := scalar baseline $(if $(on_x86),avx2 avx512)
 
 cpu_products := runtime/device/cpu/gemm.c runtime/device/cpu/gemm_loops.c
-cpu_kernels  := runtime/device/cpu/run.c $(wildcard runtime/device/cpu/kernels*.c runtime/device/cpu/half*.c runtime/device/cpu/attention*.c)
+cpu_kernels  := runtime/device/cpu/run.c $(wildcard runtime/device/cpu/kernels/*.c runtime/device/cpu/half/*.c)
 device       := $(filter-out $(cpu_kernels) $(cpu_products),$(device))
 cpu_sources   = $(cpu_kernels) runtime/base/half.c $(if $(filter scalar,$(1)),runtime/device/cpu/gemm_loops.c,runtime/device/cpu/gemm.c)
 

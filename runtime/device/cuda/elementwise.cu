@@ -14,7 +14,7 @@ template <enum elementwise kind> constexpr bool has_bias = kind != GELU_BACKWARD
 enum { ROWS = 4, WARPS = 8 }; /* rows that a thread has at once; warps of a block, one below the other */
 
 /* GELU with the tanh approximation is x s with the logistic s = 1 / (1 + e^(-2u)), 2u = TWO_ROOT x (1 + CUBIC
- * x^2): see cpu/kernels_gelu.c. */
+ * x^2): see cpu/kernels/gelu.c. */
 #define CUBIC    0.044715F
 #define TWO_ROOT 1.5957691216057308F /* 2 sqrt(2 / pi) */
 

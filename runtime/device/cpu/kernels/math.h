@@ -1,6 +1,6 @@
 /* Arithmetic shared by the CPU kernels: an exponential that vectorises, and reductions in a fixed order. */
-#ifndef RANVIER_RUNTIME_DEVICE_CPU_MATH_H
-#define RANVIER_RUNTIME_DEVICE_CPU_MATH_H
+#ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_MATH_H
+#define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_MATH_H
 
 #include "runtime/device/real.h"
 

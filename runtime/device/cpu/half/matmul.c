@@ -1,6 +1,6 @@
 /* Matrix products of 16-bit matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
  * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. */
-#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/half/half.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* Cross-entropy of logits (N, V) with integer targets. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 #include <math.h>
 

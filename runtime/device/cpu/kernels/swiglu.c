@@ -1,7 +1,7 @@
 /* SwiGLU (Shazeer 2020): the product of silu(gate), which is the gate times its logistic 1 / (1 + e^-gate),
  * and `up`. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 void cpu_swiglu(const struct kernel *kernel, const struct kernel_args *args)
 {

@@ -1,8 +1,8 @@
 /* GELU with the tanh approximation (Hendrycks & Gimpel 2016), as GPT-2: x (1 + tanh u) / 2 with
  * u = sqrt(2 / pi) (x + 0.044715 x^3). Written as x s with the logistic s = 1 / (1 + e^(-2u)) = (1 + tanh u)
  * / 2, which is one exponential and keeps its relative accuracy where 1 + tanh u would cancel. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 static const real cubic = (real)0.044715;
 static const real two_root = (real)1.5957691216057307118; /* 2 sqrt(2 / pi) */

@@ -3,8 +3,8 @@
  * the tensors: rows are padded with zeros to whole vectors, and what scores are computed with is transposed
  * into panels. Products are those of cpu/tile.h, ROWS queries or keys at a time, so that little above the
  * diagonal is computed. */
-#include "runtime/device/cpu/half.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/cpu/tile.h"
 
 #include <assert.h>

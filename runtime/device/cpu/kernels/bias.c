@@ -1,5 +1,5 @@
 /* Biases: added to rows, alone or with the residual; and their gradient. The residual alone. */
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 void cpu_bias(const struct kernel *kernel, const struct kernel_args *args)
 {

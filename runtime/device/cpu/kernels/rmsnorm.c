@@ -1,6 +1,6 @@
 /* RMSNorm (Zhang & Sennrich 2019), forward and backward, a row at a time. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 /* y = x rstd w. */
 void cpu_rmsnorm(const struct kernel *kernel, const struct kernel_args *args)

@@ -1,5 +1,5 @@
 /* Token and position embeddings of 16-bit tensors: sums of two elements, which need no scratch. */
-#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/half/half.h"
 
 #include <string.h>
 

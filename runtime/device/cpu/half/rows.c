@@ -1,7 +1,7 @@
 /* The kernels that work on rows, with 16-bit tensors: as many rows at a time as stay in a cache are
  * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
  * the last one. */
-#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/half/half.h"
 
 #include <assert.h>
 

@@ -1,6 +1,6 @@
 /* The optimizer's kernels: squared norm of the gradients, AdamW, and gradients cleared. */
-#include "runtime/device/cpu/half.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* Causal softmax of attention scores, forward and backward, a row at a time. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 /* Row t has t + 1 columns that count. Working on whole groups of lanes is faster than a scalar tail: the
  * columns that are too many become -infinity, whose exponential is an exact zero. */

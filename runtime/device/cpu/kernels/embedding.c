@@ -1,5 +1,5 @@
 /* Token and position embeddings. */
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 /* x (N, C) = wte[tokens] + wpe[n mod T]. */
 void cpu_embedding(const struct kernel *kernel, const struct kernel_args *args)

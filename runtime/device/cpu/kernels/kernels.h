@@ -1,8 +1,8 @@
 /* The kernels of the CPU device, one serial function a kind. Shapes are in `kernel`, operands in `args` as
  * kernels.h packs them; both may be those of a part of a kernel (cpu/split.h). They allocate nothing and keep
  * nothing. */
-#ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
-#define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_H
+#ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_KERNELS_H
+#define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_KERNELS_H
 
 #include "runtime/device/device.h"
 

@@ -1,11 +1,11 @@
 /* The kernels of the CPU device whose tensors are stored in 16 bits, fp16 or bf16 as kernel->half says:
  * pieces of them are converted into the scratch, computed with in `real` by the kernels of cpu/kernels.h, and
  * rounded once on the way back. */
-#ifndef RANVIER_RUNTIME_DEVICE_CPU_HALF_H
-#define RANVIER_RUNTIME_DEVICE_CPU_HALF_H
+#ifndef RANVIER_RUNTIME_DEVICE_CPU_HALF_HALF_H
+#define RANVIER_RUNTIME_DEVICE_CPU_HALF_HALF_H
 
 #include "runtime/base/half.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Matrix products by BLAS, alone or with what follows them. */
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/kernels/kernels.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* Rotary position embedding (Su et al. 2021), in the layout of Hugging Face's Llama: of a head's columns, i
  * turns with i + k / 2. Angles are in double, since a position times a frequency reaches 1e5 radians, which
  * fp32 rounds by 2^-8; sines and cosines are made once a row, for all heads. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 /* Frequencies at a time: those of a head of 256. */
 enum { FREQUENCIES = 128 };

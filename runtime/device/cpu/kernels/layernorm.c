@@ -1,6 +1,6 @@
 /* LayerNorm (Ba, Kiros & Hinton 2016), forward and backward, a row at a time. */
-#include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/math.h"
+#include "runtime/device/cpu/kernels/kernels.h"
+#include "runtime/device/cpu/kernels/math.h"
 
 static const double epsilon = 1e-5; /* GPT-2's */
 

@@ -1,6 +1,6 @@
 /* What the optimizer does with 16-bit gradients before AdamW: norm, search for an overflow, unscale, clear.
  * All of them pass over memory once. */
-#include "runtime/device/cpu/half.h"
+#include "runtime/device/cpu/half/half.h"
 
 #include <string.h>
 

@@ -168,9 +168,8 @@ static struct spread measure(struct bench *b, work_fn *work, enum device_lane la
 /* {"median", "p10", "p90"} of amount / seconds. */
 static json_t *rate_json(struct spread *spread, double amount)
 {
-        return json_pack("{s:f, s:f, s:f}", "median",
-                         amount / quantile(spread->seconds, spread->count, 0.5), "p10",
-                         amount / quantile(spread->seconds, spread->count, 0.9), "p90",
+        return json_pack("{s:f, s:f, s:f}", "median", amount / quantile(spread->seconds, spread->count, 0.5),
+                         "p10", amount / quantile(spread->seconds, spread->count, 0.9), "p90",
                          amount / quantile(spread->seconds, spread->count, 0.1));
 }
 

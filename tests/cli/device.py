@@ -16,13 +16,12 @@ TRAIN = ("train tiny --data text.txt --batch-size 4 --micro-batch-size 2 --seq-l
          "--validation-fraction 0 --device cuda").split()
 MIB = 1 << 20
 OWN = 64 * MIB + 256 * MIB  # what the device takes, and leaves for later
-ENDS = 60
 
 
 def run(folder, options="", ranks=0, **variables):
     """Status, output, what ranvier said in sentences, and the files that are new."""
     before = set(os.listdir(folder))
-    status, out, err = ranvier.run(TRAIN + options.split(), ranks, folder, ENDS, **variables)
+    status, out, err = ranvier.run(TRAIN + options.split(), ranks, folder, **variables)
     sentences = [line for line in err.splitlines() if re.match(r"ranvier( \w+)?: ", line)]
     return status, out, sentences, sorted(set(os.listdir(folder)) - before)
 

@@ -66,6 +66,7 @@ def main():
     parser.add_argument("other", help="another tree, built")
     parser.add_argument("parts", nargs="*", default=[], metavar="PART", help="of steps ranks simulate sweep (default: all)")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--only", default="", help="shapes of steps whose name has this text, such as 'T 256, 2 threads'")
     parser.add_argument("--out", default="bench")
     options = parser.parse_args()
     parts = options.parts or ["steps", "ranks", "simulate", "sweep"]
@@ -74,11 +75,12 @@ def main():
     builds = Builds(options.other, options.runs, options.out)
     for shape in bench.SHAPES if "steps" in parts else []:
         for threads in bench.threads_of(builds.bench):
-            if shape.length < 1024 or threads == builds.bench.cores:
+            if options.only in bench.named(shape, threads) and (shape.length < 1024 or threads == builds.bench.cores):
                 builds.step(bench.named(shape, threads), shape, threads, runs=3 if shape.length >= 1024 else None)
     if "ranks" in parts:
         for name, flags in (("2 stages", ["--pp", 2]), ("2 replicas", ["--dp", 2]), ("2 shards", ["--tp", 2])):
-            builds.step(name, bench.PARALLEL, 1, flags, ranks=2)
+            if options.only in name:
+                builds.step(name, bench.PARALLEL, 1, flags, ranks=2)
     if "simulate" in parts:
         platform = os.path.join(options.out, "work", "platform.json")
         with open(os.path.join(HERE, "../../sim/platforms/generic.json")) as file:

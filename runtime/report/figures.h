@@ -1,5 +1,5 @@
 /* The figures of a batch, one row each: reports are written and read, and passed between processes, by the
- * rows. A new figure is a member, its row, and what figures_of makes of it. */
+ * rows. A new figure is a member, its row, and what report_figures makes of it. */
 #ifndef RANVIER_RUNTIME_REPORT_FIGURES_H
 #define RANVIER_RUNTIME_REPORT_FIGURES_H
 

@@ -1,6 +1,6 @@
-#include "runtime/base/number.h"
 #include "runtime/report/report.h"
 
+#include "runtime/base/number.h"
 #include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
 #include "runtime/sched/policy.h"

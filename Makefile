@@ -122,7 +122,7 @@ lint:
 # Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
 bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
-bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-half
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -157,7 +157,7 @@ bench-simulation: all
 # The tables and figures of AxoNN's paper, from simulation, in paper/.
 paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
-bench-half: $(BUILD)/tests/half
+bench-mixed: $(BUILD)/tests/mixed
 	$<
 # The simulation against a plain heap, and what the engine costs beside kernels; CSV=FILE appends the figures to it.
 EVENTS = RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/events.py --tests $(BUILD)/tests $(if $(CSV),--csv $(CSV)) --runs $(or $(RUNS),5)
@@ -191,4 +191,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-half bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

@@ -34,7 +34,7 @@ struct bench {
         struct kernel *parted;      /* what only a backward in two parts launches (family_parted) */
         int parted_count;
         int fed;                   /* operations that keep the lane busy */
-        struct loss_scaler scaler; /* half: as in training, so that gradients are as large */
+        struct loss_scaler scaler; /* 16 bits: as in training, so that gradients are as large */
 };
 
 enum { TOKEN_OPERATION, TOKEN_FED };
@@ -110,7 +110,7 @@ static int fill_tokens(struct bench *bench, struct rv_error_info *err)
 
 static int open_stage(struct bench *bench, const struct request *request, struct rv_error_info *err)
 {
-        enum { MOST_OPTIMIZER_KERNELS = 8 };
+        enum { MAX_OPTIMIZER_KERNELS = 8 };
         const struct family_run *run = &bench->run;
         bench->device = bench_device(request, false, err);
         if (!bench->device)
@@ -121,13 +121,12 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         const struct work *work = &run->plan.work;
         bench->parted = family_parted(run, &bench->parted_count);
         bench->log_capacity = workload_forward(&run->gpt, &run->stage, work, false, NULL) +
-                              2 * workload_backward_most(&run->gpt, &run->stage, work) +
-                              MOST_OPTIMIZER_KERNELS;
+                              2 * workload_backward_max(&run->gpt, &run->stage, work) + MAX_OPTIMIZER_KERNELS;
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
         if (!bench->log)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
         nn_initialize(bench->stage, 1, request->threads);
-        loss_scaler_init(&bench->scaler, work_format(work));
+        loss_scaler_init(&bench->scaler, work->dtype);
         return fill_tokens(bench, err);
 }
 
@@ -202,7 +201,7 @@ static void meet(struct bench *bench, struct net *net, int ranks)
 
 static bool half_of(const struct bench *bench)
 {
-        return work_half(&bench->run.plan.work);
+        return work_mixed(&bench->run.plan.work);
 }
 
 /* Gradients of one scale do not add to those of another, nor to ones that overflowed. */
@@ -229,7 +228,7 @@ static void check_overflow(struct bench *bench, struct net *net, int ranks,
         begin_operation(bench);
         kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
                          at_most(stage, optimizer->parameters),
-                         optim_overflow_limit(1, work_format(&stage->plan.work)));
+                         optim_overflow_limit(1, stage->plan.work.dtype));
         end_operation(bench, net);
 }
 
@@ -285,7 +284,7 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         loss_scaler_step(&bench->scaler, overflow);
 }
 
-/* A shard's kernels, one segment after the other: what shards do together is left out. */
+/* A shard's kernels, one segment after the other: the collectives of shards are left out. */
 static void run_forward(struct nn_stage *nn)
 {
         for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, false);)
@@ -381,13 +380,13 @@ double bench_plain_pass(struct bench *bench, struct net *net)
 
 struct kernel bench_peak_kernel(const struct request *request, int size)
 {
-        enum half half = HALF_NONE;
+        enum dtype dtype = DTYPE_FP32;
         if (request_gpu(request))
-                half = request->precisions[HALF_BF16]   ? HALF_BF16
-                       : request->precisions[HALF_FP16] ? HALF_FP16
-                                                        : HALF_NONE;
+                dtype = request->precisions[DTYPE_BF16]   ? DTYPE_BF16
+                        : request->precisions[DTYPE_FP16] ? DTYPE_FP16
+                                                          : DTYPE_FP32;
         return (struct kernel){.kind = KERNEL_MATMUL,
-                               .half = (unsigned char)half,
+                               .dtype = (unsigned char)dtype,
                                .batch = 1,
                                .m = size,
                                .n = size,
@@ -407,7 +406,7 @@ static int fill_matrix(struct device *device, void *matrix, const struct kernel 
                        struct rv_error_info *err)
 {
         const int64_t elements = kernel->m * kernel->n,
-                      element_bytes = kernel->half ? 2 : (int64_t)sizeof(real);
+                      element_bytes = kernel->dtype ? 2 : (int64_t)sizeof(real);
         void *numbers = malloc((size_t)(elements * element_bytes));
         uint64_t state = 1;
         if (!numbers)
@@ -416,9 +415,9 @@ static int fill_matrix(struct device *device, void *matrix, const struct kernel 
         for (int64_t i = 0; i < elements; i++) {
                 state = state * 6364136223846793005u + 1442695040888963407u;
                 const uint64_t sign = state >> 40 & 0x8000;
-                if (kernel->half == HALF_BF16)
+                if (kernel->dtype == DTYPE_BF16)
                         ((uint16_t *)numbers)[i] = (uint16_t)(0x3f00 | (state >> 57) | sign);
-                else if (kernel->half == HALF_FP16)
+                else if (kernel->dtype == DTYPE_FP16)
                         ((uint16_t *)numbers)[i] = (uint16_t)(0x3800 | (state >> 54) | sign);
                 else
                         ((real *)numbers)[i] = (sign ? -0.5F : 0.5F) * (1 + (real)(state >> 56) / 256);
@@ -436,19 +435,20 @@ static void close_product(struct product *product)
         free(product->bench.log);
 }
 
-static int open_product(struct product *product, const struct request *request, int size, int most_launches,
+static int open_product(struct product *product, const struct request *request, int size, int max_launches,
                         struct rv_error_info *err)
 {
         const struct kernel kernel = bench_peak_kernel(request, size);
-        const int64_t bytes = memory_aligned(kernel.m * kernel.n * (kernel.half ? 2 : (int64_t)sizeof(real)));
+        const int64_t bytes = memory_aligned(kernel.m * kernel.n *
+                                             (kernel.dtype != DTYPE_FP32 ? 2 : (int64_t)sizeof(real)));
         const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = 3 * bytes};
         struct device *device = bench_device(request, false, err);
-        *product = (struct product){.bench = {.device = device, .log_capacity = most_launches},
-                                    .kernel = kernel};
+        *product =
+                (struct product){.bench = {.device = device, .log_capacity = max_launches}, .kernel = kernel};
         if (!device || device_reserve(device, reserved, err) != RV_OK)
                 return err->code;
-        device->half = (enum half)kernel.half;
-        product->bench.log = malloc((size_t)most_launches * sizeof *product->bench.log);
+        device->dtype = (enum dtype)kernel.dtype;
+        product->bench.log = malloc((size_t)max_launches * sizeof *product->bench.log);
         for (int i = 0; i < 3; i++) {
                 product->matrices[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
                 if (!product->matrices[i] || !product->bench.log)
@@ -474,14 +474,14 @@ static double run_product(struct product *product, struct net *net, int size)
 
 int bench_peak_size(const struct request *request, struct net *net, struct rv_error_info *err)
 {
-        enum { CPU = 1024, LEAST = 256, MOST = 8192, LAUNCHES = 16 };
+        enum { CPU = 1024, MIN = 256, MAX = 8192, LAUNCHES = 16 };
         const double enough = 1e-3;
         struct product product;
-        int size = LEAST;
+        int size = MIN;
         if (!request_gpu(request))
                 return CPU;
-        int rc = open_product(&product, request, MOST, LAUNCHES, err);
-        while (rc == RV_OK && size < MOST) {
+        int rc = open_product(&product, request, MAX, LAUNCHES, err);
+        while (rc == RV_OK && size < MAX) {
                 run_product(&product, net, size); /* warms up */
                 if (run_product(&product, net, size) >= enough)
                         break;

@@ -22,11 +22,11 @@ struct bench *bench_open(const struct family_run *run, const struct request *req
                          struct rv_error_info *err);
 void bench_close(struct bench *bench);
 
-/* One forward, backward and optimizer (they take turns: the look for overflow in half precision, the norm,
- * updates; in half also what follows an overflow instead), polling as a run polls, on `ranks` ranks at once
- * (all of the net, or this one alone). Adds its kernels and the gaps between its operations to `samples`,
- * unless that is NULL (a warm-up). Returns the seconds that the compute lane spent in the forward and the
- * backward. */
+/* One forward, backward and optimizer (they take turns: the look for overflow in mixed precision, the norm,
+ * updates; in mixed precision also what follows an overflow instead), polling as a run polls, on `ranks`
+ * ranks at once (all of the net, or this one alone). Adds its kernels and the gaps between its operations to
+ * `samples`, unless that is NULL (a warm-up). Returns the seconds that the compute lane spent in the forward
+ * and the backward. */
 double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, struct samples *samples);
 
 /* One forward and a backward in two parts, as of --schedule zero-bubble, if that launches kernels that no

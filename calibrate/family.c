@@ -7,12 +7,7 @@
 #include <string.h>
 
 /* A model is not cut to fewer blocks than two: the second block finds the caches as a run's blocks do. */
-enum { LEAST_LAYERS = 2, ALLREDUCE_BUCKETS = 4 };
-
-static int element_bytes_of(enum half half)
-{
-        return half ? 2 : 4;
-}
+enum { MIN_LAYERS = 2, ALLREDUCE_BUCKETS = 4 };
 
 /* Whether the room has `bytes`; else how many of which memory are missing is said by the two out arguments:
  * what is needed, and what there is. */
@@ -50,13 +45,13 @@ static bool add_kernel(struct family *family, const struct kernel *kernel)
         return true;
 }
 
-static void add_reduction(struct family *family, int64_t bytes, enum half half)
+static void add_reduction(struct family *family, int64_t bytes, enum dtype dtype)
 {
         for (int i = 0; i < family->reduction_count; i++)
-                if (family->reductions[i].bytes == bytes && family->reductions[i].half == half)
+                if (family->reductions[i].bytes == bytes && family->reductions[i].dtype == dtype)
                         return;
         family->reductions = grown(family->reductions, family->reduction_count, sizeof *family->reductions);
-        family->reductions[family->reduction_count++] = (struct family_reduction){bytes, half};
+        family->reductions[family->reduction_count++] = (struct family_reduction){bytes, dtype};
 }
 
 /* What the optimizer of a stage of one replica works through. */
@@ -80,23 +75,23 @@ static struct regions regions_of_stage(const struct gpt *gpt, const struct stage
 
 /* The all-reduces of a stage: its gradients in chunks, those of a shared embedding among them. */
 static void add_stage_reductions(struct family *family, const struct gpt *gpt, const struct stage *stage,
-                                 int64_t bucket, enum half half)
+                                 int64_t bucket, enum dtype dtype)
 {
         const struct regions regions = regions_of_stage(gpt, stage, bucket, false);
         for (int i = 0; i < regions_chunks(&regions); i++)
-                add_reduction(family, regions_chunk(&regions, i).count * element_bytes_of(half), half);
+                add_reduction(family, regions_chunk(&regions, i).count * dtype_bytes(dtype), dtype);
 }
 
 /* Sizes below the largest, so that a line has points to go through. */
-static void add_sizes_between(struct family *family, enum half half)
+static void add_sizes_between(struct family *family, enum dtype dtype)
 {
         int64_t largest = 0;
         for (int i = 0; i < family->reduction_count; i++)
-                if (family->reductions[i].half == half && family->reductions[i].bytes > largest)
+                if (family->reductions[i].dtype == dtype && family->reductions[i].bytes > largest)
                         largest = family->reductions[i].bytes;
-        add_reduction(family, 64, half);
+        add_reduction(family, 64, dtype);
         for (int64_t bytes = 65536; bytes < largest; bytes *= 8)
-                add_reduction(family, bytes, half);
+                add_reduction(family, bytes, dtype);
 }
 
 static bool is_among(const struct kernel *kernels, int count, const struct kernel *kernel)
@@ -154,7 +149,7 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
                         new |= add_kernel(family, &kernels[i]);
                 else
                         add_reduction(family, kernel_collective_bytes(&kernels[i], sizeof(float)),
-                                      (enum half)kernels[i].half);
+                                      (enum dtype)kernels[i].dtype);
         for (int i = 0; i < parted; i++)
                 new |= add_kernel(family, &more[i]);
         free(kernels);
@@ -163,11 +158,11 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
 }
 
 static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket,
-                                            enum half half)
+                                            enum dtype dtype)
 {
         int64_t parameters = partition_parameters(gpt, stage);
         struct family_optimizer optimizer = {.parameters = parameters,
-                                             .norm = workload_norm(gpt, stage, half)};
+                                             .norm = workload_norm(gpt, stage, dtype)};
         const struct regions regions = regions_of_stage(gpt, stage, bucket, false);
         optimizer.update_count = regions_update_sizes(&regions, optimizer.updates);
         return optimizer;
@@ -176,34 +171,34 @@ static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct 
 /* Returns whether one of them was new. */
 static bool add_optimizer_kernels(struct family *family, const struct family_optimizer *optimizer)
 {
-        const enum half half = (enum half)optimizer->norm.half;
+        const enum dtype dtype = (enum dtype)optimizer->norm.dtype;
         bool new = add_kernel(family, &optimizer->norm);
         for (int i = 0; i < optimizer->update_count; i++) {
                 struct kernel update[WORKLOAD_UPDATE_KERNELS];
-                int count = workload_update(optimizer->updates[i], half, update);
+                int count = workload_update(optimizer->updates[i], dtype, update);
                 for (int j = 0; j < count; j++)
                         new |= add_kernel(family, &update[j]);
         }
-        const struct kernel overflow = workload_overflow(optimizer->parameters, half),
-                            clear = workload_clear(optimizer->parameters, half);
-        if (half)
+        const struct kernel overflow = workload_overflow(optimizer->parameters, dtype),
+                            clear = workload_clear(optimizer->parameters, dtype);
+        if (dtype != DTYPE_FP32)
                 new |= add_kernel(family, &overflow);
         return add_kernel(family, &clear) || new;
 }
 
 /* The numbers of stages that a model is split into. */
-static struct request_list splits_of(const struct request *request, const struct gpt *gpt)
+static struct int_list splits_of(const struct request *request, const struct gpt *gpt)
 {
-        const struct request_list usual = {{1, 2}, gpt->n_layer > 1 ? 2 : 1};
+        const struct int_list usual = {{1, 2}, gpt->n_layer > 1 ? 2 : 1};
         return request->stages.count ? request->stages : usual;
 }
 
 /* The optimizers of all stages that a model is split into, each once. Returns how many. */
-static int find_optimizers(struct family *family, const struct request *request, int model, enum half half)
+static int find_optimizers(struct family *family, const struct request *request, int model, enum dtype dtype)
 {
         const struct gpt *gpt = &request->gpts[model];
-        const struct request_list splits = splits_of(request, gpt);
-        struct family_optimizer **optimizers = &family->optimizers[model][half];
+        const struct int_list splits = splits_of(request, gpt);
+        struct family_optimizer **optimizers = &family->optimizers[model][dtype];
         int count = 0;
         for (int i = 0; i < splits.count * request->shards.count; i++) {
                 const int stages = splits.values[i / request->shards.count];
@@ -212,8 +207,8 @@ static int find_optimizers(struct family *family, const struct request *request,
                         struct stage whole = partition_stage(gpt, stages, index);
                         struct stage stage = partition_shard(&whole, shards, 0);
                         struct family_optimizer found =
-                                optimizer_of(gpt, &stage, request->bucket_parameters, half);
-                        add_stage_reductions(family, gpt, &stage, request->bucket_parameters, half);
+                                optimizer_of(gpt, &stage, request->bucket_parameters, dtype);
+                        add_stage_reductions(family, gpt, &stage, request->bucket_parameters, dtype);
                         if (!add_optimizer_kernels(family, &found))
                                 continue;
                         *optimizers = grown(*optimizers, count, sizeof **optimizers);
@@ -246,10 +241,10 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
                 run->stage = stage_of(run);
                 memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
                 int64_t needed, there;
-                bool least = run->gpt.n_layer <= LEAST_LAYERS, fitting = fits(room, &bytes, &needed, &there);
-                if (fitting && (least || pass_flops(run) <= room->flops))
+                bool min = run->gpt.n_layer <= MIN_LAYERS, fitting = fits(room, &bytes, &needed, &there);
+                if (fitting && (min || pass_flops(run) <= room->flops))
                         return RV_OK;
-                if (least)
+                if (min)
                         return rv_fail(err, RV_EPLAN,
                                        "%s with micro-batch size %d and %d tokens needs %s to be "
                                        "measured with %d "
@@ -278,11 +273,11 @@ static int add_run(struct family *family, struct family_run *run, const struct f
         return RV_OK;
 }
 
-static int add_model(struct family *family, const struct request *request, int model, enum half half,
+static int add_model(struct family *family, const struct request *request, int model, enum dtype dtype,
                      const struct family_room *room, struct rv_error_info *err)
 {
         const struct gpt *gpt = &request->gpts[model];
-        int optimizer_count = find_optimizers(family, request, model, half);
+        int optimizer_count = find_optimizers(family, request, model, dtype);
         int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
         for (int i = 0; i < seq_lens * request->shards.count; i++) {
                 const int shards = request->shards.values[i % request->shards.count];
@@ -297,13 +292,12 @@ static int add_model(struct family *family, const struct request *request, int m
                                                   .seq_len = seq_len,
                                                   .sequence_parallel =
                                                           request->sequence_parallel && shards > 1,
-                                                  .element_bytes = element_bytes_of(half),
-                                                  .bf16 = half == HALF_BF16,
+                                                  .dtype = dtype,
                                                   .fused = request->fused},
                                          .micro_batches = 1,
                                          .slots = 1,
                                          .gradient_buffers = 1},
-                                .optimizers = family->optimizers[model][half],
+                                .optimizers = family->optimizers[model][dtype],
                                 .optimizer_count = optimizer_count,
                                 .every_optimizer = i == 0 && j == 0 && optimizer_count > 0,
                         };
@@ -332,7 +326,7 @@ static void add_update(struct family_phase *phase, int64_t parameters)
 static int64_t find_updates(struct family_phase *phase, const struct request *request)
 {
         const struct gpt *gpt = &phase->gpt;
-        const struct request_list splits = splits_of(request, gpt);
+        const struct int_list splits = splits_of(request, gpt);
         int64_t largest = 0;
         for (int i = 0; i < splits.count * request->shards.count; i++) {
                 const int stages = splits.values[i / request->shards.count];
@@ -378,27 +372,24 @@ static int add_phase(struct family *family, const struct request *request, int m
                      const struct family_room *room, struct rv_error_info *err)
 {
         const int64_t cold = 8000000; /* 128 MB, which is more than most caches hold */
-        const enum half half =
-                request->precisions[HALF_FP16] ? HALF_FP16 : HALF_BF16; /* the copies are the same */
+        const enum dtype dtype =
+                request->precisions[DTYPE_FP16] ? DTYPE_FP16 : DTYPE_BF16; /* the copies are the same */
         struct family_phase *phase = &family->phases[family->phase_count++];
         struct memory_bytes bytes;
         int64_t needed, there;
         char needs[NUMBER_TEXT], has[NUMBER_TEXT];
         phase->gpt = request->gpts[model];
-        phase->plan = (struct memory_plan){.work = {.micro_batch_size = 1,
-                                                    .seq_len = 1,
-                                                    .element_bytes = element_bytes_of(half),
-                                                    .bf16 = half == HALF_BF16,
-                                                    .fused = request->fused},
-                                           .micro_batches = 1,
-                                           .offload = true,
-                                           .update_parameters = find_updates(phase, request),
-                                           .update_buffers = PLAN_UPDATE_BUFFERS};
-        const int64_t least = PLAN_UPDATE_BUFFERS * phase->plan.update_parameters;
-        size_phase(phase, 2 * least > cold ? 2 * least : cold, &bytes);
+        phase->plan = (struct memory_plan){
+                .work = {.micro_batch_size = 1, .seq_len = 1, .dtype = dtype, .fused = request->fused},
+                .micro_batches = 1,
+                .offload = true,
+                .update_parameters = find_updates(phase, request),
+                .update_buffers = PLAN_UPDATE_BUFFERS};
+        const int64_t min = PLAN_UPDATE_BUFFERS * phase->plan.update_parameters;
+        size_phase(phase, 2 * min > cold ? 2 * min : cold, &bytes);
         if (!fits(room, &bytes, &needed,
                   &there)) /* a buffer's next update is not one that is still on its way back */
-                size_phase(phase, least, &bytes);
+                size_phase(phase, min, &bytes);
         if (fits(room, &bytes, &needed, &there))
                 return RV_OK;
         return rv_fail(err, RV_EPLAN,
@@ -412,15 +403,15 @@ static int add_all(struct family *family, const struct request *request, const s
                    struct rv_error_info *err)
 {
         int rc = RV_OK;
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
                 for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
-                        if (request->precisions[half])
-                                rc = add_model(family, request, model, half, room, err);
-                if (request->precisions[half])
-                        add_sizes_between(family, half);
+                        if (request->precisions[dtype])
+                                rc = add_model(family, request, model, dtype, room, err);
+                if (request->precisions[dtype])
+                        add_sizes_between(family, dtype);
         }
-        add_reduction(family, 8, HALF_NONE); /* scalars, in either precision */
-        add_reduction(family, 64, HALF_NONE);
+        add_reduction(family, 8, DTYPE_FP32); /* scalars, in either precision */
+        add_reduction(family, 64, DTYPE_FP32);
         for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
                 if (request->offload)
                         rc = add_phase(family, request, model, room, err);
@@ -440,8 +431,8 @@ int family_init(struct family *family, const struct request *request, const stru
 void family_free(struct family *family)
 {
         for (int model = 0; model < REQUEST_MODELS; model++)
-                for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
-                        free(family->optimizers[model][half]);
+                for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                        free(family->optimizers[model][dtype]);
         for (int i = 0; i < family->phase_count; i++)
                 free(family->phases[i].updates);
         free(family->kernels);

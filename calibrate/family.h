@@ -12,7 +12,8 @@
 
 /* The optimizer of one stage: its norm, and the sizes of its updates. */
 struct family_optimizer {
-        int64_t parameters; /* of the stage: in half, looked through for overflow, and cleared after one */
+        int64_t parameters; /* of the stage: in mixed precision, looked through for overflow, and cleared
+                               after one */
         struct kernel norm;
         int64_t updates[REGIONS_SIZES];
         int update_count;
@@ -42,7 +43,7 @@ struct family_phase {
 
 struct family_reduction {
         int64_t bytes;
-        enum half half;
+        enum dtype dtype;
 };
 
 struct family {
@@ -50,7 +51,7 @@ struct family {
         int run_count;
         struct kernel *kernels; /* all that the family's plans launch, each shape once */
         int kernel_count;
-        struct family_optimizer *optimizers[REQUEST_MODELS][HALF_FORMATS];
+        struct family_optimizer *optimizers[REQUEST_MODELS][DTYPES];
         struct family_phase phases[REQUEST_MODELS];
         int phase_count;
         struct family_reduction *reductions; /* all-reduces: scalars, shared embeddings, chunks of gradients,

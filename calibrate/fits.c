@@ -75,13 +75,13 @@ void fits_print(const struct profile_load *load, FILE *stream)
         fprintf(stream, "  %-35s %6s %17s %17s\n", "", "", "residuals", "leave-one-out");
         fprintf(stream, "  %-35s %6s %9s %7s %9s %7s  %s\n", "fit", "points", "median", "worst", "median",
                 "worst", "what was found");
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_model *model = &load->models[half][kind];
+                        const struct kernel_model *model = &load->models[dtype][kind];
                         char name[PROFILE_NAME], text[TEXT];
                         if (!model->present)
                                 continue;
-                        profile_kernel_name(name, (enum kernel_kind)kind, half);
+                        profile_kernel_name(name, (enum kernel_kind)kind, dtype);
                         describe(model, text);
                         print_row(name, &model->quality, text, stream);
                 }

@@ -57,12 +57,12 @@ static void copy_alone(struct copy_ends *ends, struct net *net, enum device_lane
 static void copy_beside(struct copy_ends *ends, struct copy_ends *other, struct net *net,
                         enum device_lane lane, int64_t bytes, struct samples *samples)
 {
-        enum { BESIDE = 3, LEAST_BESIDE = 1 << 20 };
+        enum { BESIDE = 3, MIN_BESIDE = 1 << 20 };
         const bool down = lane == DEVICE_HOST_TO_DEVICE;
         const enum device_lane beside = down ? DEVICE_DEVICE_TO_HOST : DEVICE_HOST_TO_DEVICE;
         int pending = BESIDE + 1;
         for (int i = 0; i < BESIDE; i++)
-                queue_copy(other, beside, bytes > LEAST_BESIDE ? bytes : LEAST_BESIDE, TOKEN_BESIDE);
+                queue_copy(other, beside, bytes > MIN_BESIDE ? bytes : MIN_BESIDE, TOKEN_BESIDE);
         const double start = device_seconds();
         queue_copy(ends, lane, bytes, TOKEN_COPY);
         while (pending > 0) {
@@ -94,7 +94,7 @@ static int open_ends(struct copy_ends *ends, int count, struct device *device, s
 int links_copies(struct net *net, const struct request *request, int repetitions, struct samples *samples,
                  struct rv_error_info *err)
 {
-        const int64_t least = 4096, most = 16 << 20;
+        const int64_t min = 4096, max = 16 << 20;
         const bool both = request_gpu(request);
         struct device *device = bench_device(request, false, err);
         struct copy_ends ends[2] = {0};
@@ -103,7 +103,7 @@ int links_copies(struct net *net, const struct request *request, int repetitions
         int rc = open_ends(ends, both ? 2 : 1, device, err);
         for (int i = -1; i < repetitions && rc == RV_OK; i++) { /* the first one warms up */
                 struct samples *kept = i >= 0 ? samples : NULL;
-                for (int64_t bytes = least; bytes <= most; bytes *= 4) {
+                for (int64_t bytes = min; bytes <= max; bytes *= 4) {
                         copy_alone(&ends[0], net, DEVICE_HOST_TO_DEVICE, bytes, kept);
                         copy_alone(&ends[0], net, DEVICE_DEVICE_TO_HOST, bytes, kept);
                         if (!both)
@@ -126,7 +126,7 @@ static void wake_from(struct net *net, int first)
         }
 }
 
-enum { LEAST_MESSAGE = 4096, MOST_MESSAGE = 8 << 20 };
+enum { MIN_MESSAGE = 4096, MAX_MESSAGE = 8 << 20 };
 
 /* Sends when the receiver is ready, with the time of sending in the message; the receiver tells how long it
  * took. */
@@ -173,8 +173,8 @@ static void exchange_messages(struct net *net, struct bench *bench, char *buffer
 {
         for (int turn = -2; turn < 2 * repetitions; turn++) { /* each one's first turn warms up */
                 bool sender = net->rank == (turn & 1);
-                exchange_message(net, bench, buffer, LEAST_MESSAGE, sender); /* the first one wakes both up */
-                for (int64_t bytes = LEAST_MESSAGE; bytes <= MOST_MESSAGE; bytes *= 2) {
+                exchange_message(net, bench, buffer, MIN_MESSAGE, sender); /* the first one wakes both up */
+                for (int64_t bytes = MIN_MESSAGE; bytes <= MAX_MESSAGE; bytes *= 2) {
                         double seconds = exchange_message(net, bench, buffer, bytes, sender);
                         if (turn >= 0)
                                 samples_add_line(samples, LINE_MESSAGE, bytes, seconds);
@@ -187,10 +187,10 @@ static void exchange_messages(struct net *net, struct bench *bench, char *buffer
 int links_messages(struct net *net, struct bench *bench, int repetitions, struct samples *samples,
                    struct rv_error_info *err)
 {
-        char *buffer = malloc(MOST_MESSAGE), byte = 0;
+        char *buffer = malloc(MAX_MESSAGE), byte = 0;
         if (!buffer)
-                return rv_fail(err, RV_ESYSTEM, "no memory for messages of %d MiB", MOST_MESSAGE >> 20);
-        memset(buffer, 1, MOST_MESSAGE);
+                return rv_fail(err, RV_ESYSTEM, "no memory for messages of %d MiB", MAX_MESSAGE >> 20);
+        memset(buffer, 1, MAX_MESSAGE);
         net->ops->barrier(net);
         if (net->rank < 2)
                 exchange_messages(net, bench, buffer, repetitions, samples);
@@ -208,18 +208,18 @@ int links_messages(struct net *net, struct bench *bench, int repetitions, struct
 static void allreduce(struct net *net, void *buffer, const struct family_reduction *reduction,
                       struct samples *samples)
 {
-        static const enum net_type types[HALF_FORMATS] = {
-                [HALF_NONE] = NET_FLOAT, [HALF_FP16] = NET_HALF, [HALF_BF16] = NET_BF16};
+        static const enum net_type types[DTYPES] = {
+                [DTYPE_FP32] = NET_FLOAT, [DTYPE_FP16] = NET_FP16, [DTYPE_BF16] = NET_BF16};
         float small[2] = {0};
         /* Ends the wake of the one before, and brings the ranks closer together than a barrier does. */
         net->ops->iallreduce(net, small, 2, NET_FLOAT, NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         double start = device_seconds();
-        net->ops->iallreduce(net, buffer, reduction->bytes / (reduction->half ? 2 : 4),
-                             types[reduction->half], NET_WORLD, TOKEN_REDUCE);
+        net->ops->iallreduce(net, buffer, reduction->bytes / dtype_bytes(reduction->dtype),
+                             types[reduction->dtype], NET_WORLD, TOKEN_REDUCE);
         next_token(net, NULL);
         if (samples)
-                samples_add_line(samples, profile_allreduce_line(reduction->half), reduction->bytes,
+                samples_add_line(samples, profile_allreduce_line(reduction->dtype), reduction->bytes,
                                  device_seconds() - start);
 }
 

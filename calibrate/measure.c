@@ -22,13 +22,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LOADS = 2 };
+enum { MAX_LOADS = 2 };
 
 /* How long and how often. */
 struct effort {
         double seconds;       /* a precision, for all rounds together, if they can be had for that */
         double visit_seconds; /* that a run is repeated for in one visit */
-        int least_rounds, most_rounds, repetitions, phases, most_passes;
+        int min_rounds, max_rounds, repetitions, phases, max_passes;
         double pass_flops; /* a few seconds on a core; a model with more is cut to fewer blocks */
 };
 static const struct effort QUICK = {22, 0.15, 2, 4, 4, 1, 40, 2e11},
@@ -47,7 +47,7 @@ struct session {
         int64_t device_memory_bytes; /* that a rank may allocate */
         int peak_size;               /* 0: not known yet */
         const struct effort *effort;
-        struct samples loads[MOST_LOADS];
+        struct samples loads[MAX_LOADS];
         int load_count;
         int *passes;           /* of one visit to each run; 0: not known yet */
         int steps_done, steps; /* for the progress line; `steps` is 0 until the first round is over */
@@ -103,10 +103,10 @@ static void give_up(const struct session *s, const struct rv_error_info *err)
 /* How often a run is repeated in a visit, from the length of its warm-up pass. */
 static int choose_passes(const struct session *s, const struct family_run *run, double seconds)
 {
-        int least = run->every_optimizer ? run->optimizer_count : 1;
+        int min = run->every_optimizer ? run->optimizer_count : 1;
         double wanted = ceil(s->effort->visit_seconds / seconds);
-        int passes = wanted > s->effort->most_passes ? s->effort->most_passes : (int)wanted;
-        return passes > least ? passes : least;
+        int passes = wanted > s->effort->max_passes ? s->effort->max_passes : (int)wanted;
+        return passes > min ? passes : min;
 }
 
 static void visit_run(struct session *s, int round, int index, struct samples *samples)
@@ -216,12 +216,12 @@ static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
         double seconds = 0;
-        for (int half = 0; half < HALF_FORMATS; half++)
-                seconds += s->request.precisions[half] ? effort->seconds : 0;
+        for (int dtype = 0; dtype < DTYPES; dtype++)
+                seconds += s->request.precisions[dtype] ? effort->seconds : 0;
         double each = (device_seconds() - s->began) / done;
-        int rounds = (int)fmin(floor(seconds / each), effort->most_rounds);
-        if (rounds < effort->least_rounds)
-                rounds = effort->least_rounds;
+        int rounds = (int)fmin(floor(seconds / each), effort->max_rounds);
+        if (rounds < effort->min_rounds)
+                rounds = effort->min_rounds;
         if (rounds < done)
                 rounds = done;
         s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
@@ -263,8 +263,8 @@ static const char *name_peak(const struct session *s, char text[PROFILE_NAME + 1
 {
         const struct kernel kernel = bench_peak_kernel(&s->request, s->peak_size);
         char name[PROFILE_NAME];
-        profile_kernel_name(name, kernel.kind, (enum half)kernel.half);
-        snprintf(text, PROFILE_NAME + 16, "%s %d", kernel.half ? name : "sgemm", s->peak_size);
+        profile_kernel_name(name, kernel.kind, (enum dtype)kernel.dtype);
+        snprintf(text, PROFILE_NAME + 16, "%s %d", kernel.dtype != DTYPE_FP32 ? name : "sgemm", s->peak_size);
         return text;
 }
 
@@ -314,7 +314,7 @@ static void add_closure_error(struct session *s, const struct profile *profile, 
 /* What the kernels of a load's passes add up to, as a part of what the passes took: the least and the most.
  */
 struct sums {
-        double least, most;
+        double min, max;
 };
 
 static struct sums sums_of(struct session *s, const struct profile *profile, int load)
@@ -323,8 +323,8 @@ static struct sums sums_of(struct session *s, const struct profile *profile, int
         for (int i = 0; i < s->family.run_count; i++) {
                 const double part = closure(profile, &profile->loads[load], &s->family.runs[i],
                                             &s->loads[load].passes[i]);
-                sums.least = fmin(sums.least, part);
-                sums.most = fmax(sums.most, part);
+                sums.min = fmin(sums.min, part);
+                sums.max = fmax(sums.max, part);
         }
         return sums;
 }
@@ -352,7 +352,7 @@ static struct profile make_profile(struct session *s)
                 add_closure_error(s, &profile, i);
         for (int i = 0; i < s->load_count; i++) {
                 const struct sums sums = sums_of(s, &profile, i);
-                profile_warn(&profile, &profile.loads[i], sums.least, sums.most);
+                profile_warn(&profile, &profile.loads[i], sums.min, sums.max);
         }
         profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
         return profile;
@@ -382,7 +382,7 @@ static void print_closure(struct session *s, const struct profile *profile, int 
 {
         const struct sums sums = sums_of(s, profile, load);
         printf("  %-35s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
-               100 * sums.least, 100 * sums.most);
+               100 * sums.min, 100 * sums.max);
         if (profile->loads[load].error > 0)
                 printf("  %-35s %.1f %% that all kernels share: drift from round to round, and that sum\n",
                        "standard error", 100 * profile->loads[load].error);

@@ -8,7 +8,7 @@
 
 /* The first fetch and update find the other lanes empty, and so do the last update and write back; one more
  * at each end, because what they overtake has to settle. */
-enum { UPDATES = 8, FILL = 2, MOST_OPERATIONS = 64 };
+enum { UPDATES = 8, FILL = 2, MAX_OPERATIONS = 64 };
 
 struct phase {
         struct device *device;
@@ -16,8 +16,8 @@ struct phase {
         int64_t next; /* parameter behind the last run's */
         /* Of the run under way: */
         int64_t begin, wrap; /* where its first update lies; where updates begin again at 0 */
-        struct op ops[MOST_OPERATIONS];
-        int past[MOST_OPERATIONS]; /* a ring of serials: what ends as soon as it is issued */
+        struct op ops[MAX_OPERATIONS];
+        int past[MAX_OPERATIONS]; /* a ring of serials: what ends as soon as it is issued */
         int past_head, past_count;
 };
 
@@ -63,7 +63,7 @@ static void issue(void *world, const struct op *op)
         struct phase *phase = world;
         const struct device_ops *device = phase->device->ops;
         const int64_t offset = (phase->begin + op->offset) % phase->wrap;
-        assert(op->serial < MOST_OPERATIONS);
+        assert(op->serial < MAX_OPERATIONS);
         phase->ops[op->serial] = *op;
         switch (op->kind) {
         case OP_FETCH:
@@ -79,7 +79,7 @@ static void issue(void *world, const struct op *op)
                 device->record(phase->device, DEVICE_DEVICE_TO_HOST, op->serial);
                 break;
         default:
-                phase->past[(phase->past_head + phase->past_count++) % MOST_OPERATIONS] = op->serial;
+                phase->past[(phase->past_head + phase->past_count++) % MAX_OPERATIONS] = op->serial;
         }
 }
 
@@ -89,7 +89,7 @@ static int next_end(struct phase *phase)
         if (phase->past_count == 0)
                 return phase->device->ops->poll(phase->device);
         int serial = phase->past[phase->past_head];
-        phase->past_head = (phase->past_head + 1) % MOST_OPERATIONS;
+        phase->past_head = (phase->past_head + 1) % MAX_OPERATIONS;
         phase->past_count--;
         return serial;
 }

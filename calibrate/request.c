@@ -1,10 +1,8 @@
 #include "calibrate/request.h"
 
 #include "runtime/base/command_line.h"
-
-#include "runtime/base/parse.h"
-
 #include "runtime/base/file.h"
+#include "runtime/base/setting.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/options.h"
 
@@ -12,80 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 4096 };
-
-enum key {
-        KEY_OUT = 0x300,
-        KEY_QUICK,
-        KEY_RANKS,
-        KEY_DEVICE,
-        KEY_MODEL,
-        KEY_MICRO_BATCH_SIZE,
-        KEY_SEQ_LEN,
-        KEY_PP,
-        KEY_TP,
-        KEY_SEQUENCE_PARALLEL,
-        KEY_BUCKET_PARAMS,
-        KEY_PRECISION,
-        KEY_OFFLOAD,
-        KEY_HOST_LINK,
-        KEY_FUSION,
-        KEY_CPU_KERNELS,
-        KEY_THREADS
-};
-
-static const struct argp_option argp_options[] = {
-        {"out", KEY_OUT, "PROFILE", 0, "Write the profile (JSON) to this file (required)", 1},
-        {"quick", KEY_QUICK, 0, 0,
-         "Fewer repetitions: under half a minute a precision instead of about one and a half", 1},
-        {"ranks", KEY_RANKS, "N", 0,
-         "Ranks that compute at the same time (default 1; under mpirun: all of them)", 1},
-        {"device", KEY_DEVICE, "NAME", 0,
-         "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one", 1},
-        {"threads", KEY_THREADS, "T", 0,
-         "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
-         1},
-        {"host-link", KEY_HOST_LINK, "RATE", 0,
-         "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: "
-         "as long as they take); train with the same; cpu only",
-         1},
-        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
-         "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu "
-         "only",
-         1},
-        {0, 0, 0, 0, "The plan family, whose kernels are measured; all others are then fitted:", 2},
-        {"model", KEY_MODEL, "MODEL,...", 0, "Presets or config.json files (default demo)", 2},
-        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,...", 0, "Sequences of a micro-batch (default 1,2,4,8)",
-         2},
-        {"seq-len", KEY_SEQ_LEN, "S,...", 0, "Tokens of a sequence (default: each model's n_positions)", 2},
-        {"pp", KEY_PP, "P,...", 0, "Pipeline stages (default 1,2)", 2},
-        {"tp", KEY_TP, "T,...", 0, "Shards of each stage (default 1): their narrower kernels", 2},
-        {"sequence-parallel", KEY_SEQUENCE_PARALLEL, 0, 0,
-         "Several shards also split the sequence: as for ranvier train", 2},
-        {"precision", KEY_PRECISION, "NAME,...", 0,
-         "Of fp32, mixed (fp16) and bf16, one or more (default fp32)", 2},
-        {"fusion", KEY_FUSION, "WHEN", 0,
-         "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
-         "replace (off); auto, the default: on",
-         2},
-        {"offload", KEY_OFFLOAD, 0, 0,
-         "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
-         "write backs that run at the same time (needs mixed or bf16 in --precision)",
-         2},
-        {"bucket-params", KEY_BUCKET_PARAMS, "N", 0,
-         "Parameters of one optimizer update; offloaded, a third of them (default 16000000, or all of a "
-         "stage that has fewer)",
-         2},
-        {0},
-};
+enum { MAX_RANKS = 4096 };
 
 /* The command line before it is looked into. */
 struct words {
-        struct request *request;
+        struct request request;
         enum options_fusion fusion;
         int ranks;
-        struct rv_error_info
-                *err; /* argp gives each parser a hook of its own, so command_line_parse's is not seen here */
 };
 
 /* The next element of a list "a,b,c" into `word`; NULL after the last. */
@@ -96,93 +27,88 @@ static const char *next_word(const char *list, char *word, size_t word_size)
         return list[length] ? list + length + 1 : NULL;
 }
 
-static int parse_list(const char *option, const char *text, struct request_list *list,
-                      struct rv_error_info *err)
-{
-        char word[256];
-        list->count = 0;
-        while (text) {
-                if (list->count == REQUEST_LIST)
-                        return rv_fail(err, RV_EINPUT, "%s: more than %d values", option, REQUEST_LIST);
-                text = next_word(text, word, sizeof word);
-                int rc = parse_count(option, word, 1, 1 << 20, &list->values[list->count], err);
-                if (rc != RV_OK)
-                        return rc;
-                list->count++;
-        }
-        return RV_OK;
-}
-
-static int parse_precisions(const char *text, struct request *request, struct rv_error_info *err)
+static int parse_precisions(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
         char word[32];
-        memset(request->precisions, 0, sizeof request->precisions);
+        bool *precisions = at;
+        memset(precisions, 0, DTYPES * sizeof *precisions);
         while (text) {
                 text = next_word(text, word, sizeof word);
-                const int half = half_of_precision(word);
-                if (half < 0)
-                        return rv_fail(err, RV_EINPUT, "--precision: '%s' is none of fp32, mixed and bf16",
+                const int dtype = dtype_of_precision(word);
+                if (dtype < 0)
+                        return rv_fail(err, RV_EINPUT, "%s: '%s' is none of fp32, mixed and bf16", option,
                                        word);
-                request->precisions[half] = true;
+                precisions[dtype] = true;
         }
         return RV_OK;
 }
 
-static int parse_option(struct words *words, int key, const char *text, struct rv_error_info *err)
+static int parse_device(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        struct request *request = words->request;
-        switch (key) {
-        case KEY_OUT:
-                return parse_path("--out", text, &request->out, err);
-        case KEY_QUICK:
-                request->quick = true;
-                return RV_OK;
-        case KEY_RANKS:
-                return parse_count("--ranks", text, 1, MOST_RANKS, &words->ranks, err);
-        case KEY_DEVICE:
-                return options_parse_device(text, &request->device, err);
-        case KEY_FUSION:
-                return options_parse_fusion(text, &words->fusion, err);
-        case KEY_MODEL:
-                request->models = text;
-                return RV_OK;
-        case KEY_MICRO_BATCH_SIZE:
-                return parse_list("--micro-batch-size", text, &request->micro_batch_sizes, err);
-        case KEY_SEQ_LEN:
-                return parse_list("--seq-len", text, &request->seq_lens, err);
-        case KEY_PP:
-                return parse_list("--pp", text, &request->stages, err);
-        case KEY_TP:
-                return parse_list("--tp", text, &request->shards, err);
-        case KEY_SEQUENCE_PARALLEL:
-                request->sequence_parallel = true;
-                return RV_OK;
-        case KEY_BUCKET_PARAMS:
-                return parse_int("--bucket-params", text, 1, INT64_C(1) << 40, &request->bucket_parameters,
-                                 err);
-        case KEY_PRECISION:
-                return parse_precisions(text, request, err);
-        case KEY_OFFLOAD:
-                request->offload = true;
-                return RV_OK;
-        case KEY_CPU_KERNELS:
-                request->cpu_kernels = text;
-                return RV_OK;
-        case KEY_HOST_LINK:
-                return parse_rate("--host-link", text, &request->host_link_bytes_per_second, err);
-        default:
-                return parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &request->threads, err);
-        }
+        (void)option;
+        return options_parse_device(text, at, err);
 }
+
+static int parse_fusion(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        (void)option;
+        return options_parse_fusion(text, at, err);
+}
+
+#define AT(member)        .offset = offsetof(struct words, member)
+#define FROM(first, last) .min = (first), .max = (last)
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_PATH, "out", .argument = "PROFILE", AT(request.out),
+         .help = "Write the profile (JSON) to this file (required)"},
+        {SETTING_SET, "quick", AT(request.quick),
+         .help = "Fewer repetitions: under half a minute a precision instead of about one and a half"},
+        {SETTING_INT, "ranks", .argument = "N", AT(ranks), FROM(1, MAX_RANKS),
+         .help = "Ranks that compute at the same time (default 1; under mpirun: all of them)"},
+        {SETTING_OWN, "device", .argument = "NAME", AT(request.device), .parse = parse_device,
+         .help = "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one"},
+        {SETTING_INT, "threads", .argument = "T", AT(request.threads), FROM(1, DEVICE_MAX_THREADS),
+         .help = "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)"},
+        {SETTING_RATE, "host-link", .argument = "RATE", AT(request.host_link_bytes_per_second),
+         .help = "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: as "
+                 "long as they take); train with the same; cpu only"},
+        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels),
+         .help = "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu only"},
+        {SETTING_HEADING, .help = "The plan family, whose kernels are measured; all others are then fitted:"},
+        {SETTING_TEXT, "model", .argument = "MODEL,...", AT(request.models),
+         .help = "Presets or config.json files (default demo)"},
+        {SETTING_LIST, "micro-batch-size", .argument = "B,...", AT(request.micro_batch_sizes), FROM(1, 1 << 20),
+         .help = "Sequences of a micro-batch (default 1,2,4,8)"},
+        {SETTING_LIST, "seq-len", .argument = "S,...", AT(request.seq_lens), FROM(1, 1 << 20),
+         .help = "Tokens of a sequence (default: each model's n_positions)"},
+        {SETTING_LIST, "pp", .argument = "P,...", AT(request.stages), FROM(1, 1 << 20),
+         .help = "Pipeline stages (default 1,2)"},
+        {SETTING_LIST, "tp", .argument = "T,...", AT(request.shards), FROM(1, 1 << 20),
+         .help = "Shards of each stage (default 1): their narrower kernels"},
+        {SETTING_SET, "sequence-parallel", AT(request.sequence_parallel),
+         .help = "Several shards also split the sequence: as for ranvier train"},
+        {SETTING_OWN, "precision", .argument = "NAME,...", AT(request.precisions), .parse = parse_precisions,
+         .help = "Of fp32, mixed (fp16) and bf16, one or more (default fp32)"},
+        {SETTING_OWN, "fusion", .argument = "WHEN", AT(fusion), .parse = parse_fusion,
+         .help = "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
+                 "replace (off); auto, the default: on"},
+        {SETTING_SET, "offload", AT(request.offload),
+         .help = "Also the optimizer phase with master parameters and moments in host memory: fetches, updates and "
+                 "write backs that run at the same time (needs mixed or bf16 in --precision)"},
+        {SETTING_WHOLE, "bucket-params", .argument = "N", AT(request.bucket_parameters), FROM(1, INT64_C(1) << 40),
+         .help = "Parameters of one optimizer update; offloaded, a third of them (default 16000000, or all of a stage "
+                 "that has fewer)"},
+        {.help = NULL},
+};
+/* clang-format on */
 
 static error_t parser(int key, char *text, struct argp_state *state)
 {
-        if (key < KEY_OUT || key > KEY_THREADS)
-                return ARGP_ERR_UNKNOWN;
-        struct words *words = state->input;
-        return parse_option(words, key, text, words->err) == RV_OK ? 0 : EINVAL;
+        return settings_take(option_rows, state->input, key, text, command_line_error(state));
 }
 
+static struct argp_option argp_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = argp_options,
         .parser = parser,
@@ -273,22 +199,23 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err)
 {
-        *request = (struct request){.models = "demo",
-                                    .micro_batch_sizes = {{1, 2, 4, 8}, 4},
-                                    .shards = {{1}, 1},
-                                    .ranks = ranks,
-                                    .device = "cpu",
-                                    .local_ranks = 1,
-                                    .precisions = {[HALF_NONE] = true},
-                                    .bucket_parameters = 16000000};
-        struct words words = {.request = request, .err = err};
+        struct words words = {.request = {.models = "demo",
+                                          .micro_batch_sizes = {{1, 2, 4, 8}, 4},
+                                          .shards = {{1}, 1},
+                                          .ranks = ranks,
+                                          .device = "cpu",
+                                          .local_ranks = 1,
+                                          .precisions = {[DTYPE_FP32] = true},
+                                          .bucket_parameters = 16000000}};
+        settings_options(option_rows, argp_options, 1);
         int rc = command_line_parse(&argp, argc, argv, &words, quiet, err);
+        *request = words.request;
         if (rc != RV_OK)
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
         request->fused = words.fusion != FUSION_OFF;
-        if (request->offload && !request->precisions[HALF_FP16] && !request->precisions[HALF_BF16])
+        if (request->offload && !request->precisions[DTYPE_FP16] && !request->precisions[DTYPE_BF16])
                 return rv_fail(err, RV_EINPUT,
                                "--offload needs mixed or bf16 in --precision (such as --precision "
                                "fp32,mixed): in fp32 nothing is offloaded");

@@ -5,27 +5,24 @@
 
 #include "models/workload.h"
 #include "runtime/base/command_line.h"
+#include "runtime/base/parse.h"
 
-enum { REQUEST_MODELS = 16, REQUEST_LIST = 32 };
-
-struct request_list {
-        int values[REQUEST_LIST], count;
-};
+enum { REQUEST_MODELS = 16 };
 
 struct request {
         const char *out;
         const char *models; /* as written, "a,b,c" */
         struct gpt gpts[REQUEST_MODELS];
         int gpt_count;
-        struct request_list micro_batch_sizes;
-        struct request_list seq_lens;  /* none: each model's n_positions */
-        struct request_list stages;    /* pipeline stages (--pp); none given: 1 and 2 */
-        struct request_list shards;    /* of each stage (--tp); never none */
-        bool sequence_parallel;        /* of several shards */
-        const char *device;            /* "cpu" or "cuda" */
-        bool precisions[HALF_FORMATS]; /* fp32, mixed (fp16), bf16 */
-        bool fused;                    /* the fused kernels instead of those that they replace */
-        bool offload;                  /* the offloaded optimizer phase too */
+        struct int_list micro_batch_sizes;
+        struct int_list seq_lens; /* none: each model's n_positions */
+        struct int_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
+        struct int_list shards;   /* of each stage (--tp); never none */
+        bool sequence_parallel;   /* of several shards */
+        const char *device;       /* "cpu" or "cuda" */
+        bool precisions[DTYPES];  /* fp32, mixed (fp16), bf16 */
+        bool fused;               /* the fused kernels instead of those that they replace */
+        bool offload;             /* the offloaded optimizer phase too */
         int64_t bucket_parameters;
         double host_link_bytes_per_second; /* that copies are paced to; 0: they are not */
         int threads;

@@ -35,7 +35,7 @@ double series_quantile(struct series *series, double q)
  * nothing about kernels. */
 static double trimmed_mean(struct series *series)
 {
-        int least = series->count >= 3 ? 1 : 0, cut = series->count / 10 > least ? series->count / 10 : least;
+        int min = series->count >= 3 ? 1 : 0, cut = series->count / 10 > min ? series->count / 10 : min;
         double sum = 0;
         series_quantile(series, 0.5); /* sorts */
         for (int i = cut; i < series->count - cut; i++)
@@ -290,10 +290,10 @@ struct profile_load samples_load(struct samples *samples, int processors)
         for (int i = 0; i < samples->kernel_count; i++)
                 load.points[i] = kernel_point(&samples->kernels[i]);
         find_errors(samples, &load);
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                        load.models[half][kind] = fit_kernels(load.points, load.point_count,
-                                                              (enum kernel_kind)kind, half, processors);
+                        load.models[dtype][kind] = fit_kernels(load.points, load.point_count,
+                                                               (enum kernel_kind)kind, dtype, processors);
         for (int line = 0; line < PROFILE_LINES; line++)
                 load.lines[line] = curve_of((enum profile_line)line, &samples->lines[line]);
         return load;

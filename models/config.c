@@ -54,11 +54,11 @@ static int read_number(struct gpt *gpt, const struct config_key *key, const char
         if (key->kind == CONFIG_REAL) {
                 *(double *)member = key->absent;
                 return !value ? RV_OK
-                              : file_need_real(path, object, key->key, key->least, key->most, member, err);
+                              : file_need_real(path, object, key->key, key->min, key->max, member, err);
         }
         if (key->kind == CONFIG_OPTIONAL && (!value || json_is_null(value)))
                 return RV_OK;
-        if (file_need_int(path, object, key->key, 1, (int64_t)key->most, &number, err) != RV_OK)
+        if (file_need_int(path, object, key->key, 1, (int64_t)key->max, &number, err) != RV_OK)
                 return RV_EINPUT;
         *(int *)member = (int)number;
         return RV_OK;
@@ -92,9 +92,9 @@ static int read_key(struct gpt *gpt, const struct config_key *key, const char *p
 int config_read(struct gpt *gpt, const char *path, const json_t *object, const struct config_key *keys,
                 int count, struct rv_error_info *err)
 {
-        enum { MOST_KEYS = 64 };
-        const char *known[MOST_KEYS] = {"name", "model_type"};
-        assert(count + 2 <= MOST_KEYS);
+        enum { MAX_KEYS = 64 };
+        const char *known[MAX_KEYS] = {"name", "model_type"};
+        assert(count + 2 <= MAX_KEYS);
         for (int i = 0; i < count; i++)
                 known[2 + i] = keys[i].key;
         int rc = file_check_keys(path, "a model", object, known, (size_t)count + 2, err);

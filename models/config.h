@@ -19,7 +19,7 @@ struct config_key {
                 CONFIG_ONLY, /* it changes the computation, and may only say one of `right`, or be missing */
         } kind;
         size_t offset; /* of a number in struct gpt */
-        double least, most, absent;
+        double min, max, absent;
         const char *right[4]; /* as JSON; the first is what config_write writes, if `written` */
         bool written;
 };

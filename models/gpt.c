@@ -14,24 +14,24 @@
 static const struct {
         const char *name; /* in a sentence on a model that no file names */
         size_t offset;    /* of an int of struct gpt */
-        int least, most;
+        int min, max;
 } limits[] = {
-        {"n_layer", offsetof(struct gpt, n_layer), 1, GPT_MOST_LAYERS},
-        {"n_embd", offsetof(struct gpt, n_embd), 1, GPT_MOST_WIDTH},
-        {"n_head", offsetof(struct gpt, n_head), 1, GPT_MOST_HEADS},
-        {"vocab_size", offsetof(struct gpt, vocab_size), 1, GPT_MOST_VOCABULARY},
-        {"n_positions", offsetof(struct gpt, n_positions), 1, GPT_MOST_POSITIONS},
-        {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MOST_HEADS},
-        {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MOST_INNER},
+        {"n_layer", offsetof(struct gpt, n_layer), 1, GPT_MAX_LAYERS},
+        {"n_embd", offsetof(struct gpt, n_embd), 1, GPT_MAX_WIDTH},
+        {"n_head", offsetof(struct gpt, n_head), 1, GPT_MAX_HEADS},
+        {"vocab_size", offsetof(struct gpt, vocab_size), 1, GPT_MAX_VOCABULARY},
+        {"n_positions", offsetof(struct gpt, n_positions), 1, GPT_MAX_POSITIONS},
+        {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MAX_HEADS},
+        {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MAX_INNER},
 };
 
 int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
 {
         for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
                 const int count = *(const int *)((const char *)gpt + limits[i].offset);
-                if (count < limits[i].least || count > limits[i].most)
+                if (count < limits[i].min || count > limits[i].max)
                         return rv_fail(err, RV_EINPUT, "%s is %d, a whole number from %d to %d was expected",
-                                       limits[i].name, count, limits[i].least, limits[i].most);
+                                       limits[i].name, count, limits[i].min, limits[i].max);
         }
         if (gpt->n_embd % gpt->n_head != 0)
                 return rv_fail(err, RV_EINPUT, "n_head %d does not divide n_embd %d", gpt->n_head,

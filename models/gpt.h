@@ -12,12 +12,12 @@ enum gpt_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILIES }; /* a row each in models
 
 /* Far above any model that exists, and low enough that no product of a model's sizes overflows. */
 enum {
-        GPT_MOST_LAYERS = 10000,
-        GPT_MOST_WIDTH = 131072,
-        GPT_MOST_INNER = 4 * GPT_MOST_WIDTH,
-        GPT_MOST_HEADS = 1024,
-        GPT_MOST_VOCABULARY = 2097152,
-        GPT_MOST_POSITIONS = 131072
+        GPT_MAX_LAYERS = 10000,
+        GPT_MAX_WIDTH = 131072,
+        GPT_MAX_INNER = 4 * GPT_MAX_WIDTH,
+        GPT_MAX_HEADS = 1024,
+        GPT_MAX_VOCABULARY = 2097152,
+        GPT_MAX_POSITIONS = 131072
 };
 
 struct gpt {

@@ -53,14 +53,14 @@ static int64_t two_units(const struct gpt *gpt)
 /* What the passes of a stage's layers need at once. */
 static int64_t workspace(const struct workload_bytes *bytes, const struct stage *stage, bool parted)
 {
-        int64_t most = bytes->workspace[LAYER_BLOCK][parted];
+        int64_t max = bytes->workspace[LAYER_BLOCK][parted];
         for (int layer = 0; layer < LAYERS; layer++) {
                 const bool has =
                         layer == LAYER_EMBEDDING ? stage->first : layer == LAYER_BLOCK || stage->last;
-                if (has && bytes->workspace[layer][parted] > most)
-                        most = bytes->workspace[layer][parted];
+                if (has && bytes->workspace[layer][parted] > max)
+                        max = bytes->workspace[layer][parted];
         }
-        return most;
+        return max;
 }
 
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
@@ -68,10 +68,10 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 {
         const struct work *work = &plan->work;
         const struct workload_bytes bytes = workload_bytes(gpt, work, stage->shards);
-        const int64_t N = (int64_t)work->micro_batch_size * work->seq_len, e = work->element_bytes;
+        const int64_t N = (int64_t)work->micro_batch_size * work->seq_len, e = work_element_bytes(work);
         const bool scattered = work->sequence_parallel && stage->shards > 1;
         const int64_t rows = scattered ? N / stage->shards : N; /* that a shard has of what is not split */
-        const int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in half precision */
+        const int64_t wide_e = e > 4 ? e : 4;                   /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
@@ -114,7 +114,8 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double staged = plan->stage_messages ? plan->slots + plan->input_buffers + plan->gradient_buffers : 0;
         double buffers = plan->slots + plan->host_slots + plan->input_buffers + plan->gradient_buffers +
                          plan->deferred + staged + 4.0;
-        return work->element_bytes * buffers * slot + 22 * parameters + 16 * N * plan->micro_batches < 0x1p60;
+        return work_element_bytes(work) * buffers * slot + 22 * parameters + 16 * N * plan->micro_batches <
+               0x1p60;
 }
 
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
@@ -168,7 +169,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         int64_t *device = bytes->in[MEMORY_DEVICE];
         device[MEMORY_WEIGHTS] = layout.parameters + layout.gathered;
         device[MEMORY_GRADIENTS] = layout.parameters + layout.gathered;
-        if (work_half(&plan->work))
+        if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else
                 device[MEMORY_OPTIMIZER] = 2 * layout.optimizer;

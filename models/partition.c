@@ -106,7 +106,7 @@ static _Thread_local struct {
 static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum layer layer)
 {
         const struct family *family = family_at(gpt->family);
-        const struct work work = {.micro_batch_size = 1, .seq_len = 1, .element_bytes = 4, .tp = 1};
+        const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
         program_begin(&program, 1, false);
         if (layer == LAYER_EMBEDDING)

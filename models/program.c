@@ -479,23 +479,23 @@ static bool is_transposed(const struct view *v)
         return v->rows > v->cols;
 }
 
-static struct kernel collective_kernel(const struct program *p, const struct step *step, enum half half)
+static struct kernel collective_kernel(const struct program *p, const struct step *step, enum dtype dtype)
 {
         /* All rows of tokens, whoever of the two has them. */
         const struct view *v = &step->view[p->values[step->view[0].value].state == STATE_ROWS ? 1 : 0];
         const struct value *value = &p->values[v->value];
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
-                               .half = (unsigned char)(value->type == OPERAND_REAL ? HALF_NONE : half),
+                               .dtype = (unsigned char)(value->type == OPERAND_REAL ? DTYPE_FP32 : dtype),
                                .batch = 1,
                                .m = extent_of(p, value, v->rows, 0),
                                .n = extent_of(p, value, v->cols, 0)};
 }
 
-struct kernel program_kernel(const struct program *p, const struct step *step, enum half half, int64_t rows)
+struct kernel program_kernel(const struct program *p, const struct step *step, enum dtype dtype, int64_t rows)
 {
         if (kernel_collective(step->kind))
-                return collective_kernel(p, step, half);
+                return collective_kernel(p, step, dtype);
         const struct view *c = view_with(step, EXTENT_MN), *a = view_with(step, EXTENT_MK);
         const struct view *b = view_with(step, EXTENT_KN), *out = c ? c : a;
         assert(out);
@@ -503,7 +503,7 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         struct kernel kernel = {.kind = step->kind,
                                 .accumulate = step->accumulate,
                                 .part = step->part,
-                                .half = (unsigned char)(value->type == OPERAND_REAL ? HALF_NONE : half),
+                                .dtype = (unsigned char)(value->type == OPERAND_REAL ? DTYPE_FP32 : dtype),
                                 .batch = out->batch ? extent_of(p, value, out->batch, rows) : 1,
                                 .m = extent_of(p, value, out->rows, rows)};
         const int64_t cols = extent_of(p, value, out->cols, rows);

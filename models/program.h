@@ -1,7 +1,7 @@
 /* A layer as a program: the steps of its forward and backward, each a kernel with operands, or a collective
  * of its shards. A family (models/families) writes the forward of each kind of layer; the passes below derive
- * what shards do together, fused kernels, the backward, and what is run again. What a device runs and what a
- * profile prices are both read from the list of steps (program_kernel). */
+ * the collectives of shards, fused kernels, the backward, and what is run again. What a device runs and what
+ * a profile prices are both read from the list of steps (program_kernel). */
 #ifndef RANVIER_MODELS_PROGRAM_H
 #define RANVIER_MODELS_PROGRAM_H
 
@@ -155,7 +155,7 @@ void program_loss(struct program *, const char *name, int x, int64_t vocabulary,
 
 /* ---- passes, in this order ---- */
 
-/* What shards do together: gathers before products of rows, sums before what needs them whole. */
+/* Adds the collectives of shards: gathers before products of rows, sums before what needs them whole. */
 void program_shard_forward(struct program *);
 void program_shard_backward(struct program *);
 
@@ -225,7 +225,7 @@ int64_t program_axis(const struct program *, int value, int axis);
 
 /* The kernel that a step is. `rows`: of so many rows of tokens, where the step is run for a chunk of them; 0:
  * of all. A collective is never run in chunks. */
-struct kernel program_kernel(const struct program *, const struct step *, enum half half, int64_t rows);
+struct kernel program_kernel(const struct program *, const struct step *, enum dtype dtype, int64_t rows);
 
 /* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the
  * view's where it works in place; -1: none. */

@@ -8,9 +8,9 @@
 /* What the work on one micro-batch depends on, beside the model and the stage. */
 struct work {
         int micro_batch_size, seq_len; /* B, T */
-        int element_bytes;             /* of stored tensors: 2 (mixed precision), 4; 8 in the double build */
+        enum dtype dtype;              /* of stored tensors */
+        int real_bytes; /* of an element that is not stored in 16 bits; 0: 4. 8 in the double build */
         enum recompute recompute;
-        bool bf16;  /* of two 16-bit formats, this one; needs element_bytes 2 */
         bool fused; /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
                        products */
         int tp;     /* shards that each layer's matrices are split into; at least 1 */
@@ -24,13 +24,15 @@ static inline enum recompute work_recomputation(const struct work *work)
 {
         return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
 }
-static inline bool work_half(const struct work *work)
+/* Mixed precision: tensors of 16 bits, master parameters in fp32. */
+static inline bool work_mixed(const struct work *work)
 {
-        return work->element_bytes == 2;
+        return work->dtype != DTYPE_FP32;
 }
-static inline enum half work_format(const struct work *work)
+/* Bytes of an element of a stored tensor. */
+static inline int work_element_bytes(const struct work *work)
 {
-        return work->element_bytes != 2 ? HALF_NONE : work->bf16 ? HALF_BF16 : HALF_FP16;
+        return work_mixed(work) ? 2 : work->real_bytes ? work->real_bytes : 4;
 }
 
 #endif

@@ -1,6 +1,7 @@
 #include "models/workload.h"
 
 #include "models/families/families.h"
+#include "runtime/base/minmax.h"
 
 #include <assert.h>
 #include <math.h>
@@ -12,10 +13,10 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
         if (!work->fused || stage->shards > 1)
                 return 0;
         const int64_t N = (int64_t)work->micro_batch_size * work->seq_len;
-        const int64_t most = work->logits_bytes ? work->logits_bytes : WORKLOAD_LOGITS_BYTES;
-        const int64_t row = (int64_t)partition_vocabulary(gpt, stage) * work->element_bytes;
+        const int64_t max = work->logits_bytes ? work->logits_bytes : WORKLOAD_LOGITS_BYTES;
+        const int64_t row = (int64_t)partition_vocabulary(gpt, stage) * work_element_bytes(work);
         const int64_t groups = (N + WORKLOAD_LOSS_ROWS - 1) / WORKLOAD_LOSS_ROWS;
-        const int64_t fitting = most / (row * WORKLOAD_LOSS_ROWS), each = fitting ? fitting : 1;
+        const int64_t fitting = max / (row * WORKLOAD_LOSS_ROWS), each = fitting ? fitting : 1;
         const int64_t chunks = (groups + each - 1) / each, balanced = (groups + chunks - 1) / chunks;
         return balanced * WORKLOAD_LOSS_ROWS < N ? balanced * WORKLOAD_LOSS_ROWS : N;
 }
@@ -127,8 +128,8 @@ static int64_t block_slot(const struct workload *w, bool kept[PROGRAM_VALUES], i
                 rest[value] = kept[value] && !first[value] && p->shards == 1;
                 first[value] = kept[value] && !rest[value];
         }
-        const int64_t begin = program_bytes(p, first, w->work.element_bytes, offset);
-        const int64_t bytes = begin + program_bytes(p, rest, w->work.element_bytes, after);
+        const int64_t begin = program_bytes(p, first, work_element_bytes(&w->work), offset);
+        const int64_t bytes = begin + program_bytes(p, rest, work_element_bytes(&w->work), after);
         for (int value = 0; offset && value < p->value_count; value++)
                 if (rest[value])
                         offset[value] = begin + after[value];
@@ -145,7 +146,7 @@ int64_t workload_slot(const struct workload *w, enum layer layer, bool kept[PROG
         if (layer == LAYER_BLOCK)
                 return block_slot(w, kept, offset, NULL);
         program_kept(&w->program[layer], recomputation(w, layer), w->loss_rows > 0, kept);
-        return program_bytes(&w->program[layer], kept, w->work.element_bytes, offset);
+        return program_bytes(&w->program[layer], kept, work_element_bytes(&w->work), offset);
 }
 
 int64_t workload_freed(const struct workload *w, int64_t *bytes)
@@ -158,7 +159,8 @@ int64_t workload_freed(const struct workload *w, int64_t *bytes)
 
 static void lend(const struct workload *w, int value, int64_t freed, struct deferral *d)
 {
-        const int64_t bytes = program_value_bytes(&w->program[LAYER_BLOCK], value, w->work.element_bytes);
+        const int64_t bytes =
+                program_value_bytes(&w->program[LAYER_BLOCK], value, work_element_bytes(&w->work));
         int64_t *end = &d->bytes;
         d->lent[value] = d->lent_bytes + bytes <= freed;
         if (d->lent[value])
@@ -192,7 +194,7 @@ void workload_place(const struct workload *w, enum layer layer, enum layer_pass 
                 elsewhere[p->output_gradient] = true;
         if (p->input_gradient >= 0)
                 elsewhere[p->input_gradient] = true;
-        program_place(p, steps, elsewhere, w->loss_rows, w->work.element_bytes, place);
+        program_place(p, steps, elsewhere, w->loss_rows, work_element_bytes(&w->work), place);
 }
 
 /* Bytes of the workspace that a pass works in. */
@@ -203,11 +205,6 @@ static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer
         workload_steps(w, layer, pass, &steps);
         workload_place(w, layer, pass, &steps, &place);
         return place.bytes;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-        return a > b ? a : b;
 }
 
 static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct work *work, int shards)
@@ -224,9 +221,9 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
                 workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD);
                 if (layer == LAYER_VALIDATION)
                         continue;
-                workspace[0] = larger(workspace[0], pass_bytes(&w, layer, PASS_BACKWARD));
-                workspace[1] = larger(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
-                workspace[1] = larger(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
+                workspace[0] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_BACKWARD));
+                workspace[1] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
+                workspace[1] = max_int64(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
         }
         workload_deferral(&w, &deferral);
         bytes.deferred = deferral.bytes;
@@ -238,7 +235,7 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
 static bool same_work(const struct work *a, const struct work *b)
 {
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
-               a->element_bytes == b->element_bytes && a->recompute == b->recompute && a->bf16 == b->bf16 &&
+               a->dtype == b->dtype && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->logits_bytes == b->logits_bytes;
 }
@@ -303,7 +300,7 @@ struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *w
 struct list {
         struct kernel *out;
         int count;
-        enum half half;
+        enum dtype dtype;
 };
 
 static void add(struct list *list, struct kernel kernel)
@@ -321,7 +318,7 @@ static void add_chunks(struct list *list, const struct workload *w, const struct
         for (int64_t first = 0; first < N; first += w->loss_rows) {
                 const int64_t left = N - first, rows = left < w->loss_rows ? left : w->loss_rows;
                 for (int s = begin; s < end; s++)
-                        add(list, program_kernel(p, &steps->at[s], list->half, rows));
+                        add(list, program_kernel(p, &steps->at[s], list->dtype, rows));
         }
 }
 
@@ -336,7 +333,7 @@ static void add_pass(struct list *list, const struct workload *w, enum layer lay
                 while (w->loss_rows && end < steps.count && steps.at[end].chunked)
                         end++;
                 if (end == s) {
-                        add(list, program_kernel(p, &steps.at[s], list->half, 0));
+                        add(list, program_kernel(p, &steps.at[s], list->dtype, 0));
                 } else {
                         add_chunks(list, w, p, &steps, s, end);
                         s = end - 1;
@@ -361,7 +358,7 @@ static void add_blocks(struct list *list, const struct workload *w, enum layer_p
 
 static struct list begin(const struct workload *w, struct kernel *out)
 {
-        return (struct list){.out = out, .half = work_format(&w->work)};
+        return (struct list){.out = out, .dtype = w->work.dtype};
 }
 
 static int list_forward(const struct workload *w, const struct stage *stage, enum layer head,
@@ -417,21 +414,21 @@ int workload_backward_part(const struct gpt *gpt, const struct stage *stage, con
         return workload_list_backward(&w, stage, parts, out);
 }
 
-int workload_backward_most(const struct gpt *gpt, const struct stage *stage, const struct work *work)
+int workload_backward_max(const struct gpt *gpt, const struct stage *stage, const struct work *work)
 {
         struct workload w;
-        int most = 0;
+        int max = 0;
         workload_init(&w, gpt, work, stage->shards);
         for (int parts = PART_INPUT; parts <= PART_BOTH; parts++) {
                 int count = workload_list_backward(&w, stage, (enum kernel_part)parts, NULL);
-                most = count > most ? count : most;
+                max = count > max ? count : max;
         }
-        return most;
+        return max;
 }
 
 /* What it counts is a prefix of the stage's parameters: a last stage's own copy of a tied head is its last
  * tensor, and before it lies what all shards have, which the first of them counts. */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half)
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum dtype dtype)
 {
         int64_t counted = partition_parameters(gpt, stage);
         if (gpt->tied && stage->last && !stage->first)
@@ -439,14 +436,14 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
         if (stage->shard > 0)
                 counted -= partition_replicated(gpt, stage, NULL);
         return (struct kernel){
-                .kind = KERNEL_SQUARED_NORM, .half = (unsigned char)half, .batch = 1, .m = counted};
+                .kind = KERNEL_SQUARED_NORM, .dtype = (unsigned char)dtype, .batch = 1, .m = counted};
 }
 
-int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS])
+int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_UPDATE_KERNELS])
 {
-        struct kernel kernel = {.half = (unsigned char)half, .batch = 1, .m = parameters};
+        struct kernel kernel = {.dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
         struct list list = {.out = out};
-        if (half) {
+        if (dtype != DTYPE_FP32) {
                 kernel.kind = KERNEL_UNSCALE;
                 add(&list, kernel);
         }
@@ -455,23 +452,23 @@ int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLO
         return list.count;
 }
 
-struct kernel workload_overflow(int64_t parameters, enum half half)
+struct kernel workload_overflow(int64_t parameters, enum dtype dtype)
 {
         return (struct kernel){
-                .kind = KERNEL_OVERFLOW, .half = (unsigned char)half, .batch = 1, .m = parameters};
+                .kind = KERNEL_OVERFLOW, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
 }
 
-struct kernel workload_clear(int64_t parameters, enum half half)
+struct kernel workload_clear(int64_t parameters, enum dtype dtype)
 {
         return (struct kernel){
-                .kind = KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = parameters};
+                .kind = KERNEL_CLEAR, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
 }
 
 static double flops_of(const struct program *program, const struct steps *steps)
 {
         double flops = 0;
         for (int s = 0; s < steps->count; s++) {
-                const struct kernel kernel = program_kernel(program, &steps->at[s], HALF_NONE, 0);
+                const struct kernel kernel = program_kernel(program, &steps->at[s], DTYPE_FP32, 0);
                 flops += kernel_flops(&kernel);
         }
         return flops;
@@ -494,15 +491,15 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
         whole.sequence_parallel = false;
         const double tokens = (double)work->micro_batch_size * work->seq_len;
         const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size, block = block_flops(gpt, &whole);
-        const int most = gpt->n_layer - (stages - 1);
-        int best = most;
-        double least = INFINITY;
+        const int max = gpt->n_layer - (stages - 1);
+        int best = max;
+        double min = INFINITY;
         assert(2 <= stages && stages <= gpt->n_layer);
-        for (int last = most; last >= 1; last--) {
+        for (int last = max; last >= 1; last--) {
                 const int other = (gpt->n_layer - last + stages - 2) / (stages - 1); /* the longest of them */
                 const double longest = fmax(other * block, last * block + head);
-                if (longest < least) {
-                        least = longest;
+                if (longest < min) {
+                        min = longest;
                         best = last;
                 }
         }

@@ -98,7 +98,7 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
  * product, which layer runs all the same. Where the loss is made in chunks, all of that is in the first part,
  * as a chunk's logits are gone when the next one's are made.
  *
- * Of a shard (Shoeybi et al. 2019) products are narrower; what shards do together are entries too. */
+ * Of a shard (Shoeybi et al. 2019) products are narrower; the collectives of shards are entries too. */
 int workload_list_forward(const struct workload *, const struct stage *stage, struct kernel *out);
 int workload_list_backward(const struct workload *, const struct stage *stage, enum kernel_part parts,
                            struct kernel *out);
@@ -112,7 +112,7 @@ int workload_backward(const struct gpt *gpt, const struct stage *stage, const st
 int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                            enum kernel_part parts, struct kernel *out);
 /* Kernels of the longest backward. */
-int workload_backward_most(const struct gpt *gpt, const struct stage *stage, const struct work *work);
+int workload_backward_max(const struct gpt *gpt, const struct stage *stage, const struct work *work);
 
 /* Layers of the last of several stages for which the longest stage has the fewest floating-point operations;
  * of those, the most. (partition_split) */
@@ -121,15 +121,15 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
 /* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
  * for a tied head that is the last stage's own copy: the first stage counts that; and but for what all shards
  * have: the first shard counts that. */
-struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum half half);
+struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum dtype dtype);
 
-/* The update of `parameters`: AdamW, or in half precision unscale and AdamW. Returns how many kernels. */
+/* The update of `parameters`: AdamW, or in mixed precision unscale and AdamW. Returns how many kernels. */
 enum { WORKLOAD_UPDATE_KERNELS = 2 };
-int workload_update(int64_t parameters, enum half half, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
+int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
 
 /* Half precision: the look for an overflow. What follows instead of updates where there is one, and with zero
  * after all updates: gradients become zero. */
-struct kernel workload_overflow(int64_t parameters, enum half half);
-struct kernel workload_clear(int64_t parameters, enum half half);
+struct kernel workload_overflow(int64_t parameters, enum dtype dtype);
+struct kernel workload_clear(int64_t parameters, enum dtype dtype);
 
 #endif

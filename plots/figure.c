@@ -82,9 +82,9 @@ void figure_number(struct figure *figure, const char *variable, double value)
         fprintf(figure->settings_stream, "%s=%.17g;", variable, value);
 }
 
-double figure_tokens_unit(struct figure *figure, double most)
+double figure_tokens_unit(struct figure *figure, double max)
 {
-        double unit = most >= 2e6 ? 1e6 : most >= 2e3 ? 1e3 : 1;
+        double unit = max >= 2e6 ? 1e6 : max >= 2e3 ? 1e3 : 1;
         figure_text(figure, "unit",
                     unit == 1e6   ? "million tokens a second"
                     : unit == 1e3 ? "thousand tokens a second"
@@ -92,9 +92,9 @@ double figure_tokens_unit(struct figure *figure, double most)
         return unit;
 }
 
-double figure_bytes_unit(struct figure *figure, int64_t most)
+double figure_bytes_unit(struct figure *figure, int64_t max)
 {
-        bool gibibytes = most >= INT64_C(1) << 30;
+        bool gibibytes = max >= INT64_C(1) << 30;
         figure_text(figure, "unit", gibibytes ? "GiB" : "MiB");
         return gibibytes ? 1073741824.0 : 1048576.0;
 }

@@ -27,10 +27,10 @@ void figure_number(struct figure *figure, const char *variable, double value);
 
 /* In what tokens a second are drawn if there are `most`: returns 1, 1e3 or 1e6, and sets the variable unit to
  * its name. */
-double figure_tokens_unit(struct figure *figure, double most);
+double figure_tokens_unit(struct figure *figure, double max);
 
 /* In what bytes are drawn if there are `most`: MiB or GiB; sets unit likewise. */
-double figure_bytes_unit(struct figure *figure, int64_t most);
+double figure_bytes_unit(struct figure *figure, int64_t max);
 
 /* Runs gnuplot, puts the image in its place, and frees everything. */
 int figure_draw(struct figure *figure, struct rv_error_info *err);

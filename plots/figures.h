@@ -14,7 +14,7 @@ int figures_throughput(const char *out, const struct run *runs, int count, struc
 /* Device memory of the largest rank by category; a bar a report. */
 int figures_memory(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Seconds of a batch by phase: compute, what shards do together, bubble, all-reduce, optimizer; a bar a
+/* Seconds of a batch by phase: compute, collectives of shards, bubble, all-reduce, optimizer; a bar a
  * report. */
 int figures_phases(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 

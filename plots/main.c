@@ -1,7 +1,7 @@
 /* `ranvier compare` and `ranvier plot`. */
 #include "plots/compare.h"
 #include "runtime/base/command_line.h"
-#include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 #include "plots/figure.h"
 #include "plots/figures.h"
 
@@ -14,9 +14,6 @@
 #include <string.h>
 
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2 };
-
-/* Keys of options, which have no short forms. */
-enum { KEY_PLOT = 0x100, KEY_CSV, KEY_MAX_MEDIAN, KEY_MAX_WORST, KEY_BATCH, KEY_RANK };
 
 static int complain(const char *command, const struct rv_error_info *err)
 {
@@ -59,8 +56,9 @@ struct compare_options {
         double max_median_percent, max_worst_percent; /* negative: not asked for */
 };
 
-static int parse_percent(const char *option, const char *text, double *value, struct rv_error_info *err)
+static int parse_percent(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
+        double *value = at;
         char *end;
         *value = strtod(text, &end);
         if (end == text || *end || !isfinite(*value) || *value < 0)
@@ -68,38 +66,32 @@ static int parse_percent(const char *option, const char *text, double *value, st
         return 0;
 }
 
+#define AT(type, member) .offset = offsetof(struct type, member)
+
+/* clang-format off */
+static const struct setting compare_rows[] = {
+        {SETTING_TEXT, "plot", .argument = "FILE", AT(compare_options, plot),
+         .help = "Draw predicted against measured time per batch, as .png or .svg"},
+        {SETTING_TEXT, "csv", .argument = "FILE", AT(compare_options, csv),
+         .help = "Write every figure of every pair, for programs"},
+        {SETTING_OWN, "max-median-error", .argument = "X", AT(compare_options, max_median_percent),
+         .parse = parse_percent,
+         .help = "End with status 1 if the median absolute error of the time per batch is above X percent"},
+        {SETTING_OWN, "max-worst-error", .argument = "X", AT(compare_options, max_worst_percent),
+         .parse = parse_percent, .help = "End with status 1 if the worst one is above X percent"},
+        {.help = NULL},
+};
+/* clang-format on */
+
 static error_t compare_parser(int key, char *text, struct argp_state *state)
 {
         struct compare_options *o = state->input;
-        struct rv_error_info *err = command_line_error(state);
-        switch (key) {
-        case ARGP_KEY_ARG:
+        if (key == ARGP_KEY_ARG)
                 return add_word(&o->reports, text);
-        case KEY_PLOT:
-                o->plot = text;
-                return 0;
-        case KEY_CSV:
-                o->csv = text;
-                return 0;
-        case KEY_MAX_MEDIAN:
-                return parse_percent("--max-median-error", text, &o->max_median_percent, err) ? EINVAL : 0;
-        case KEY_MAX_WORST:
-                return parse_percent("--max-worst-error", text, &o->max_worst_percent, err) ? EINVAL : 0;
-        default:
-                return ARGP_ERR_UNKNOWN;
-        }
+        return settings_take(compare_rows, o, key, text, command_line_error(state));
 }
 
-static const struct argp_option compare_options_list[] = {
-        {"plot", KEY_PLOT, "FILE", 0, "Draw predicted against measured time per batch, as .png or .svg", 0},
-        {"csv", KEY_CSV, "FILE", 0, "Write every figure of every pair, for programs", 0},
-        {"max-median-error", KEY_MAX_MEDIAN, "X", 0,
-         "End with status 1 if the median absolute error of the time per batch is above X percent", 0},
-        {"max-worst-error", KEY_MAX_WORST, "X", 0, "End with status 1 if the worst one is above X percent",
-         0},
-        {0},
-};
-
+static struct argp_option compare_options_list[SETTINGS + 1];
 static const struct argp compare_argp = {
         .options = compare_options_list,
         .parser = compare_parser,
@@ -112,14 +104,14 @@ static const struct argp compare_argp = {
                "  ranvier compare predicted.json measured.json\n"
                "  ranvier compare p1.json m1.json p2.json m2.json --plot errors.png\n"};
 
-static int check_limit(const char *which, double percent, double most)
+static int check_limit(const char *which, double percent, double max)
 {
-        if (most < 0 || percent <= most)
+        if (max < 0 || percent <= max)
                 return 0;
         fflush(stdout);
         fprintf(stderr,
                 "ranvier compare: the %s absolute error of the time per batch is %.2f %%, more than %g %%\n",
-                which, percent, most);
+                which, percent, max);
         return STATUS_FAILED;
 }
 
@@ -151,6 +143,7 @@ static int command_compare(int argc, char **argv)
         struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1};
         char *list[4096];
         o.reports = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
+        settings_options(compare_rows, compare_options_list, 0);
         int rc = command_line_parse(&compare_argp, argc, argv, &o, false, &err);
         if (rc)
                 return rc == COMMAND_LINE_DONE ? 0 : complain("compare", &err);
@@ -175,29 +168,25 @@ struct plot_options {
         int64_t batch, rank; /* -1: not given */
 };
 
+/* clang-format off */
+static const struct setting plot_rows[] = {
+        {SETTING_WHOLE, "batch", .argument = "K", AT(plot_options, batch), .min = 0, .max = 1 << 30,
+         .help = "timeline, optimizer: which batch (default: the one in the middle)"},
+        {SETTING_WHOLE, "rank", .argument = "R", AT(plot_options, rank), .min = 0, .max = 1 << 30,
+         .help = "optimizer: which rank (default: where the optimizer phase is longest)"},
+        {.help = NULL},
+};
+/* clang-format on */
+
 static error_t plot_parser(int key, char *text, struct argp_state *state)
 {
         struct plot_options *o = state->input;
-        struct rv_error_info *err = command_line_error(state);
-        switch (key) {
-        case ARGP_KEY_ARG:
+        if (key == ARGP_KEY_ARG)
                 return add_word(&o->words, text);
-        case KEY_BATCH:
-                return parse_int("--batch", text, 0, 1 << 30, &o->batch, err) ? EINVAL : 0;
-        case KEY_RANK:
-                return parse_int("--rank", text, 0, 1 << 30, &o->rank, err) ? EINVAL : 0;
-        default:
-                return ARGP_ERR_UNKNOWN;
-        }
+        return settings_take(plot_rows, o, key, text, command_line_error(state));
 }
 
-static const struct argp_option plot_options_list[] = {
-        {"batch", KEY_BATCH, "K", 0, "timeline, optimizer: which batch (default: the one in the middle)", 0},
-        {"rank", KEY_RANK, "R", 0, "optimizer: which rank (default: where the optimizer phase is longest)",
-         0},
-        {0},
-};
-
+static struct argp_option plot_options_list[SETTINGS + 1];
 static const struct argp plot_argp = {
         .options = plot_options_list,
         .parser = plot_parser,
@@ -377,6 +366,7 @@ static int command_plot(int argc, char **argv)
         struct plot_options o = {.batch = -1, .rank = -1};
         char *list[4096];
         o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
+        settings_options(plot_rows, plot_options_list, 0);
         int rc = command_line_parse(&plot_argp, argc, argv, &o, false, &err);
         if (rc == COMMAND_LINE_DONE)
                 return 0;

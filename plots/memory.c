@@ -46,20 +46,20 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
         int rc = figure_open(&figure, "memory", out, err);
         if (rc)
                 return rc;
-        int64_t most = 1, most_host = 0;
+        int64_t max = 1, max_host = 0;
         for (int i = 0; i < count; i++) {
                 int64_t host = memory_host_shown(&runs[i].bytes);
-                most = runs[i].figures.device_peak_bytes > most ? runs[i].figures.device_peak_bytes : most;
-                most_host = host > most_host ? host : most_host;
+                max = runs[i].figures.device_peak_bytes > max ? runs[i].figures.device_peak_bytes : max;
+                max_host = host > max_host ? host : max_host;
                 bars_name(&figure, &runs[i], i + 1);
         }
-        most = most_host > most ? most_host : most;
-        double unit = figure_bytes_unit(&figure, most);
-        write_bars(runs, count, MEMORY_DEVICE, most_host > 0, unit, figure.data);
+        max = max_host > max ? max_host : max;
+        double unit = figure_bytes_unit(&figure, max);
+        write_bars(runs, count, MEMORY_DEVICE, max_host > 0, unit, figure.data);
         write_bars(runs, count, MEMORY_HOST, true, unit, figure.data);
         name_categories(&figure, runs, count);
         figure_number(&figure, "bars", count);
-        figure_number(&figure, "host", most_host > 0);
-        figure_number(&figure, "most", (double)most / unit);
+        figure_number(&figure, "host", max_host > 0);
+        figure_number(&figure, "most", (double)max / unit);
         return figure_draw(&figure, err);
 }

@@ -30,13 +30,13 @@ int figures_phases(const char *out, const struct run *runs, int count, struct rv
         int rc = figure_open(&figure, "phases", out, err);
         if (rc)
                 return rc;
-        double most = 0;
+        double max = 0;
         for (int i = 0; i < count; i++) {
-                most = fmax(most, runs[i].figures.median);
+                max = fmax(max, runs[i].figures.median);
                 bars_name(&figure, &runs[i], i + 1);
                 write_bar(&figure, &runs[i]);
         }
         figure_number(&figure, "bars", count);
-        figure_number(&figure, "most", most);
+        figure_number(&figure, "most", max);
         return figure_draw(&figure, err);
 }

@@ -63,7 +63,7 @@ static int read_plan(struct run *run, struct rv_error_info *err)
         return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
 }
 
-enum { MOST_BYTES_LOG2 = 60 };
+enum { MAX_BYTES_LOG2 = 60 };
 
 /* Categories that reports of version 0.1.0 did not have yet may be missing, and are then 0. */
 static int read_categories(struct run *run, const json_t *categories, enum memory_space space,
@@ -73,7 +73,7 @@ static int read_categories(struct run *run, const json_t *categories, enum memor
                 const char *name = memory_category_name((enum memory_category)c);
                 if ((c == MEMORY_MASTER || c == MEMORY_BUCKETS) && !json_object_get(categories, name))
                         continue;
-                int rc = file_need_int(run->path, categories, name, 0, INT64_C(1) << MOST_BYTES_LOG2,
+                int rc = file_need_int(run->path, categories, name, 0, INT64_C(1) << MAX_BYTES_LOG2,
                                        &run->bytes.in[space][c], err);
                 if (rc)
                         return rc;

@@ -37,13 +37,13 @@ static const char *const column_names[COLUMNS] = {"gpus",
                                                   "device_total_bytes",
                                                   "best"};
 
-enum { MOST_FIELDS = 64 };
+enum { MAX_FIELDS = 64 };
 
 /* One line of the file, cut into fields in place. */
 struct row {
         const char *path;
         int line;
-        char *fields[MOST_FIELDS];
+        char *fields[MAX_FIELDS];
         int count;
         int place[COLUMNS]; /* which field a column is; kept from the first line */
 };
@@ -53,9 +53,9 @@ static int split(struct row *row, char *text, struct rv_error_info *err)
 {
         row->count = 0;
         for (char *at = text; at;) {
-                if (row->count == MOST_FIELDS)
+                if (row->count == MAX_FIELDS)
                         return rv_fail(err, RV_EINPUT, "%s:%d: has more than %d columns", row->path,
-                                       row->line, MOST_FIELDS);
+                                       row->line, MAX_FIELDS);
                 row->fields[row->count++] = at;
                 at = strchr(at, ',');
                 if (at)
@@ -79,7 +79,7 @@ static int find_columns(struct row *row, struct rv_error_info *err)
         return 0;
 }
 
-static int take_real(const struct row *row, enum column column, double least, double most, double *value,
+static int take_real(const struct row *row, enum column column, double min, double max, double *value,
                      struct rv_error_info *err)
 {
         const char *text = row->fields[row->place[column]];
@@ -88,13 +88,13 @@ static int take_real(const struct row *row, enum column column, double least, do
         if (end == text || *end)
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a number was expected", row->path,
                                row->line, column_names[column], text);
-        if (!(*value >= least && *value <= most))
+        if (!(*value >= min && *value <= max))
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %g to %g was expected", row->path,
-                               row->line, column_names[column], text, least, most);
+                               row->line, column_names[column], text, min, max);
         return 0;
 }
 
-static int take_whole(const struct row *row, enum column column, int64_t least, int64_t most, int64_t *value,
+static int take_whole(const struct row *row, enum column column, int64_t min, int64_t max, int64_t *value,
                       struct rv_error_info *err)
 {
         const char *text = row->fields[row->place[column]];
@@ -104,10 +104,10 @@ static int take_whole(const struct row *row, enum column column, int64_t least, 
         if (end == text || *end)
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is '%.40s', a whole number was expected", row->path,
                                row->line, column_names[column], text);
-        if (errno || number < least || number > most)
+        if (errno || number < min || number > max)
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is %.40s, from %lld to %lld was expected",
-                               row->path, row->line, column_names[column], text, (long long)least,
-                               (long long)most);
+                               row->path, row->line, column_names[column], text, (long long)min,
+                               (long long)max);
         *value = number;
         return 0;
 }
@@ -170,7 +170,7 @@ static int take_recompute(const struct row *row, struct sweep_plan *plan, struct
 
 static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
 {
-        const int64_t most_bytes = INT64_C(1) << 60;
+        const int64_t max_bytes = INT64_C(1) << 60;
         *plan = (struct sweep_plan){.line = row->line, .percent_of_peak = NAN};
         int rc = take_grid(row, plan, err);
         if (rc == 0)
@@ -180,9 +180,9 @@ static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_e
         if (rc == 0)
                 rc = take_real(row, TOKENS_PER_SECOND, 1e-12, 1e18, &plan->tokens_per_second, err);
         if (rc == 0)
-                rc = take_whole(row, DEVICE_PEAK_BYTES, 0, most_bytes, &plan->device_peak_bytes, err);
+                rc = take_whole(row, DEVICE_PEAK_BYTES, 0, max_bytes, &plan->device_peak_bytes, err);
         if (rc == 0)
-                rc = take_whole(row, DEVICE_TOTAL_BYTES, 0, most_bytes, &plan->device_total_bytes, err);
+                rc = take_whole(row, DEVICE_TOTAL_BYTES, 0, max_bytes, &plan->device_total_bytes, err);
         if (rc == 0 && *row->fields[row->place[PERCENT_OF_PEAK]])
                 rc = take_real(row, PERCENT_OF_PEAK, 0, 1000, &plan->percent_of_peak, err);
         return rc;

@@ -38,11 +38,11 @@ int figures_sweep_memory(const char *out, const char *path, struct rv_error_info
         rc = figure_open(&figure, "sweep-memory", out, err);
         if (rc == 0) {
                 bool texts_fit = sweep.pair_count <= TEXTS_UP_TO;
-                int64_t most = 1;
+                int64_t max = 1;
                 for (int i = 0; i < sweep.count; i++)
-                        if (sweep.plans[i].best && sweep.plans[i].device_peak_bytes > most)
-                                most = sweep.plans[i].device_peak_bytes;
-                double unit = figure_bytes_unit(&figure, most);
+                        if (sweep.plans[i].best && sweep.plans[i].device_peak_bytes > max)
+                                max = sweep.plans[i].device_peak_bytes;
+                double unit = figure_bytes_unit(&figure, max);
                 write_bars(&sweep, false, texts_fit, unit, figure.data);
                 write_bars(&sweep, true, texts_fit, unit, figure.data);
                 sweep_name_source(&figure, path);
@@ -51,7 +51,7 @@ int figures_sweep_memory(const char *out, const char *path, struct rv_error_info
                 figure_number(&figure, "with", sweep.has[1]);
                 sweep_name_numbers(&figure, &sweep);
                 figure_number(&figure, "texts_fit", texts_fit);
-                figure_number(&figure, "most", (double)most / unit);
+                figure_number(&figure, "most", (double)max / unit);
                 rc = figure_draw(&figure, err);
         }
         sweep_free(&sweep);

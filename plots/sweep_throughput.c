@@ -12,12 +12,12 @@ static const double drawn_from = 0.4;
  * number only. */
 static double closest_neighbours(const struct sweep *sweep)
 {
-        double least = 1;
+        double min = 1;
         const struct sweep_pair *p = sweep->pairs;
         for (int i = 1; i < sweep->pair_count; i++)
-                least = fmin(least, log((double)p[i].gpus / p[i - 1].gpus) /
-                                            log((double)p[sweep->pair_count - 1].gpus / p[0].gpus));
-        return least;
+                min = fmin(min, log((double)p[i].gpus / p[i - 1].gpus) /
+                                        log((double)p[sweep->pair_count - 1].gpus / p[0].gpus));
+        return min;
 }
 
 /* GPUs, tokens a second, percent of peak, 1 if above the other of the pair, layout, micro-batch. */
@@ -40,7 +40,7 @@ static void write_best(const struct sweep *sweep, int offload, double unit, FILE
 }
 
 /* GPUs, tokens a second, 1 with offloading. Returns how many are below `least` and so not drawn. */
-static int write_others(const struct sweep *sweep, double least, double unit, int *drawn, FILE *data)
+static int write_others(const struct sweep *sweep, double min, double unit, int *drawn, FILE *data)
 {
         int below = 0;
         *drawn = 0;
@@ -48,7 +48,7 @@ static int write_others(const struct sweep *sweep, double least, double unit, in
                 const struct sweep_plan *plan = &sweep->plans[i];
                 if (plan->best)
                         continue;
-                if (plan->tokens_per_second < least) {
+                if (plan->tokens_per_second < min) {
                         below++;
                         continue;
                 }
@@ -79,22 +79,22 @@ static int write_gains(const struct sweep *sweep, double unit, FILE *data)
 
 static void draw_columns(struct figure *figure, const struct sweep *sweep)
 {
-        double least = INFINITY, most = 0;
+        double min = INFINITY, max = 0;
         bool peak_known = false;
         for (int i = 0; i < sweep->count; i++) {
                 const struct sweep_plan *plan = &sweep->plans[i];
                 if (!plan->best)
                         continue;
-                least = fmin(least, plan->tokens_per_second);
-                most = fmax(most, plan->tokens_per_second);
+                min = fmin(min, plan->tokens_per_second);
+                max = fmax(max, plan->tokens_per_second);
                 peak_known |= !isnan(plan->percent_of_peak);
         }
-        double unit = figure_tokens_unit(figure, most), closest = closest_neighbours(sweep);
+        double unit = figure_tokens_unit(figure, max), closest = closest_neighbours(sweep);
         int others;
         write_best(sweep, 0, unit, figure->data);
         write_best(sweep, 1, unit, figure->data);
         figure_number(figure, "gains", write_gains(sweep, unit, figure->data) > 0);
-        int below = write_others(sweep, drawn_from * least, unit, &others, figure->data);
+        int below = write_others(sweep, drawn_from * min, unit, &others, figure->data);
         char title[64] = "other plans simulated";
         if (below)
                 snprintf(title, sizeof title, "other plans simulated (%d slower, below the frame)", below);
@@ -106,8 +106,8 @@ static void draw_columns(struct figure *figure, const struct sweep *sweep)
         sweep_name_numbers(figure, sweep);
         figure_number(figure, "fewest", sweep->pairs[0].gpus);
         figure_number(figure, "most", sweep->pairs[sweep->pair_count - 1].gpus);
-        figure_number(figure, "bottom", (others || below ? drawn_from : 0.7) * least / unit);
-        figure_number(figure, "top", most / unit);
+        figure_number(figure, "bottom", (others || below ? drawn_from : 0.7) * min / unit);
+        figure_number(figure, "top", max / unit);
         figure_number(figure, "gains_fit", closest > 0.03);
         figure_number(figure, "plans_fit", closest > 0.118);
 }

@@ -57,18 +57,18 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
         const struct run **sorted = malloc((size_t)count * sizeof(*sorted));
         if (!sorted)
                 return rv_fail(err, RV_ESYSTEM, "out of memory for %d reports", count);
-        int series = 0, fewest = gpus(&runs[0]), most = fewest;
+        int series = 0, fewest = gpus(&runs[0]), max = fewest;
         bool peak_known = false;
-        double most_tokens = 0;
+        double max_tokens = 0;
         for (int i = 0; i < count; i++)
-                most_tokens = fmax(most_tokens, runs[i].figures.tokens_per_second);
-        double unit = figure_tokens_unit(figure, most_tokens);
+                max_tokens = fmax(max_tokens, runs[i].figures.tokens_per_second);
+        double unit = figure_tokens_unit(figure, max_tokens);
         for (int i = 0; i < count; i++) {
                 bool seen = false;
                 for (int j = 0; j < i; j++)
                         seen |= same_series(&runs[j], &runs[i]);
                 fewest = gpus(&runs[i]) < fewest ? gpus(&runs[i]) : fewest;
-                most = gpus(&runs[i]) > most ? gpus(&runs[i]) : most;
+                max = gpus(&runs[i]) > max ? gpus(&runs[i]) : max;
                 peak_known |= runs[i].figures.percent_of_peak > 0;
                 if (seen)
                         continue;
@@ -83,7 +83,7 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
         figure_number(figure, "series", series);
         figure_number(figure, "peak_known", peak_known);
         figure_number(figure, "fewest", fewest);
-        figure_number(figure, "most", most);
+        figure_number(figure, "most", max);
         return 0;
 }
 

@@ -12,7 +12,7 @@
 enum {
         ALL_LANES_UP_TO = 4,     /* ranks; with more, only the compute lanes are shown */
         ALL_REPLICAS_UP_TO = 12, /* ranks; with more, only the first pipeline is shown */
-        MOST_ROWS = 64
+        MAX_ROWS = 64
 };
 
 /* Which records are drawn, and where. */
@@ -57,7 +57,7 @@ static int place_rows(const struct trace *trace, struct window *view, struct rv_
         }
         int rows = 0;
         for (size_t place = 0; place < places; place++) {
-                bool shown = view->row[place] > 0 && rows < MOST_ROWS;
+                bool shown = view->row[place] > 0 && rows < MAX_ROWS;
                 view->row[place] = -1;
                 if (!shown)
                         continue;

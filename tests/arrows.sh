@@ -11,18 +11,18 @@ function room(path) {
 }
 BEGIN {
         may["runtime/base"] = "runtime/base"
-        may["models/kernels"] = "models/kernels"
+        may["models/kernels"] = "models/kernels runtime/base/dtype.h"
         may["models/passes"] = "models models/kernels"
         may["models/families"] = "models models/families runtime/base"
         may["models"] = "models models/kernels models/families runtime/base"
-        may["runtime/sched"] = "runtime/sched"
-        may["runtime/sched/policies"] = "runtime/sched"
+        may["runtime/sched"] = "runtime/sched runtime/sched/policies/policies.h runtime/base/minmax.h"
+        may["runtime/sched/policies"] = "runtime/sched runtime/base/minmax.h"
         may["runtime/plan"] = "models runtime/base runtime/sched runtime/plan"
         may["runtime/engine"] = "models runtime/base runtime/sched runtime/plan runtime/engine"
         may["runtime/report"] = "models runtime/base runtime/sched runtime/plan runtime/report"
         may["runtime/device"] = "models runtime/base runtime/device"
-        processor = "models runtime/base runtime/device runtime/device/cpu runtime/device/cpu/kernels runtime/device/cpu/half"
-        may["runtime/device/cpu"] = may["runtime/device/cpu/kernels"] = may["runtime/device/cpu/half"] = processor
+        processor = "models runtime/base runtime/device runtime/device/cpu runtime/device/cpu/kernels runtime/device/cpu/mixed"
+        may["runtime/device/cpu"] = may["runtime/device/cpu/kernels"] = may["runtime/device/cpu/mixed"] = processor
         may["runtime/device/cuda"] = "models runtime/base runtime/device runtime/device/cuda"
         may["runtime/net"] = "models runtime/base runtime/net"
         may["runtime/net/nccl"] = "models runtime/base runtime/net runtime/device/cuda"

@@ -29,9 +29,9 @@ enum { TILES = sizeof tiles / sizeof *tiles };
 enum { MANY = 20 };
 
 /* Points repeat to no better than this: a model that meets them closer has explained nothing. */
-static const double LEAST_ERROR = 1e-3;
+static const double MIN_ERROR = 1e-3;
 /* A gain of less is none: it would depend on where a search began. */
-static const double LEAST_GAIN = 1e-3;
+static const double MIN_GAIN = 1e-3;
 
 /* The points of one fit. */
 struct sample {
@@ -97,7 +97,7 @@ static double score(const double *residual, int count, int parameters)
         double sum = 0;
         for (int i = 0; i < count; i++)
                 sum += fmin(fabs(residual[i]), 1);
-        return 2 * count * log(sum / count + LEAST_ERROR) + parameters * log(count);
+        return 2 * count * log(sum / count + MIN_ERROR) + parameters * log(count);
 }
 
 /* Fits the effects that the candidate has, from the sizes that they have now. */
@@ -135,13 +135,13 @@ static double base_of(const struct sample *sample, enum effect effect)
  * nothing of this effect. */
 static double begin_at(const struct data *data, enum effect effect)
 {
-        double least = INFINITY, most = 0, *rate = malloc((size_t)data->count * sizeof *rate), middle;
+        double min = INFINITY, max = 0, *rate = malloc((size_t)data->count * sizeof *rate), middle;
         if (!rate)
                 abort();
         for (int i = 0; i < data->count; i++) {
                 const double base = base_of(&data->samples[i], effect);
-                least = fmin(least, base);
-                most = fmax(most, base);
+                min = fmin(min, base);
+                max = fmax(max, base);
                 rate[i] = base / data->samples[i].seconds;
         }
         gsl_sort(rate, 1, (size_t)data->count);
@@ -152,14 +152,14 @@ static double begin_at(const struct data *data, enum effect effect)
         if (effect == CACHE_RATE)
                 return 2 * middle;
         if (effect == OVERHEAD)
-                return least / 2;
+                return min / 2;
         if (effect == CACHE)
-                return most > least ? least : 0;
-        return most > least ? least / 10 : 0; /* one size tells nothing of others */
+                return max > min ? min : 0;
+        return max > min ? min / 10 : 0; /* one size tells nothing of others */
 }
 
 /* A rate and an overhead, where there are two points to tell them; of further ones each by two points. */
-static int most_parameters(const struct data *data)
+static int max_parameters(const struct data *data)
 {
         const int each = data->count / 2;
         return data->count < 2 ? data->count : each > 2 ? each : 2;
@@ -167,20 +167,20 @@ static int most_parameters(const struct data *data)
 
 static void consider(const struct data *data, struct candidate candidate, struct candidate *best)
 {
-        if (parameters_of(&candidate) > most_parameters(data))
+        if (parameters_of(&candidate) > max_parameters(data))
                 return;
         fit_effects(data, false, &candidate); /* its score is of absolute residuals too */
-        if (candidate.score < best->score - LEAST_GAIN)
+        if (candidate.score < best->score - MIN_GAIN)
                 *best = candidate;
 }
 
 /* Twice as fast as the rest; its size is looked for from the fewest bytes up. */
 static void consider_cache(const struct data *data, struct candidate cached, struct candidate *best)
 {
-        const double least = cached.model.cache_bytes;
+        const double min = cached.model.cache_bytes;
         cached.has[CACHE_RATE] = true;
         for (int i = 0; i < 4; i++) {
-                cached.model.cache_bytes = least * (1 << 2 * i);
+                cached.model.cache_bytes = min * (1 << 2 * i);
                 cached.model.cache_bytes_per_second = begin_at(data, CACHE_RATE);
                 consider(data, cached, best);
         }
@@ -296,7 +296,7 @@ static struct candidate choose(const struct data *data)
         one = improve(data, one);
         if (all.score < INFINITY)
                 all = improve(data, all);
-        if (all.score < one.score - LEAST_GAIN)
+        if (all.score < one.score - MIN_GAIN)
                 one = all;
         fit_effects(data, true, &one);
         drop_endless_rate(data, &one, BYTES);
@@ -373,14 +373,14 @@ static struct kernel_model fit_samples(const struct data *data)
 }
 
 struct kernel_model fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
-                                enum half half, int processors)
+                                enum dtype dtype, int processors)
 {
         struct sample *samples = malloc((size_t)(count + 1) * sizeof *samples);
         struct data data = {samples, 0, processors};
         if (!samples)
                 abort();
         for (int i = 0; i < count; i++)
-                if (points[i].kernel.kind == kind && points[i].kernel.half == half)
+                if (points[i].kernel.kind == kind && points[i].kernel.dtype == dtype)
                         samples[data.count++] =
                                 (struct sample){model_work_of(&points[i].kernel), points[i].seconds};
         struct kernel_model model = fit_samples(&data);

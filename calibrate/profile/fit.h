@@ -11,7 +11,7 @@
  * quality has the residuals and, by fitting again without each point, the leave-one-out errors; error is
  * fit_error() of these, or 0 with fewer than two points. */
 struct kernel_model fit_kernels(const struct kernel_point *points, int count, enum kernel_kind kind,
-                                enum half half, int processors);
+                                enum dtype dtype, int processors);
 struct line_fit fit_line(const struct line_point *points, int count);
 
 /* The relative standard error of one more price by a fit, from |relative errors| of prices that it did not

@@ -61,13 +61,13 @@ struct model_work model_work_of(const struct kernel *kernel);
 double model_work_seconds(const struct kernel_model *model, const struct model_work *work);
 
 /* No kernel, copy or message takes longer. */
-#define MODEL_MOST_SECONDS 1e6
+#define MODEL_MAX_SECONDS 1e6
 
 /* The parameters by name, `error` included, as the profile's file and the fit go through them. */
 struct model_parameter {
         const char *name;
         size_t offset; /* of a double in struct kernel_model */
-        double most;
+        double max;
         bool whole;
         bool not_zero; /* in a file a rate of 0 would be a mistake: what has no effect is left out */
 };

@@ -14,8 +14,8 @@
 
 static const char PRESETS[] = "calibrate/profiles";
 /* What ends a kernel's name, by what its tensors are stored as. */
-static const char *const suffixes[HALF_FORMATS] = {
-        [HALF_NONE] = "", [HALF_FP16] = "_half", [HALF_BF16] = "_bf16"};
+static const char *const suffixes[DTYPES] = {
+        [DTYPE_FP32] = "", [DTYPE_FP16] = "_half", [DTYPE_BF16] = "_bf16"};
 
 static const char *const line_names[PROFILE_LINES] = {
         [LINE_COPY] = "copy",
@@ -24,7 +24,7 @@ static const char *const line_names[PROFILE_LINES] = {
         [LINE_COPY_BACK_BOTH] = "copy_back_both",
         [LINE_MESSAGE] = "message",
         [LINE_ALLREDUCE] = "allreduce",
-        [LINE_ALLREDUCE_HALF] = "allreduce_half",
+        [LINE_ALLREDUCE_FP16] = "allreduce_half",
         [LINE_ALLREDUCE_BF16] = "allreduce_bf16",
         [LINE_FETCH] = "fetch",
         [LINE_OFFLOADED_UPDATE] = "offloaded_update",
@@ -37,31 +37,31 @@ const char *profile_line_name(enum profile_line line)
         return line_names[line];
 }
 
-enum profile_line profile_allreduce_line(enum half half)
+enum profile_line profile_allreduce_line(enum dtype dtype)
 {
-        static const enum profile_line lines[HALF_FORMATS] = {[HALF_NONE] = LINE_ALLREDUCE,
-                                                              [HALF_FP16] = LINE_ALLREDUCE_HALF,
-                                                              [HALF_BF16] = LINE_ALLREDUCE_BF16};
-        return lines[half];
+        static const enum profile_line lines[DTYPES] = {[DTYPE_FP32] = LINE_ALLREDUCE,
+                                                        [DTYPE_FP16] = LINE_ALLREDUCE_FP16,
+                                                        [DTYPE_BF16] = LINE_ALLREDUCE_BF16};
+        return lines[dtype];
 }
 
 /* ---- names of kernels in the file ---- */
 
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half)
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum dtype dtype)
 {
-        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[half]);
+        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[dtype]);
 }
 
 /* The kernel of that name, or -1. */
-static int kernel_of_name(const char *name, enum half *half)
+static int kernel_of_name(const char *name, enum dtype *dtype)
 {
         char kind[PROFILE_NAME];
         size_t length = strlen(name), suffix = 0;
-        *half = HALF_NONE;
-        for (enum half format = HALF_FP16; format < HALF_FORMATS; format++) {
-                size_t end = strlen(suffixes[format]);
-                if (length > end && strcmp(name + length - end, suffixes[format]) == 0) {
-                        *half = format;
+        *dtype = DTYPE_FP32;
+        for (enum dtype with = DTYPE_FP16; with < DTYPES; with++) {
+                size_t end = strlen(suffixes[with]);
+                if (length > end && strcmp(name + length - end, suffixes[with]) == 0) {
+                        *dtype = with;
                         suffix = end;
                 }
         }
@@ -92,17 +92,17 @@ __attribute__((format(printf, 1, 2))) static struct place place(const char *form
         return place;
 }
 
-static int read_real(struct reader *r, struct place where, const json_t *object, const char *key,
-                     double least, double *value)
+static int read_real(struct reader *r, struct place where, const json_t *object, const char *key, double min,
+                     double *value)
 {
         json_t *found = json_object_get(object, key);
         char right[32];
-        snprintf(right, sizeof right, least == DBL_MIN ? "above 0" : "at least %g", least);
+        snprintf(right, sizeof right, min == DBL_MIN ? "above 0" : "at least %g", min);
         if (!json_is_number(found))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: needs \"%s\", a number that is %s", r->path,
                                where.text, key, right);
         *value = json_number_value(found);
-        if (!(*value >= least && *value <= DBL_MAX))
+        if (!(*value >= min && *value <= DBL_MAX))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be %s", r->path, where.text,
                                key, *value, right);
         return RV_OK;
@@ -110,27 +110,27 @@ static int read_real(struct reader *r, struct place where, const json_t *object,
 
 /* Seconds of one thing: sums of them must stay far from where numbers end. */
 static int read_seconds(struct reader *r, struct place where, const json_t *object, const char *key,
-                        double least, double *seconds)
+                        double min, double *seconds)
 {
-        int rc = read_real(r, where, object, key, least, seconds);
-        if (rc == RV_OK && *seconds > MODEL_MOST_SECONDS)
+        int rc = read_real(r, where, object, key, min, seconds);
+        if (rc == RV_OK && *seconds > MODEL_MAX_SECONDS)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at most %g", r->path,
-                               where.text, key, *seconds, MODEL_MOST_SECONDS);
+                               where.text, key, *seconds, MODEL_MAX_SECONDS);
         return rc;
 }
 
-static int read_int(struct reader *r, struct place where, const json_t *object, const char *key,
-                    int64_t least, int64_t most, int64_t *value)
+static int read_int(struct reader *r, struct place where, const json_t *object, const char *key, int64_t min,
+                    int64_t max, int64_t *value)
 {
         json_t *found = json_object_get(object, key);
         if (!json_is_integer(found))
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: needs \"%s\", a whole number that is at least %lld", r->path,
-                               where.text, key, (long long)least);
+                               where.text, key, (long long)min);
         *value = json_integer_value(found);
-        if (*value < least || *value > most)
+        if (*value < min || *value > max)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %lld, must be %lld to %lld", r->path,
-                               where.text, key, (long long)*value, (long long)least, (long long)most);
+                               where.text, key, (long long)*value, (long long)min, (long long)max);
         return RV_OK;
 }
 
@@ -214,9 +214,9 @@ static int read_parameter(struct reader *r, struct place where, const json_t *ob
         int rc = read_real(r, where, object, parameter->name, parameter->not_zero ? DBL_MIN : 0, value);
         if (rc != RV_OK)
                 return rc;
-        if (*value > parameter->most)
+        if (*value > parameter->max)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be at most %g", r->path,
-                               where.text, parameter->name, *value, parameter->most);
+                               where.text, parameter->name, *value, parameter->max);
         if (parameter->whole && *value != floor(*value))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%s\" is %g, must be a whole number", r->path,
                                where.text, parameter->name, *value);
@@ -357,28 +357,29 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
 static int read_kernel(struct reader *r, struct place where, const char *name, const json_t *entry,
                        struct profile_load *load)
 {
-        enum half half;
+        enum dtype dtype;
         json_t *array, *item;
         size_t i;
-        int kind = kernel_of_name(name, &half), rc;
+        int kind = kernel_of_name(name, &dtype), rc;
         if (kind < 0)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
                                where.text);
-        if (!half && kernel_descriptor((enum kernel_kind)kind)->only_half)
+        if (dtype == DTYPE_FP32 && kernel_descriptor((enum kernel_kind)kind)->only_mixed)
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: this kernel works on half precision only, its name is \"%s%s\" or "
                                "\"%s%s\"",
-                               r->path, where.text, name, suffixes[HALF_FP16], name, suffixes[HALF_BF16]);
+                               r->path, where.text, name, suffixes[DTYPE_FP16], name, suffixes[DTYPE_BF16]);
         if (!json_is_object(entry))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"model\", \"points\"",
                                r->path, where.text);
-        if ((rc = read_model(r, where, entry, &load->models[half][kind])) != RV_OK ||
+        if ((rc = read_model(r, where, entry, &load->models[dtype][kind])) != RV_OK ||
             (rc = read_array(r, where, entry, "points", &array)) != RV_OK)
                 return rc;
         json_array_foreach(array, i, item)
         {
                 struct kernel_point *point = &load->points[load->point_count++];
-                point->kernel = (struct kernel){.kind = (enum kernel_kind)kind, .half = (unsigned char)half};
+                point->kernel =
+                        (struct kernel){.kind = (enum kernel_kind)kind, .dtype = (unsigned char)dtype};
                 rc = read_kernel_point(r, place("%.120s.points[%zu]", where.text, i), item, point);
                 if (rc != RV_OK)
                         return rc;
@@ -587,14 +588,14 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
                                  &profile->peak_flops_per_second);
         json_object_foreach(found, name, value)
         {
-                const int half = half_of_precision(name);
-                if (half < 0)
+                const int dtype = dtype_of_precision(name);
+                if (dtype < 0)
                         return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is none of fp32, mixed and bf16",
                                        r->path, where.text, name);
-                if ((rc = read_real(r, where, found, name, DBL_MIN, &profile->peaks[half])) != RV_OK)
+                if ((rc = read_real(r, where, found, name, DBL_MIN, &profile->peaks[dtype])) != RV_OK)
                         return rc;
                 if (profile->peak_flops_per_second == 0)
-                        profile->peak_flops_per_second = profile->peaks[half];
+                        profile->peak_flops_per_second = profile->peaks[dtype];
         }
         return rc;
 }
@@ -602,10 +603,10 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
 static json_t *peaks_json(const struct profile *profile)
 {
         json_t *peaks = json_object();
-        for (int half = 0; half < HALF_FORMATS; half++)
-                if (profile->peaks[half] > 0)
-                        json_object_set_new(peaks, half_precision((enum half)half),
-                                            json_real(profile->peaks[half]));
+        for (int dtype = 0; dtype < DTYPES; dtype++)
+                if (profile->peaks[dtype] > 0)
+                        json_object_set_new(peaks, dtype_precision((enum dtype)dtype),
+                                            json_real(profile->peaks[dtype]));
         if (json_object_size(peaks) > 0)
                 return peaks;
         json_decref(peaks);
@@ -812,12 +813,12 @@ static json_t *kernel_point_json(const struct kernel_point *point)
 }
 
 /* A kernel's model and points; NULL if it has neither. */
-static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, enum half half)
+static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, enum dtype dtype)
 {
-        const struct kernel_model *model = &load->models[half][kind];
+        const struct kernel_model *model = &load->models[dtype][kind];
         json_t *points = json_array(), *entry = NULL;
         for (int i = 0; i < load->point_count; i++)
-                if (load->points[i].kernel.kind == kind && load->points[i].kernel.half == half)
+                if (load->points[i].kernel.kind == kind && load->points[i].kernel.dtype == dtype)
                         json_array_append_new(points, kernel_point_json(&load->points[i]));
         if (model->present || json_array_size(points) > 0) {
                 entry = json_object();
@@ -832,11 +833,11 @@ static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kin
 static json_t *kernels_json(const struct profile_load *load)
 {
         json_t *kernels = json_object();
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        json_t *entry = kernel_json(load, (enum kernel_kind)kind, half);
+                        json_t *entry = kernel_json(load, (enum kernel_kind)kind, dtype);
                         char name[PROFILE_NAME];
-                        profile_kernel_name(name, (enum kernel_kind)kind, half);
+                        profile_kernel_name(name, (enum kernel_kind)kind, dtype);
                         if (entry)
                                 json_object_set_new(kernels, name, entry);
                 }
@@ -923,15 +924,15 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
         return rc;
 }
 
-bool profile_warn(struct profile *profile, const struct profile_load *load, double least, double most)
+bool profile_warn(struct profile *profile, const struct profile_load *load, double min, double max)
 {
         static const double SUM_OFF = 0.05, LARGE_ERROR = 0.15;
-        const bool off = least < 1 - SUM_OFF || most > 1 + SUM_OFF, large = load->error > LARGE_ERROR;
+        const bool off = min < 1 - SUM_OFF || max > 1 + SUM_OFF, large = load->error > LARGE_ERROR;
         char what[160] = "";
         if (off)
                 snprintf(what, sizeof what,
-                         "kernels add up to %.1f to %.1f %% of the passes they were timed in", 100 * least,
-                         100 * most);
+                         "kernels add up to %.1f to %.1f %% of the passes they were timed in", 100 * min,
+                         100 * max);
         if (large)
                 snprintf(what + strlen(what), sizeof what - strlen(what), "%sthe standard error is %.1f %%",
                          off ? " and " : "", 100 * load->error);
@@ -1015,7 +1016,7 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 [LINE_COPY_BACK_BOTH] = "",
                 [LINE_MESSAGE] = " --ranks 2 (or more)",
                 [LINE_ALLREDUCE] = " --ranks 2 (or more)",
-                [LINE_ALLREDUCE_HALF] = " --ranks 2 (or more) --precision fp32,mixed",
+                [LINE_ALLREDUCE_FP16] = " --ranks 2 (or more) --precision fp32,mixed",
                 [LINE_ALLREDUCE_BF16] = " --ranks 2 (or more) --precision fp32,bf16",
                 [LINE_FETCH] = " --precision fp32,mixed --offload",
                 [LINE_OFFLOADED_UPDATE] = " --precision fp32,mixed --offload",
@@ -1034,38 +1035,38 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 profile->path, line_names[line], load->ranks, rv_plural(load->ranks), cure);
 }
 
-bool profile_has_fused(const struct profile_load *load, enum half half)
+bool profile_has_fused(const struct profile_load *load, enum dtype dtype)
 {
         for (int i = 0; i < load->point_count; i++)
-                if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.half == half)
+                if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.dtype == dtype)
                         return true;
-        return load->models[half][KERNEL_ATTENTION].present;
+        return load->models[dtype][KERNEL_ATTENTION].present;
 }
 
 /* Whether the load has kernels in a precision, beside the products that are measured in any. */
-static bool has_precision(const struct profile_load *load, enum half half)
+static bool has_precision(const struct profile_load *load, enum dtype dtype)
 {
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                if (kind != KERNEL_MATMUL && load->models[half][kind].present)
+                if (kind != KERNEL_MATMUL && load->models[dtype][kind].present)
                         return true;
         for (int i = 0; i < load->point_count; i++)
-                if (load->points[i].kernel.kind != KERNEL_MATMUL && load->points[i].kernel.half == half)
+                if (load->points[i].kernel.kind != KERNEL_MATMUL && load->points[i].kernel.dtype == dtype)
                         return true;
         return false;
 }
 
-bool profile_has_precision(const struct profile *profile, enum half half)
+bool profile_has_precision(const struct profile *profile, enum dtype dtype)
 {
         for (int i = 0; i < profile->load_count; i++)
-                if (has_precision(&profile->loads[i], half))
+                if (has_precision(&profile->loads[i], dtype))
                         return true;
         return false;
 }
 
 static bool has_any_precision(const struct profile_load *load)
 {
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
-                if (has_precision(load, half))
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                if (has_precision(load, dtype))
                         return true;
         return false;
 }
@@ -1076,10 +1077,10 @@ static int write_precisions(const struct profile_load *load, int too, const char
 {
         int count = 0;
         text[0] = 0;
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++)
-                if (has_precision(load, half) || (int)half == too)
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                if (has_precision(load, dtype) || (int)dtype == too)
                         snprintf(text + strlen(text), size - strlen(text), "%s%s", count++ ? between : "",
-                                 half_precision(half));
+                                 dtype_precision(dtype));
         return count;
 }
 
@@ -1089,26 +1090,26 @@ static const char *source_of(const struct profile *profile, const char *name)
         return json_string_value(json_object_get(profile->sources, name));
 }
 
-static int no_such_precision(const struct profile *profile, const struct profile_load *load, enum half half,
+static int no_such_precision(const struct profile *profile, const struct profile_load *load, enum dtype dtype,
                              struct rv_error_info *err)
 {
         char there[64], all[64];
         write_precisions(load, -1, " or ", there, sizeof there);
-        int count = write_precisions(load, (int)half, ",", all, sizeof all);
-        const char *why = source_of(profile, half_precision(half));
+        int count = write_precisions(load, (int)dtype, ",", all, sizeof all);
+        const char *why = source_of(profile, dtype_precision(dtype));
         if (!profile->measured)
                 return rv_fail(
                         err, RV_EINPUT,
                         "profile %.160s has kernels of --precision %s only, this plan is of --precision "
                         "%s%s%.200s: take --precision %s, or a profile that has the other",
-                        profile->path, there, half_precision(half), why ? "; " : "", why ? why : "", there);
+                        profile->path, there, dtype_precision(dtype), why ? "; " : "", why ? why : "", there);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has kernels of --precision %s only, this plan is of --precision %s: "
                        "take --precision %s, or measure %s with ranvier calibrate --precision %s",
-                       profile->path, there, half_precision(half), there, count == 2 ? "both" : "all", all);
+                       profile->path, there, dtype_precision(dtype), there, count == 2 ? "both" : "all", all);
 }
 
-static int no_fused_kernels(const struct profile *profile, enum half half, struct rv_error_info *err)
+static int no_fused_kernels(const struct profile *profile, enum dtype dtype, struct rv_error_info *err)
 {
         const char *why = source_of(profile, "fusion");
         if (!profile->measured)
@@ -1117,13 +1118,13 @@ static int no_fused_kernels(const struct profile *profile, enum half half, struc
                         "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
                         "--fusion on needs, and a Llama in any plan%s%.200s: take --fusion off, or another "
                         "profile",
-                        profile->path, half_precision(half), why ? "; " : "", why ? why : "");
+                        profile->path, dtype_precision(dtype), why ? "; " : "", why ? why : "");
         return rv_fail(
                 err, RV_EINPUT,
                 "profile %.160s has no fused kernels (such as attention) in --precision %s, which "
                 "--fusion on needs, and a Llama in any plan: leave that out, or measure them with ranvier "
                 "calibrate --fusion on",
-                profile->path, half_precision(half));
+                profile->path, dtype_precision(dtype));
 }
 
 /* A measured kind may lack its model (one shape tells nothing of others), a written one has nothing but
@@ -1133,12 +1134,12 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
         char name[PROFILE_NAME], cure[192], group[24] = "";
-        const enum half half = (enum half)kernel->half;
-        if (!has_precision(load, half) && has_any_precision(load))
-                return no_such_precision(profile, load, half, err);
-        if (kernel_descriptor(kernel->kind)->fused && !profile_has_fused(load, half))
-                return no_fused_kernels(profile, half, err);
-        profile_kernel_name(name, kernel->kind, half);
+        const enum dtype dtype = (enum dtype)kernel->dtype;
+        if (!has_precision(load, dtype) && has_any_precision(load))
+                return no_such_precision(profile, load, dtype, err);
+        if (kernel_descriptor(kernel->kind)->fused && !profile_has_fused(load, dtype))
+                return no_fused_kernels(profile, dtype, err);
+        profile_kernel_name(name, kernel->kind, dtype);
         if (!profile->measured)
                 snprintf(cure, sizeof cure, "add a \"model\" of \"%s\" to the \"kernels\" of its loads",
                          name);
@@ -1182,7 +1183,7 @@ static bool is_known(const struct profile_load *load, const struct kernel *kerne
                      struct known *known)
 {
         const struct kernel_point *point = point_of(load, kernel, fits_only);
-        const struct kernel_model *model = &load->models[kernel->half][kernel->kind];
+        const struct kernel_model *model = &load->models[kernel->dtype][kernel->kind];
         if (point)
                 *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
         else if (model->present)

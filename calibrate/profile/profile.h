@@ -36,7 +36,7 @@ enum profile_line {
         LINE_COPY_BACK_BOTH, /* device to host, likewise */
         LINE_MESSAGE,        /* between two ranks */
         LINE_ALLREDUCE,      /* between `ranks` ranks, of fp32; bytes are the buffer's */
-        LINE_ALLREDUCE_HALF, /* the same of fp16 */
+        LINE_ALLREDUCE_FP16, /* the same of fp16 */
         LINE_ALLREDUCE_BF16,
         /* Operations of an offloaded optimizer phase, measured while all three run at once, as they do; bytes
          * are 12 a parameter (plan_offloaded_bytes). */
@@ -47,12 +47,12 @@ enum profile_line {
         PROFILE_LINES
 };
 const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */
-enum profile_line profile_allreduce_line(enum half half);
+enum profile_line profile_allreduce_line(enum dtype dtype);
 
 /* A kernel's name in a profile: "matmul"; "matmul_half" where its tensors are fp16, "matmul_bf16" where they
  * are that. */
 enum { PROFILE_NAME = 48 };
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum half half);
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum dtype dtype);
 
 struct profile_curve {
         struct line_fit fit;
@@ -71,7 +71,7 @@ struct profile_load {
         int ranks;
         struct kernel_point *points;
         int point_count;
-        struct kernel_model models[HALF_FORMATS][KERNEL_KINDS];
+        struct kernel_model models[DTYPES][KERNEL_KINDS];
         struct profile_curve lines[PROFILE_LINES];
         double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
                                        lane */
@@ -103,7 +103,7 @@ struct profile {
         json_t *warnings;  /* sentences about what was doubtful when it was measured, which whoever uses it
                               repeats; NULL: none */
         double peak_flops_per_second; /* of one device; 0: not known */
-        double peaks[HALF_FORMATS];   /* the same of a precision, where they differ; 0: that one */
+        double peaks[DTYPES];         /* the same of a precision, where they differ; 0: that one */
         bool unfused; /* "fusion": "off": there are fused kernels, and --fusion auto leaves them alone */
         int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
         double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
@@ -117,7 +117,7 @@ const char *profile_date(const struct profile *, char text[16]);
 /* Adds a warning about a load if something else seems to have run beside what was measured: `least` to `most`
  * are the sums of kernels over the passes that they were timed in, more than a twentieth off on either side,
  * or the error that all its kernels share is above 15 %. Returns whether there was anything to warn of. */
-bool profile_warn(struct profile *, const struct profile_load *load, double least, double most);
+bool profile_warn(struct profile *, const struct profile_load *load, double min, double max);
 
 /* Reads a profile: a preset's name (calibrate/profiles) or a path. Checks everything: a missing, misspelt or
  * impossible value is RV_EINPUT with a sentence that says where. On failure there is nothing to free. */
@@ -148,11 +148,11 @@ int profile_no_line(const struct profile *, const struct profile_load *, enum pr
                     struct rv_error_info *err);
 
 /* Whether any load has kernels in a precision, beside the products that are measured in any. */
-bool profile_has_precision(const struct profile *, enum half half);
+bool profile_has_precision(const struct profile *, enum dtype dtype);
 
 /* Whether the load has fused attention in that format, in points or a model: then calibrate measured the
  * fused kernels. */
-bool profile_has_fused(const struct profile_load *, enum half half);
+bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 

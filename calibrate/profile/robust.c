@@ -10,9 +10,9 @@
 
 /* Each begins where the last one ended. */
 enum { ABSOLUTE_ROUNDS = 6, BISQUARE_ROUNDS = 8, FIRST_STEPS = 30, MORE_STEPS = 3 };
-static const double BISQUARE = 4.685;       /* 95 % efficient where noise is normal */
-static const double NORMAL_SCALE = 1.4826;  /* median absolute residual -> standard deviation */
-static const double LEAST_RESIDUAL = 1e-10; /* nearer than that is met */
+static const double BISQUARE = 4.685;      /* 95 % efficient where noise is normal */
+static const double NORMAL_SCALE = 1.4826; /* median absolute residual -> standard deviation */
+static const double MIN_RESIDUAL = 1e-10;  /* nearer than that is met */
 static const double LARGEST_LOGARITHM = 80;
 static const double SETTLED = 1e-7; /* relative change of a parameter */
 
@@ -43,12 +43,12 @@ static int evaluate(const gsl_vector *logarithm, void *context, gsl_vector *resi
 
 /* Least squares under the weights as they are. Where it stops short of its tolerance the point it has come to
  * is used. Returns whether the parameters moved. */
-static bool solve(struct solver *solver, size_t most_steps, double *residual)
+static bool solve(struct solver *solver, size_t max_steps, double *residual)
 {
         int info;
         double moved = 0;
         gsl_multifit_nlinear_winit(solver->logarithm, solver->weight, &solver->fdf, solver->workspace);
-        gsl_multifit_nlinear_driver(most_steps, 1e-10, 1e-12, 0, NULL, NULL, &info, solver->workspace);
+        gsl_multifit_nlinear_driver(max_steps, 1e-10, 1e-12, 0, NULL, NULL, &info, solver->workspace);
         const gsl_vector *position = gsl_multifit_nlinear_position(solver->workspace);
         for (size_t i = 0; i < position->size; i++)
                 moved = fmax(moved, fabs(gsl_vector_get(position, i) - gsl_vector_get(solver->logarithm, i)));
@@ -63,7 +63,7 @@ static void weigh_absolute(struct solver *solver, const double *residual, double
 {
         for (size_t i = 0; i < solver->weight->size; i++)
                 gsl_vector_set(solver->weight, i,
-                               scale / fmax(fabs(residual[i]), fmax(1e-3 * scale, LEAST_RESIDUAL)));
+                               scale / fmax(fabs(residual[i]), fmax(1e-3 * scale, MIN_RESIDUAL)));
 }
 
 static void weigh_bisquare(struct solver *solver, const double *residual, double scale)
@@ -84,7 +84,7 @@ static double scale_of(const double *residual, int points, int parameters, doubl
         const int first = parameters < points ? parameters : points - 1;
         return fmax(NORMAL_SCALE *
                             gsl_stats_median_from_sorted_data(sorted + first, 1, (size_t)(points - first)),
-                    LEAST_RESIDUAL);
+                    MIN_RESIDUAL);
 }
 
 static void iterate(struct solver *solver, bool bisquare, double *residual)

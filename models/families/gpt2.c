@@ -39,11 +39,11 @@ static void head(struct program *p, const struct gpt *gpt, const struct work *wo
 /* ---- config.json ---- */
 
 static const struct config_key keys[] = {
-        {"n_layer", CONFIG_COUNT, CONFIG_AT(n_layer), .most = GPT_MOST_LAYERS},
-        {"n_embd", CONFIG_COUNT, CONFIG_AT(n_embd), .most = GPT_MOST_WIDTH},
-        {"n_head", CONFIG_COUNT, CONFIG_AT(n_head), .most = GPT_MOST_HEADS},
-        {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .most = GPT_MOST_VOCABULARY},
-        {"n_positions", CONFIG_COUNT, CONFIG_AT(n_positions), .most = GPT_MOST_POSITIONS},
+        {"n_layer", CONFIG_COUNT, CONFIG_AT(n_layer), .max = GPT_MAX_LAYERS},
+        {"n_embd", CONFIG_COUNT, CONFIG_AT(n_embd), .max = GPT_MAX_WIDTH},
+        {"n_head", CONFIG_COUNT, CONFIG_AT(n_head), .max = GPT_MAX_HEADS},
+        {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .max = GPT_MAX_VOCABULARY},
+        {"n_positions", CONFIG_COUNT, CONFIG_AT(n_positions), .max = GPT_MAX_POSITIONS},
         {"tie_word_embeddings", CONFIG_TIED, .absent = true},
         {"attn_pdrop", .kind = CONFIG_DROPOUT},
         {"embd_pdrop", .kind = CONFIG_DROPOUT},

@@ -2,22 +2,6 @@
 
 #include <string.h>
 
-static const char *const precisions[HALF_FORMATS] = {
-        [HALF_NONE] = "fp32", [HALF_FP16] = "mixed", [HALF_BF16] = "bf16"};
-
-const char *half_precision(enum half half)
-{
-        return precisions[half];
-}
-
-int half_of_precision(const char *name)
-{
-        for (int half = 0; half < HALF_FORMATS; half++)
-                if (strcmp(precisions[half], name) == 0)
-                        return half;
-        return -1;
-}
-
 static bool happens(enum operand_when when, const struct kernel *kernel)
 {
         switch (when) {
@@ -25,10 +9,10 @@ static bool happens(enum operand_when when, const struct kernel *kernel)
                 return true;
         case WHEN_ACCUMULATING:
                 return kernel->accumulate;
-        case WHEN_HALF:
-                return kernel->half != HALF_NONE;
-        case WHEN_NOT_HALF:
-                return kernel->half == HALF_NONE;
+        case WHEN_MIXED:
+                return kernel->dtype != DTYPE_FP32;
+        case WHEN_FP32:
+                return kernel->dtype == DTYPE_FP32;
         default:
                 return false;
         }
@@ -82,13 +66,13 @@ int kernel_kind_of(const char *name)
 
 int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes)
 {
-        return kernel->m * kernel->n * (kernel->half ? 2 : real_bytes);
+        return kernel->m * kernel->n * (kernel->dtype == DTYPE_FP32 ? real_bytes : 2);
 }
 
 bool kernel_same(const struct kernel *a, const struct kernel *b)
 {
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
-               a->accumulate == b->accumulate && a->half == b->half && kernel_group(a) == kernel_group(b) &&
+               a->accumulate == b->accumulate && a->dtype == b->dtype && kernel_group(a) == kernel_group(b) &&
                a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k;
 }
 
@@ -135,8 +119,9 @@ double kernel_bytes(const struct kernel *kernel)
         const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
         double bytes = 0;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
-                const bool half = kernel->half && operands[i].type == OPERAND_STORED;
-                bytes += (half ? 2 : 4) * touched(&operands[i], kernel);
+                const bool stored = operands[i].type == OPERAND_STORED;
+                bytes +=
+                        (stored ? dtype_bytes((enum dtype)kernel->dtype) : 4) * touched(&operands[i], kernel);
         }
         return bytes;
 }

@@ -5,16 +5,10 @@
 #ifndef RANVIER_MODELS_KERNELS_KERNEL_H
 #define RANVIER_MODELS_KERNELS_KERNEL_H
 
+#include "runtime/base/dtype.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-/* What tensors are stored as: fp32 (or the double build's double), or one of two 16-bit formats, computed
- * with in fp32. */
-enum half { HALF_NONE, HALF_FP16, HALF_BF16, HALF_FORMATS };
-
-/* What --precision calls it: "fp32", "mixed" (fp16), "bf16"; and back, -1 if there is none of that name. */
-const char *half_precision(enum half half);
-int half_of_precision(const char *name);
 
 /* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
 enum kernel_kind {
@@ -39,11 +33,12 @@ enum kernel_kind {
         KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
         KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
         KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
-        KERNEL_ADAMW, /* AdamW over m parameters. Leaves their gradients zero; if half, these are fp32 copies
-                         (KERNEL_UNSCALE) and are left alone, and the half-precision weights are written */
-        KERNEL_OVERFLOW, /* half: whether one of m gradients is beyond a limit, infinite or not a number */
-        KERNEL_UNSCALE,  /* half: m gradients to fp32, times a scale; leaves the half ones zero */
-        KERNEL_CLEAR,    /* m gradients become zero (half: a step that is skipped; zero: after every step) */
+        KERNEL_ADAMW,    /* AdamW over m parameters. Leaves their gradients zero; in mixed precision these are
+                            fp32 copies (KERNEL_UNSCALE) and are left alone, and the 16-bit weights are written
+                          */
+        KERNEL_OVERFLOW, /* 16 bits: whether one of m gradients is beyond a limit, infinite or not a number */
+        KERNEL_UNSCALE,  /* 16 bits: m gradients to fp32, times a scale; leaves the 16-bit ones zero */
+        KERNEL_CLEAR, /* m gradients become zero (16 bits: a step that is skipped; zero: after every step) */
         /* Fused: what an elementwise kernel, or three kernels and a (T,T) matrix, would do beside a product.
          */
         KERNEL_MATMUL_BIAS,                    /* y (m,n) = x w^T + b, inner k */
@@ -54,8 +49,8 @@ enum kernel_kind {
         KERNEL_ATTENTION, /* causal attention: batch (sequences x query heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
         KERNEL_KINDS,
-        /* No kernels, but entries of a shard's list all the same, where they run: what the shards of a stage
-         * do together to an (m,n) matrix of tokens, m of all shards together. */
+        /* No kernels, but entries of a shard's list all the same, where they run: the collectives of a
+         * stage's shards on an (m,n) matrix of tokens, m of all shards together. */
         KERNEL_TENSOR_ALLREDUCE = KERNEL_KINDS, /* the sum of all shards' matrices, to all */
         KERNEL_TENSOR_ALL_GATHER,               /* each shard has m / shards rows; all rows, to all */
         KERNEL_TENSOR_REDUCE_SCATTER,           /* of the sum, m / shards rows to each */
@@ -69,7 +64,7 @@ struct kernel {
         unsigned char transpose_a, transpose_b; /* matmul: op() is a transpose */
         unsigned char accumulate;               /* adds to its output instead of writing it */
         unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
-        unsigned char half;                     /* enum half: what tensors are stored as */
+        unsigned char dtype;                    /* enum dtype: what tensors are stored as */
         unsigned char group;                    /* attention: heads of queries to one of keys; 0 is 1 */
         int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
 };
@@ -77,7 +72,7 @@ struct kernel {
 /* ---- what is known of a kind ---- */
 
 enum operand_type {
-        OPERAND_STORED, /* a tensor: elements are what kernel.half says */
+        OPERAND_STORED, /* a tensor: elements are what kernel.dtype says */
         OPERAND_REAL,   /* fp32 whatever the tensors are (the double build's double) */
         OPERAND_TOKENS, /* int32, of one micro-batch: another launch has others */
         OPERAND_NUMBER, /* a double, in memory that host and device both reach */
@@ -99,7 +94,7 @@ enum operand_extent {
         EXTENTS
 };
 
-enum operand_when { WHEN_NEVER, WHEN_ALWAYS, WHEN_ACCUMULATING, WHEN_HALF, WHEN_NOT_HALF };
+enum operand_when { WHEN_NEVER, WHEN_ALWAYS, WHEN_ACCUMULATING, WHEN_MIXED, WHEN_FP32 };
 
 struct kernel_operand {
         const char *name; /* as runtime/device/kernels.h calls it */
@@ -132,9 +127,9 @@ struct kernel_descriptor {
         bool causal; /* only elements on and below the diagonal of (m,n) are computed, and read */
         enum kernel_split split;
         enum kernel_result result;
-        bool fused;     /* one of the fused vocabulary: what a plan has where work.fused, and no other plan */
-        bool only_half; /* launched in half precision alone */
-        int parts;      /* kernels that do its work one after the other; 0: it is not made of others */
+        bool fused; /* one of the fused vocabulary: what a plan has where work.fused, and no other plan */
+        bool only_mixed; /* launched on 16-bit tensors alone */
+        int parts;       /* kernels that do its work one after the other; 0: it is not made of others */
         enum kernel_kind part[KERNEL_PARTS];
 };
 const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind);
@@ -183,13 +178,13 @@ bool kernel_repeats(enum kernel_kind kind);
  * residual, and the LayerNorm. Returns how many; 0: it is not made of others. */
 int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS]);
 
-/* What shards do together: nothing that a device runs. */
+/* A collective of shards: nothing that a device runs. */
 static inline bool kernel_collective(enum kernel_kind kind)
 {
         return kind >= KERNEL_KINDS;
 }
-/* Bytes of the whole matrix that a collective is about. `real_bytes`: of an element that is never half, 4 (8
- * in the double build). */
+/* Bytes of the whole matrix that a collective is about. `real_bytes`: of an element that is never stored in
+ * 16 bits, 4 (8 in the double build). */
 int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes);
 
 const char *kernel_name(enum kernel_kind kind);
@@ -202,7 +197,7 @@ static inline int kernel_group(const struct kernel *kernel)
         return kernel->group > 1 ? kernel->group : 1;
 }
 
-/* Floating-point operations, and bytes read and written once each: 2 an element if half, else 4; what is fp32
+/* Floating-point operations, and bytes read and written once each: dtype_bytes() an element; what is fp32
  * in either (LayerNorm's statistics, master parameters, moments) counts as 4. */
 double kernel_flops(const struct kernel *kernel);
 double kernel_bytes(const struct kernel *kernel);

@@ -1,4 +1,4 @@
-/* What the shards of a layer do together. Every step is asked what it can work with: a product with whole
+/* The collectives of a layer's shards. Every step is asked what it can work with: a product with whole
  * rows of tokens, which are gathered, and parts of anything else; what works on rows with some of them; and
  * nothing with parts of a sum, which are summed first. What comes out follows from what went in. */
 #include "models/program.h"
@@ -141,7 +141,7 @@ static void set_states(struct program *p, const struct step *step)
         }
 }
 
-/* ---- what is done together ---- */
+/* ---- collectives ---- */
 
 static struct view tokens_of(const struct program *p, int value)
 {
@@ -153,8 +153,8 @@ static struct view tokens_of(const struct program *p, int value)
 }
 
 /* A collective that makes another value of `value`, which is the same to an adjoint. */
-static int together(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state,
-                    int unit, unsigned char part)
+static int add_collective(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state,
+                          int unit, unsigned char part)
 {
         struct value made = p->values[value];
         made.state = state;
@@ -174,8 +174,8 @@ static int together(struct program *p, struct steps *steps, enum kernel_kind kin
 static int sum(struct program *p, struct steps *steps, int value, int unit, unsigned char part)
 {
         return p->sequence_parallel
-                       ? together(p, steps, KERNEL_TENSOR_REDUCE_SCATTER, value, STATE_ROWS, unit, part)
-                       : together(p, steps, KERNEL_TENSOR_ALLREDUCE, value, STATE_WHOLE, unit, part);
+                       ? add_collective(p, steps, KERNEL_TENSOR_REDUCE_SCATTER, value, STATE_ROWS, unit, part)
+                       : add_collective(p, steps, KERNEL_TENSOR_ALLREDUCE, value, STATE_WHOLE, unit, part);
 }
 
 static void read_instead(struct program *p, struct step *step, int i, int value)
@@ -237,8 +237,8 @@ void program_shard_forward(struct program *p)
                                 read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
                         else if (state == STATE_ROWS && !works_on_rows(&step))
                                 read_instead(p, &step, i,
-                                             together(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
-                                                      STATE_WHOLE, step.unit, 0));
+                                             add_collective(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                            STATE_WHOLE, step.unit, 0));
                 }
                 set_states(p, &step);
                 if (step.chunked && works_on_rows(&step) && p->values[step_reads(p, &step, 1)].state >= 0)
@@ -261,8 +261,8 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
                         const int value = works_on_rows(step) ? -1 : step_reads(p, step, i);
                         if (value < 0 || p->values[value].state != STATE_ROWS)
                                 continue;
-                        const int all = together(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
-                                                 STATE_WHOLE, step->unit, 0);
+                        const int all = add_collective(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                       STATE_WHOLE, step->unit, 0);
                         struct step *gather = &p->backward.at[p->backward.count - 1];
                         for (int r = s; r < end; r++)
                                 for (int j = 0; j < KERNEL_OPERANDS; j++)

@@ -140,7 +140,7 @@ static int grow_line(struct file_lines *lines, struct rv_error_info *err)
 
 int file_next_line(struct file_lines *lines, struct rv_error_info *err)
 {
-        enum { MOST_BYTES = 1 << 20 };
+        enum { MAX_BYTES = 1 << 20 };
         int character = 0, rc = RV_OK;
         lines->length = 0;
         lines->number++;
@@ -148,7 +148,7 @@ int file_next_line(struct file_lines *lines, struct rv_error_info *err)
         while (character != '\n' && (character = getc_unlocked(lines->stream)) != EOF) {
                 if (lines->length + 1 >= lines->capacity && (rc = grow_line(lines, err)) != RV_OK)
                         return rc;
-                if (lines->length == MOST_BYTES)
+                if (lines->length == MAX_BYTES)
                         return rv_fail(err, RV_EINPUT, "%s:%lld: a line of more than 1 MiB is no text",
                                        lines->path, (long long)lines->number);
                 lines->line[lines->length++] = (char)character;
@@ -202,39 +202,38 @@ static void describe(const json_t *value, char *text, size_t text_size)
         free(dumped);
 }
 
-int file_need_int(const char *path, const json_t *object, const char *key, int64_t least, int64_t most,
+int file_need_int(const char *path, const json_t *object, const char *key, int64_t min, int64_t max,
                   int64_t *value, struct rv_error_info *err)
 {
         const json_t *found = json_object_get(object, key);
         if (!found)
                 return rv_fail(err, RV_EINPUT,
                                "%s: %s is missing, a whole number from %lld to %lld was expected", path, key,
-                               (long long)least, (long long)most);
-        if (!json_is_integer(found) || json_integer_value(found) < least ||
-            json_integer_value(found) > most) {
+                               (long long)min, (long long)max);
+        if (!json_is_integer(found) || json_integer_value(found) < min || json_integer_value(found) > max) {
                 char text[64];
                 describe(found, text, sizeof text);
                 return rv_fail(err, RV_EINPUT,
                                "%s:%d: %s is %s, a whole number from %lld to %lld was expected", path,
-                               file_line_of(path, key), key, text, (long long)least, (long long)most);
+                               file_line_of(path, key), key, text, (long long)min, (long long)max);
         }
         *value = json_integer_value(found);
         return RV_OK;
 }
 
-int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
+int file_need_real(const char *path, const json_t *object, const char *key, double min, double max,
                    double *value, struct rv_error_info *err)
 {
         const json_t *found = json_object_get(object, key);
         if (!found)
                 return rv_fail(err, RV_EINPUT, "%s: %s is missing, a number from %g to %g was expected", path,
-                               key, least, most);
+                               key, min, max);
         double number = json_number_value(found);
-        if (!json_is_number(found) || !isfinite(number) || number < least || number > most) {
+        if (!json_is_number(found) || !isfinite(number) || number < min || number > max) {
                 char text[64];
                 describe(found, text, sizeof text);
                 return rv_fail(err, RV_EINPUT, "%s:%d: %s is %s, a number from %g to %g was expected", path,
-                               file_line_of(path, key), key, text, least, most);
+                               file_line_of(path, key), key, text, min, max);
         }
         *value = number;
         return RV_OK;

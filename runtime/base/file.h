@@ -29,9 +29,9 @@ int file_line_of(const char *path, const char *key);
 
 /* A number of a JSON object that must be there and lie in [least, most]; the sentence names file, line, key.
  */
-int file_need_int(const char *path, const json_t *object, const char *key, int64_t least, int64_t most,
+int file_need_int(const char *path, const json_t *object, const char *key, int64_t min, int64_t max,
                   int64_t *value, struct rv_error_info *err);
-int file_need_real(const char *path, const json_t *object, const char *key, double least, double most,
+int file_need_real(const char *path, const json_t *object, const char *key, double min, double max,
                    double *value, struct rv_error_info *err);
 
 /* A text that is read line by line, each with its number for error messages. Set `path` and `stream`; free

@@ -1,25 +1,22 @@
 #include "runtime/base/nearest.h"
 
+#include "runtime/base/minmax.h"
+
 #include <ctype.h>
 #include <string.h>
 
-enum { MOST_LETTERS = 64, SHORTEST_PART = 3, MISSPELT = 2 };
+enum { MAX_LETTERS = 64, SHORTEST_PART = 3, MISSPELT = 2 };
 
 static char plain(char letter)
 {
         return letter == '_' || letter == ' ' ? '-' : (char)tolower((unsigned char)letter);
 }
 
-static int least(int a, int b)
-{
-        return a < b ? a : b;
-}
-
 /* Letters to insert, delete or replace, or pairs of neighbours to exchange, to turn one word into the other.
  */
 static int edit_distance(const char *from, const char *to)
 {
-        int rows[3][MOST_LETTERS + 1], length = (int)strlen(to), i;
+        int rows[3][MAX_LETTERS + 1], length = (int)strlen(to), i;
         for (int j = 0; j <= length; j++)
                 rows[0][j] = j;
         for (i = 1; from[i - 1]; i++) {
@@ -27,9 +24,9 @@ static int edit_distance(const char *from, const char *to)
                 row[0] = i;
                 for (int j = 1; j <= length; j++) {
                         const char a = plain(from[i - 1]), b = plain(to[j - 1]);
-                        row[j] = least(above[j - 1] + (a != b), least(above[j], row[j - 1]) + 1);
+                        row[j] = min_int(above[j - 1] + (a != b), min_int(above[j], row[j - 1]) + 1);
                         if (i > 1 && j > 1 && a == plain(to[j - 2]) && b == plain(from[i - 2]))
-                                row[j] = least(row[j], before[j - 2] + 1);
+                                row[j] = min_int(row[j], before[j - 2] + 1);
                 }
         }
         return rows[(i - 1) % 3][length];
@@ -51,7 +48,7 @@ static int find_word(const char *word, const char *known)
 void nearest_offer(struct nearest *nearest, const char *known)
 {
         const size_t length = strlen(nearest->word);
-        if (length == 0 || length > MOST_LETTERS || strlen(known) > MOST_LETTERS)
+        if (length == 0 || length > MAX_LETTERS || strlen(known) > MAX_LETTERS)
                 return;
         const int edits = edit_distance(nearest->word, known);
         const int at = find_word(nearest->word, known);

@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* strsep, strdup */
 #include "runtime/base/parse.h"
 
 #include <errno.h>
@@ -6,24 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-int parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
+int parse_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *value,
               struct rv_error_info *err)
 {
         char *end;
         errno = 0;
         long long number = strtoll(text, &end, 10);
-        if (errno || end == text || *end || number < least || number > most)
+        if (errno || end == text || *end || number < min || number > max)
                 return rv_fail(err, RV_EINPUT, "%s: '%s' is not a whole number from %lld to %lld", option,
-                               text, (long long)least, (long long)most);
+                               text, (long long)min, (long long)max);
         *value = number;
         return 0;
 }
 
-int parse_count(const char *option, const char *text, int least, int most, int *value,
-                struct rv_error_info *err)
+int parse_count(const char *option, const char *text, int min, int max, int *value, struct rv_error_info *err)
 {
         int64_t number = 0;
-        int rc = parse_int(option, text, least, most, &number, err);
+        int rc = parse_int(option, text, min, max, &number, err);
         if (rc == 0)
                 *value = (int)number;
         return rc;
@@ -36,6 +36,31 @@ int parse_path(const char *option, const char *text, const char **path, struct r
                                option);
         *path = text;
         return 0;
+}
+
+int parse_list(const char *option, const char *text, int min, int max, struct int_list *list,
+               struct rv_error_info *err)
+{
+        char *copy = strdup(text), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %s", option);
+        list->count = 0;
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
+                int number = 0;
+                if (!*word)
+                        rc = rv_fail(err, RV_EINPUT, "%s: '%s' is not a list of numbers such as 1,2,4",
+                                     option, text);
+                else if (list->count == INT_LIST)
+                        rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, INT_LIST);
+                else
+                        rc = parse_count(option, word, min, max, &number, err);
+                for (int i = 0; rc == 0 && i < list->count; i++)
+                        if (list->values[i] == number)
+                                rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
+                if (rc == 0)
+                        list->values[list->count++] = number;
+        }
+        free(copy);
+        return rc;
 }
 
 int parse_bytes(const char *text, int64_t *bytes)

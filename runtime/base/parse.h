@@ -8,12 +8,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A whole number in [least, most]. */
-int parse_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *value,
+/* A whole number in [min, max]. */
+int parse_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *value,
               struct rv_error_info *err);
-/* The same where `most` is an int's. */
-int parse_count(const char *option, const char *text, int least, int most, int *value,
+/* The same where `max` is an int's. */
+int parse_count(const char *option, const char *text, int min, int max, int *value,
                 struct rv_error_info *err);
+
+/* Different whole numbers in [min, max], between commas. */
+enum { INT_LIST = 64 };
+struct int_list {
+        int values[INT_LIST], count;
+};
+int parse_list(const char *option, const char *text, int min, int max, struct int_list *list,
+               struct rv_error_info *err);
 
 /* "2GiB", "500MB", "4096": bytes. Returns 0 or -1, and says nothing. */
 int parse_bytes(const char *text, int64_t *bytes);

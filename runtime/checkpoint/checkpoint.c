@@ -12,7 +12,7 @@
  * program. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "checkpoints are written in the machine's byte order");
-enum { LENGTH_BYTES = 8, ELEMENT_BYTES = 4, MOST_HEADER_BYTES = 100000000 };
+enum { LENGTH_BYTES = 8, ELEMENT_BYTES = 4, MAX_HEADER_BYTES = 100000000 };
 
 struct checkpoint_writer {
         struct file_writer file;
@@ -138,19 +138,19 @@ static int read_header(struct reader *reader, struct rv_error_info *err)
                 return rv_fail(err, RV_EINPUT, "%s: is not a file, a checkpoint (safetensors) was expected",
                                reader->path);
         uint64_t length = 0;
-        int64_t most = info.st_size - LENGTH_BYTES;
-        if (most < 0 || fread(&length, sizeof length, 1, reader->stream) != 1)
+        int64_t max = info.st_size - LENGTH_BYTES;
+        if (max < 0 || fread(&length, sizeof length, 1, reader->stream) != 1)
                 return rv_fail(err, RV_EINPUT, "%s: not a safetensors file: it has only %lld bytes",
                                reader->path, (long long)info.st_size);
-        if (length > MOST_HEADER_BYTES)
+        if (length > MAX_HEADER_BYTES)
                 return rv_fail(err, RV_EINPUT,
                                "%s: not a safetensors file: its first 8 bytes are not the length of a header",
                                reader->path);
-        if (length > (uint64_t)most)
+        if (length > (uint64_t)max)
                 return rv_fail(err, RV_EINPUT,
                                "%s: truncated, or not a safetensors file: a header of %llu bytes was "
                                "announced, %lld follow",
-                               reader->path, (unsigned long long)length, (long long)most);
+                               reader->path, (unsigned long long)length, (long long)max);
         char *text = malloc((size_t)length + 1);
         if (!text || fread(text, 1, (size_t)length, reader->stream) != length) {
                 free(text);
@@ -191,14 +191,14 @@ static int read_config(const struct reader *reader, struct gpt *gpt, struct rv_e
 
 /* A whole number among the metadata, which are strings; `otherwise` if it is not there or not in [least,
  * most]. */
-static int64_t read_number(const struct reader *reader, const char *key, int64_t least, int64_t most,
+static int64_t read_number(const struct reader *reader, const char *key, int64_t min, int64_t max,
                            int64_t otherwise)
 {
         const char *text =
                 json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), key));
         char *end = NULL;
         long long number = text ? strtoll(text, &end, 10) : 0;
-        return text && end != text && *end == '\0' && number >= least && number <= most ? number : otherwise;
+        return text && end != text && *end == '\0' && number >= min && number <= max ? number : otherwise;
 }
 
 static int check_shape(const struct reader *reader, const struct tensor *tensor, const json_t *found,

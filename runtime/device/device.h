@@ -74,7 +74,8 @@ struct device_description {
 struct device {
         const struct device_ops *ops;
         struct device_description description;
-        enum half half; /* what tensors that kernels.h is given are stored as; set before the first launch */
+        enum dtype
+                dtype; /* what tensors that kernels.h is given are stored as; set before the first launch */
         int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; whoever opened the device may
                                                set others, lower or higher. Where both are the same memory,
                                                their sum is held too */
@@ -114,7 +115,7 @@ int64_t device_cpu_memory_bytes(void);
 int device_cpu_share(int local_ranks);
 /* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else its share of
  * the processors. RV_EINPUT with a sentence if the variable is no number of threads. */
-enum { DEVICE_MOST_THREADS = 4096 };
+enum { DEVICE_MAX_THREADS = 4096 };
 int device_cpu_threads(int local_ranks, struct rv_error_info *err);
 /* Processors that this process may use. */
 int device_cpu_processors(void);

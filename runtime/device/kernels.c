@@ -6,7 +6,7 @@ void kernels_launch(struct device *device, struct kernel kernel, const struct ke
 {
         if (kernel.batch == 0)
                 kernel.batch = 1;
-        kernel.half = (unsigned char)device->half;
+        kernel.dtype = (unsigned char)device->dtype;
         device->ops->launch(device, &kernel, args);
 }
 
@@ -71,14 +71,14 @@ void kernels_adamw(struct device *device, real *p, real *g, real *m, real *v, vo
 
 void kernels_overflow(struct device *device, double *found, const void *g, int64_t n, double limit)
 {
-        assert(device->half);
+        assert(device->dtype != DTYPE_FP32);
         kernels_launch(device, (struct kernel){.kind = KERNEL_OVERFLOW, .m = n},
                        &(struct kernel_args){.p = {found, (void *)g}, .scalar = {limit}});
 }
 
 void kernels_unscale(struct device *device, real *out, void *g, const double *scale, int64_t n)
 {
-        assert(device->half);
+        assert(device->dtype != DTYPE_FP32);
         kernels_launch(device, (struct kernel){.kind = KERNEL_UNSCALE, .m = n},
                        &(struct kernel_args){.p = {out, g, (void *)scale}});
 }

@@ -2,10 +2,10 @@
  * and typed launches of those that are launched one by one (a stage's lists are packed by runtime/nn/exec.c).
  *
  * All matrices are row-major, all sums are added in a fixed order (the same input gives the same bits). A
- * tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->half), else `real`. Sums are
- * made in fp32 (double for the norm and the loss) in either case. `p` holds the pointers in the order of a
- * kind's descriptor, shapes are in struct kernel: (m,n) where nothing else is said, which are N rows of
- * tokens and C columns in a model. What is said to be `real` is never in half.
+ * tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->dtype), else `real`. Sums
+ * are made in fp32 (double for the norm and the loss) in either case. `p` holds the pointers in the order of
+ * a kind's descriptor, shapes are in struct kernel: (m,n) where nothing else is said, which are N rows of
+ * tokens and C columns in a model. What is said to be `real` is never stored in 16 bits.
  *
  * matmul: c (m,n) = a b, or c += a b, with a (m,k) or, transposed, stored (k,m); b (k,n) or, transposed,
  * stored (n,k). ld: elements between stored rows of a, b, c (never 0). batch = outer x `inner`; stride:
@@ -94,9 +94,9 @@ void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n
  * where it is not a buffer of its own, point to element `offset` of the stage's flat buffers; `ranges`
  * (sorted by end, the last ends at or after offset + n) say which elements of those flat buffers are decayed.
  *
- * If the device's tensors are half: p, g, m, v are fp32 all the same, g has been unscaled and is left as it
- * is (gradient_scale is NULL), and the new parameters are written to `weights` (n, half) too; else `weights`
- * is NULL. `ranges` are in the host's own memory; all the other operands a device reaches. */
+ * If the device's tensors are stored in 16 bits: p, g, m, v are fp32 all the same, g has been unscaled and is
+ * left as it is (gradient_scale is NULL), and the new parameters are written to `weights` (n, 16 bits) too;
+ * else `weights` is NULL. `ranges` are in the host's own memory; all the other operands a device reaches. */
 struct adamw_range {
         int64_t end; /* elements from the previous range's end up to here ... */
         int decay;   /* ... are decayed or not */

@@ -4,6 +4,7 @@
 #include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +50,13 @@ static int64_t shared_excess(const struct capacity *capacity, const struct memor
 static int64_t find_need(const struct options *o, const struct capacity *capacity, struct capacity_need *need)
 {
         const struct plan plan = options_plan(o, false);
-        int64_t furthest = 0, most = -1;
+        int64_t furthest = 0, max = -1;
         for (int stage = 0; stage < o->pp; stage++) {
                 struct memory_bytes bytes = stage_bytes(o, stage);
                 const int rank = plan_rank(&plan, 0, stage, 0);
                 int64_t on_device = memory_total(&bytes, MEMORY_DEVICE);
-                if (furthest == 0 && on_device > most) {
-                        most = on_device;
+                if (furthest == 0 && on_device > max) {
+                        max = on_device;
                         *need = (struct capacity_need){rank, stage, MEMORY_DEVICE, false, bytes};
                 }
                 for (int space = 0; space < MEMORY_SPACES; space++) {
@@ -97,42 +98,41 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
                        number_bytes(has, (double)capacity_has(capacity, need)), table);
 }
 
-/* A plan as what may be changed in it. */
+/* The flags of which a change may be proposed, in the order of their rows. */
+enum { PROPOSING = 16 };
+static int proposing(const struct flag *flags[PROPOSING])
+{
+        int rows, count = 0;
+        const struct flag *row = flags_all(&rows);
+        for (int i = 0; i < rows; i++)
+                if (row[i].propose) {
+                        assert(count < PROPOSING);
+                        flags[count++] = &row[i];
+                }
+        return count;
+}
+
+/* A changed plan: how far it has gone in what is proposed of each flag (0: as it was), and its bucket. */
 struct choice {
-        bool offload, offload_activations;
-        enum recompute recompute;
-        int micro_batch_size, pp, zero;
+        int nth[PROPOSING];
         int64_t bucket_parameters;
 };
 
-static struct choice choice_of(const struct options *o)
+static int changes_of(const struct choice *choice, const struct options *was)
 {
-        return (struct choice){.offload = o->offload,
-                               .offload_activations = o->offload_activations,
-                               .recompute = o->recompute,
-                               .micro_batch_size = o->micro_batch_size,
-                               .pp = o->pp,
-                               .zero = o->zero,
-                               .bucket_parameters = o->bucket_parameters};
+        int changes = choice->bucket_parameters != was->bucket_parameters;
+        for (int i = 0; i < PROPOSING; i++)
+                changes += choice->nth[i] != 0;
+        return changes;
 }
 
-static int changes_between(const struct choice *a, const struct choice *b)
+/* Whether `a` changes the plan no more than `b` does, in anything. */
+static bool lesser(const struct choice *a, const struct choice *b)
 {
-        return (a->offload != b->offload) + (a->recompute != b->recompute) +
-               (a->offload_activations != b->offload_activations) +
-               (a->micro_batch_size != b->micro_batch_size) + (a->pp != b->pp) + (a->zero != b->zero) +
-               (a->bucket_parameters != b->bucket_parameters);
-}
-
-/* Whether `a` changes the plan that `was` no more than `b` does, in anything. */
-static bool lesser(const struct choice *a, const struct choice *b, const struct choice *was)
-{
-        return (a->offload == b->offload || a->offload == was->offload) &&
-               recompute_depth(a->recompute) <= recompute_depth(b->recompute) &&
-               (a->offload_activations == b->offload_activations ||
-                a->offload_activations == was->offload_activations) &&
-               a->micro_batch_size >= b->micro_batch_size && a->pp <= b->pp &&
-               (a->zero == b->zero || a->zero == was->zero) && a->bucket_parameters >= b->bucket_parameters;
+        for (int i = 0; i < PROPOSING; i++)
+                if (a->nth[i] > b->nth[i])
+                        return false;
+        return a->bucket_parameters >= b->bucket_parameters;
 }
 
 /* A plan that fits, as it is found. */
@@ -147,7 +147,9 @@ struct search {
         const struct capacity *capacity;
         double (*seconds)(void *context, const struct options *options);
         void *context;
-        int most_changes; /* beside the bucket, which follows from the others */
+        int max_changes; /* beside the bucket, which follows from the others */
+        const struct flag *flags[PROPOSING];
+        int flag_count;
         struct found *found;
         int count, room;
 };
@@ -174,76 +176,56 @@ static void add_word(char flags[CAPACITY_FLAGS], const char *before, const char 
  * from the stages. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
-        static const char *const names[] = {"precision",        "offload", "recompute", "offload-activations",
-                                            "micro-batch-size", "pp",      "dp",        "zero",
-                                            "bucket-params"};
-        enum { NAMES = sizeof names / sizeof *names };
+        int rows;
+        const struct flag *row = flags_all(&rows);
         flags[0] = 0;
-        for (int i = 0; i < 2 * NAMES; i++) {
-                const struct flag *flag = flag_named(names[i % NAMES]);
+        for (int i = 0; i < 2 * rows; i++) {
+                const struct flag *flag = &row[i % rows];
                 const bool off = !flag->argument && !flag_value(flag, o);
                 char value[FLAG_TEXT];
-                const bool follows = strcmp(flag->name, "dp") == 0 && o->pp == base->pp;
-                if (off == (i >= NAMES) && !follows && !flag_equal(flag, base, o))
+                if (flag->store != STORE_TEXT && off == (i >= rows) && !flag_equal(flag, base, o))
                         add_word(flags, off ? "without " : "", flag->name,
                                  flag->argument ? flag_write(flag, o, value) : "");
         }
 }
 
-static struct options changed(const struct options *base, const struct choice *choice)
-{
-        struct options o = *base;
-        o.offload = choice->offload;
-        o.mixed = base->mixed || choice->offload;
-        o.recompute = choice->recompute;
-        o.offload_activations = choice->offload_activations;
-        o.micro_batch_size = choice->micro_batch_size;
-        o.zero = choice->zero;
-        o.dp = base->pp * base->dp / choice->pp;
-        o.pp = choice->pp;
-        o.bucket_parameters = choice->bucket_parameters;
-        return o;
-}
-
 /* The smallest bucket that is tried: as many as a stage has beside it take a share of its memory that is not
  * worth the many short copies (0.4 % of weights and gradients: 16 bytes a parameter to their 4). */
-static int64_t least_bucket(const struct options *o)
+static int64_t min_bucket(const struct options *o)
 {
-        enum { LEAST = 1000, BUCKETS = 1024 };
+        enum { MIN = 1000, BUCKETS = 1024 };
         int64_t part = gpt_parameters(&o->gpt) / o->pp / BUCKETS;
-        return part > LEAST ? part : LEAST;
+        return part > MIN ? part : MIN;
 }
 
 /* Whether a plan is sound and fits; one that is offloaded, with its bucket halved as often as it takes. */
 static bool make_fit(struct options *o, const struct capacity *capacity, struct capacity_need *need)
 {
         struct rv_error_info ignored;
-        const int64_t least = least_bucket(o);
+        const int64_t min = min_bucket(o);
         if (o->batch_size % ((int64_t)o->dp * o->micro_batch_size))
                 return false;
         for (;;) {
-                if (options_check_given(o, &ignored) || options_check(o, (int)options_ranks(o), &ignored))
+                if (flags_check(o, &ignored) || options_check(o, (int)options_ranks(o), &ignored))
                         return false;
                 if (find_need(o, capacity, need) == 0)
                         return true;
-                if (!o->offload || o->bucket_parameters <= least)
+                if (!o->offload || o->bucket_parameters <= min)
                         return false;
-                o->bucket_parameters = o->bucket_parameters / 2 > least ? o->bucket_parameters / 2 : least;
+                o->bucket_parameters = o->bucket_parameters / 2 > min ? o->bucket_parameters / 2 : min;
         }
 }
 
-/* Adds the plan as changed if it is sound and fits. */
-static void consider(struct search *search, const struct choice *choice)
+/* Adds the changed plan if it is sound and fits. */
+static void consider(struct search *search, const struct options *changed, const struct choice *choice)
 {
-        const struct choice was = choice_of(search->base);
-        if (changes_between(choice, &was) > search->most_changes)
-                return;
-        struct options o = changed(search->base, choice);
+        struct options o = *changed;
         struct capacity_need need;
         if (!make_fit(&o, search->capacity, &need))
                 return;
-        const struct choice made = choice_of(&o);
-        int changes = changes_between(&made, &was);
+        struct choice made = *choice;
+        made.bucket_parameters = o.bucket_parameters;
+        const int changes = changes_of(&made, search->base);
         if (changes == 0)
                 return;
         struct found *found = add_found(search);
@@ -254,51 +236,35 @@ static void consider(struct search *search, const struct choice *choice)
         write_flags(found->change.flags, search->base, &o);
 }
 
-/* What the plan has, and what computes more again; never layer, where full does with less time, nor a set of
- * results, which frees too little to be worth a search of its own. */
-static bool is_tried(const struct options *o, enum recompute recompute)
+/* All that is proposed of the flags from `at` on, for a plan that has the choices before. What follows from a
+ * value is set with it: fewer replicas from more stages, 16 bits from offloading. */
+static void consider_all(struct search *search, const struct options *o, struct choice *choice, int at)
 {
-        if (recompute == o->recompute)
-                return true;
-        return recompute < RECOMPUTE_LAYER && !(recompute == RECOMPUTE_SELECTIVE && o->fused) &&
-               recompute_depth(recompute) > recompute_depth(o->recompute);
+        int value;
+        if (changes_of(choice, search->base) > search->max_changes)
+                return;
+        if (at == search->flag_count) {
+                consider(search, o, choice);
+                return;
+        }
+        const struct flag *flag = search->flags[at];
+        for (int nth = 0; flag->propose(o, nth, &value); nth++) {
+                struct options changed = *o;
+                flag_set(flag, &changed, value);
+                changed.dp = o->pp * o->dp / changed.pp;
+                if (changed.offload && !options_mixed(&changed))
+                        changed.dtype = DTYPE_FP16;
+                choice->nth[at] = nth;
+                consider_all(search, &changed, choice, at + 1);
+        }
+        choice->nth[at] = 0;
 }
 
-/* One micro-batch size on one grid: offloading, which takes from one memory to the other, both ways; and
- * recomputation. */
-static void consider_size(struct search *search, int pp, int zero, int micro_batch_size)
+static void search_changes(struct search *search, int max_changes)
 {
-        const struct options *o = search->base;
-        for (int offload = 0; offload <= 1; offload++)
-                for (int recompute = 0; recompute < RECOMPUTES; recompute++)
-                        for (int store = 0; store <= 1 && is_tried(o, (enum recompute)recompute); store++)
-                                consider(search, &(struct choice){.offload = offload,
-                                                                  .offload_activations = store,
-                                                                  .recompute = (enum recompute)recompute,
-                                                                  .micro_batch_size = micro_batch_size,
-                                                                  .pp = pp,
-                                                                  .zero = zero,
-                                                                  .bucket_parameters = o->bucket_parameters});
-}
-
-/* What replicas share is tried as it is, and, where nothing is, the optimizer's state. */
-static void consider_grid(struct search *search, int pp)
-{
-        const struct options *o = search->base;
-        const int replicas = o->pp * o->dp / pp;
-        const int most = o->zero == 0 && replicas > 1 ? 1 : o->zero;
-        for (int zero = o->zero; zero <= most; zero++)
-                for (int size = o->micro_batch_size; size >= 1; size--)
-                        consider_size(search, pp, zero, size);
-}
-
-static void consider_all(struct search *search, int most_changes)
-{
-        const struct options *o = search->base;
-        search->most_changes = most_changes;
-        for (int pp = o->pp; pp <= o->gpt.n_layer; pp++)
-                if (o->pp * o->dp % pp == 0)
-                        consider_grid(search, pp);
+        struct choice none = {.bucket_parameters = search->base->bucket_parameters};
+        search->max_changes = max_changes;
+        consider_all(search, search->base, &none, 0);
 }
 
 /* Cheapest first; not known comes last. At equal cost fewer changes, then less memory. */
@@ -322,12 +288,11 @@ static int compare_found(const void *left, const void *right)
 static bool needless(const struct search *search, int index)
 {
         const struct found *f = &search->found[index];
-        const struct choice was = choice_of(search->base);
         for (int i = 0; i < search->count; i++) {
                 const struct found *other = &search->found[i];
                 if (other->change.batch_seconds > f->change.batch_seconds)
                         return false;
-                if (i != index && lesser(&other->choice, &f->choice, &was))
+                if (i != index && lesser(&other->choice, &f->choice))
                         return true;
         }
         return false;
@@ -337,12 +302,13 @@ int capacity_changes(const struct options *options, const struct capacity *capac
                      double (*seconds)(void *context, const struct options *options), void *context,
                      struct capacity_change changes[CAPACITY_CHANGES])
 {
-        enum { TOGETHER = 3, ALL = 6 };
+        enum { AT_ONCE = 3 };
         struct search search = {
                 .base = options, .capacity = capacity, .seconds = seconds, .context = context};
-        consider_all(&search, TOGETHER);
+        search.flag_count = proposing(search.flags);
+        search_changes(&search, AT_ONCE);
         if (search.count == 0)
-                consider_all(&search, ALL);
+                search_changes(&search, search.flag_count);
         if (search.count)
                 qsort(search.found, (size_t)search.count, sizeof *search.found, compare_found);
         int count = 0;
@@ -424,16 +390,17 @@ static void print_changes(FILE *stream, const struct capacity_need *need,
 /* One layer a stage with all that saves memory, offloaded as far as the two memories come nearest to what
  * they have: what is on the host is not on the device. Returns how far beyond it is, of the stage in `need`.
  */
-static int64_t find_least(const struct options *o, const struct capacity *capacity, struct options *least,
-                          struct capacity_need *need)
+static int64_t find_min(const struct options *o, const struct capacity *capacity, struct options *min,
+                        struct capacity_need *need)
 {
         int64_t nearest = INT64_MAX;
         struct options one = *o;
-        one.mixed = true;
+        if (!options_mixed(&one))
+                one.dtype = DTYPE_FP16;
         one.recompute = RECOMPUTE_FULL;
         one.micro_batch_size = 1;
         one.pp = o->gpt.n_layer;
-        int64_t smallest = least_bucket(&one);
+        int64_t smallest = min_bucket(&one);
         if (one.bucket_parameters > smallest)
                 one.bucket_parameters = smallest;
         for (int offloaded = 3; offloaded >= 0; offloaded--) {
@@ -444,23 +411,26 @@ static int64_t find_least(const struct options *o, const struct capacity *capaci
                 if (beyond >= nearest)
                         continue;
                 nearest = beyond;
-                *least = one;
+                *min = one;
                 *need = its;
         }
         return nearest;
 }
 
 /* Why no change was found. */
-static void print_least(FILE *stream, const struct options *o, const struct capacity *capacity)
+static void print_min(FILE *stream, const struct options *o, const struct capacity *capacity)
 {
-        struct options least, plain = {.bucket_parameters = 0};
+        struct options min;
         struct capacity_need need;
-        int64_t beyond = find_least(o, capacity, &least, &need);
-        plain.pp = least.pp;
-        if (!least.offload)
-                plain.bucket_parameters = least.bucket_parameters;
+        int64_t beyond = find_min(o, capacity, &min, &need);
+        struct options plain = min; /* without what saves memory, which is all named */
+        plain.dtype = DTYPE_FP32;
+        plain.offload = plain.offload_activations = false;
+        plain.recompute = RECOMPUTE_NONE;
+        plain.micro_batch_size = plain.zero = 0;
+        plain.bucket_parameters = min.offload ? 0 : min.bucket_parameters;
         char flags[CAPACITY_FLAGS], text[NUMBER_TEXT];
-        write_flags(flags, &plain, &least);
+        write_flags(flags, &plain, &min);
         int64_t bytes = memory_total(&need.bytes, need.space);
         if (need.shared)
                 bytes += memory_total(&need.bytes, MEMORY_HOST);
@@ -470,7 +440,7 @@ static void print_least(FILE *stream, const struct options *o, const struct capa
         fprintf(stream,
                 "smaller micro-batches and buckets, more stages on these ranks. One layer a stage with\n");
         fprintf(stream, "  %s\n", flags);
-        fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.stage, least.pp,
+        fprintf(stream, "needs, on stage %d of %d, %s of %s memory", need.stage, min.pp,
                 number_bytes(text, (double)bytes),
                 need.shared ? "device and host" : memory_space_name(need.space));
         if (beyond == 0)
@@ -490,5 +460,5 @@ void capacity_print(FILE *stream, const struct options *options, const struct ca
         if (count)
                 print_changes(stream, need, changes, count, batch_seconds, basis);
         else
-                print_least(stream, options, capacity);
+                print_min(stream, options, capacity);
 }

@@ -27,7 +27,7 @@ struct engine {
         /* Of the current batch: when it started, when its last micro-batch, all-reduce and update ended, and
          * how long the compute lane worked on forward and backward. */
         double started, pipeline_end, allreduce_end, ended, busy_seconds;
-        double tensor_seconds;   /* that it waited in between for what shards do together, */
+        double tensor_seconds;   /* that it waited in between for collectives of shards, */
         double gathered_seconds; /* and, zero 3, for weights and gradients of units */
         double lane_free[LANES];
         uint64_t order;

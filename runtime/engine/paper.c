@@ -178,8 +178,8 @@ static void match(struct paper *paper, struct member *receiver, int direction)
                 double end = later(send->seconds, paper->now);
                 if (!paper->setting.eager)
                         end = paper->now + send->seconds;
-                core_set_piece(&paper->plan, &paper->ops[kept].op,
-                               core_message_piece(&paper->plan, send->member->stage, &send->op));
+                core_set_vmb(&paper->plan, &paper->ops[kept].op,
+                             core_message_vmb(&paper->plan, send->member->stage, &send->op));
                 if (paper->setting.eager)
                         forget(paper, sent);
                 else

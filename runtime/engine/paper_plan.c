@@ -1,5 +1,6 @@
 #include "runtime/engine/paper_plan.h"
 
+#include "runtime/base/minmax.h"
 #include "runtime/engine/paper.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ enum { PRICED_COLLECTIVES = 8 };
 /* What a stage's messages and collectives cost, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
-        double *tensor; /* [2 x chunks]: what shards do together in a forward, a backward of each chunk */
+        double *tensor; /* [2 x chunks]: the collectives of shards in a forward, a backward of each chunk */
         double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
         int64_t update;            /* parameters of the largest update of the plan */
         struct priced_collective { /* the first of those that were asked for: a rank has no more kinds and
@@ -28,7 +29,7 @@ struct batch {
         const struct options *options;
         const struct paper_links *links;
         struct plan plan;
-        int together;                   /* updates that are run as one, see join_updates */
+        int joined;                     /* updates that are run as one, see join_updates */
         int replica;                    /* folded: which one stands for all */
         struct stage_costs *stages;     /* [pp] of one replica, or [dp x pp] */
         double *tensors;                /* all of the stages' */
@@ -72,8 +73,8 @@ static void price_tensors(const struct batch *b, int rank, struct stage_costs *s
         }
 }
 
-/* What a replica's links cost: one micro-batch's messages there and back, and what the slowest stage's shards
- * do together for all of them. */
+/* What a replica's links cost: one micro-batch's messages there and back, and the collectives of
+ * the slowest stage's shards for all of them. */
 static double links_seconds(const struct batch *b, const struct stage_costs *stages)
 {
         double messages = 0, shards = 0;
@@ -149,7 +150,7 @@ static double copy(const struct batch *b, const struct op *op, int ways)
 
 /* ---- the physics ---- */
 
-/* All parts of a pass, and what shards do together between them. */
+/* All parts of a pass, and the collectives of shards between them. */
 static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
 {
         const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
@@ -170,7 +171,7 @@ static double joined(struct batch *b, int rank, const struct op *op, int ways)
 {
         const int64_t each = stage_of(b, rank)->update;
         struct op one = *op;
-        if (b->together > 1) {
+        if (b->joined > 1) {
                 one.count = each;
                 one.bytes = plan_offloaded_bytes(each);
         }
@@ -220,7 +221,7 @@ static double both_ways(void *context, int rank, const struct op *op)
         return fmax(alone, update ? joined(b, rank, op, 2) : copy(b, op, 2));
 }
 
-/* A pass of shards is one operation here, with all that they do together in it: nothing else can begin
+/* A pass of shards is one operation here, with all collectives in it: nothing else can begin
  * between its parts. A backward beside which gradients are summed goes on to the end of a layer. */
 static void fill(void *context, int rank, struct op *op)
 {
@@ -370,62 +371,62 @@ static double held_seconds(const struct batch *b, int stage)
 
 /* 1F1B has one micro-batch more under way on a stage than on the next, so that on stages i to j there are as
  * many as stages: in the time in which one goes forward and backward through all of them, so many do. */
-static double least_of_chains(const struct batch *b)
+static double min_of_chains(const struct batch *b)
 {
-        double least = 0;
+        double min = 0;
         for (int i = 0; i < b->plan.pp; i++) {
                 double trip = 0;
                 for (int j = i; j < b->plan.pp; j++) {
                         trip += b->stages[j].forward + b->stages[j].backward;
                         trip += j > i ? 2 * b->stages[j].previous_message : 0;
-                        least = fmax(least, trip / (j - i + 1));
+                        min = fmax(min, trip / (j - i + 1));
                 }
         }
-        return least;
+        return min;
 }
 
 /* Any schedule has so many slots for a micro-batch's activations, from its forward to its backward, while
  * that goes on to the last stage and back; of a backward in two parts only the first is waited for. */
-static double least_of_slots(const struct batch *b)
+static double min_of_slots(const struct batch *b)
 {
         const struct plan *plan = &b->plan;
-        double least = 0, trip = 0;
+        double min = 0, trip = 0;
         for (int i = plan->pp - 1; i >= 0; i--) {
                 const struct core_limits limits = core_limits(plan, i);
                 const int slots = limits.host_slots > limits.slots ? limits.host_slots : limits.slots;
                 const int rank = plan_rank(plan, b->replica, i, 0);
                 trip += b->stages[i].forward + pass(b, rank, OP_BACKWARD, 0, OP_INPUT_GRADIENT);
                 trip += i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0;
-                least = fmax(least, trip / slots);
+                min = fmax(min, trip / slots);
         }
-        return least;
+        return min;
 }
 
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
  * all forwards, then all backwards, so that each has a slowest stage of its own); offloaded activations are
  * stored and fetched, at the same time if need be; and what is said above. */
-static double least_seconds(struct batch *b)
+static double min_seconds(struct batch *b)
 {
         const struct plan *plan = &b->plan;
-        double least = 0, forwards = 0, backwards = 0;
+        double min = 0, forwards = 0, backwards = 0;
         for (int i = 0; i < plan->pp; i++) {
                 struct stage_costs *s = &b->stages[i];
                 s->forward = work_of(b, i, OP_FORWARD);
                 s->backward = work_of(b, i, OP_BACKWARD);
                 forwards = fmax(forwards, s->forward);
                 backwards = fmax(backwards, s->backward);
-                least = fmax(least, s->forward + s->backward + held_seconds(b, i));
+                min = fmax(min, s->forward + s->backward + held_seconds(b, i));
                 if (core_limits(plan, i).host_slots > 0) {
                         const struct op store = {.kind = OP_STORE_ACTIVATIONS,
                                                  .bytes = b->parts[i].slot_bytes};
-                        least = fmax(least, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
+                        min = fmax(min, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
                 }
         }
         if (plan->policy == POLICY_GPIPE)
-                return fmax(least, forwards + backwards);
+                return fmax(min, forwards + backwards);
         if (plan->policy == POLICY_1F1B)
-                return fmax(least, least_of_chains(b));
-        return plan->virtual_stages == 1 ? fmax(least, least_of_slots(b)) : least;
+                return fmax(min, min_of_chains(b));
+        return plan->virtual_stages == 1 ? fmax(min, min_of_slots(b)) : min;
 }
 
 /* Runs of few micro-batches, in the hope that the schedule has settled by then. */
@@ -451,39 +452,39 @@ static double go_on(struct batch *b, double end, int micro_batches, double each)
  * they do not show how it does. `least`: no micro-batch follows another one faster.
  *
  * The last of them follow each other as fast as they can. */
-static double at_full_speed(struct batch *b, struct settling s, double least)
+static double at_full_speed(struct batch *b, struct settling s, double min)
 {
         const int micro_batches = s.first + s.period;
         if (micro_batches >= b->plan.micro_batches)
                 return NAN;
         const struct batch_run found = run(b, micro_batches, s.period);
-        return same(found.spacing, s.period * least) ? go_on(b, found.end, micro_batches, least) : NAN;
+        return same(found.spacing, s.period * min) ? go_on(b, found.end, micro_batches, min) : NAN;
 }
 
 /* They do, or they follow each other evenly over twice as many as there are in a round. */
-static double at_even_speed(struct batch *b, struct settling s, double least)
+static double at_even_speed(struct batch *b, struct settling s, double min)
 {
         const int micro_batches = s.first + 2 * s.period;
         if (micro_batches >= b->plan.micro_batches)
                 return NAN;
         const struct batch_run found = run(b, micro_batches, s.period);
-        const bool full = same(found.spacing, s.period * least);
-        const bool even = same(found.spacing, found.spacing_before) && found.spacing > s.period * least;
+        const bool full = same(found.spacing, s.period * min);
+        const bool even = same(found.spacing, found.spacing_before) && found.spacing > s.period * min;
         return full || even ? go_on(b, found.end, micro_batches, found.spacing / s.period) : NAN;
 }
 
 /* Runs of different lengths are compared: two must differ by as little as they can, which is enough if `full`
  * says so; three must differ evenly, which is enough if `even` does. */
-static double of_lengths(struct batch *b, struct settling s, double least, bool full, bool even)
+static double of_lengths(struct batch *b, struct settling s, double min, bool full, bool even)
 {
         const int middle = s.first + s.period, longest = middle + s.period, all = b->plan.micro_batches;
         if ((full ? middle : longest) >= all)
                 return NAN;
         const double one = run(b, s.first, s.period).end, two = run(b, middle, s.period).end;
         const double step = two - one;
-        if (full && same(step, s.period * least))
+        if (full && same(step, s.period * min))
                 return go_on(b, two, middle, step / s.period);
-        if (!even || longest >= all || step < s.period * least * (1 - 1e-6))
+        if (!even || longest >= all || step < s.period * min * (1 - 1e-6))
                 return NAN;
         const double three = run(b, longest, s.period).end;
         return same(three - two, step) ? go_on(b, three, longest, step / s.period) : NAN;
@@ -495,21 +496,16 @@ static struct settling settle(int filled, int period, int all)
         return (struct settling){filled + (all - filled) % period, period};
 }
 
-static int larger(int a, int b)
-{
-        return a > b ? a : b;
-}
-
 /* Most schedules have settled as soon as the pipeline is full, if work is all that limits; AxoNN's takes a
  * round more. */
-static double steady_soon(struct batch *b, int filled, int round, bool lengths, double least)
+static double steady_soon(struct batch *b, int filled, int round, bool lengths, double min)
 {
         const int all = b->plan.micro_batches, few = 2;
         if (lengths)
-                return of_lengths(b, settle(filled, few, all), least, true, false);
+                return of_lengths(b, settle(filled, few, all), min, true, false);
         if (b->plan.policy == POLICY_AXONN)
-                return at_full_speed(b, settle(2 * round, round, all), least);
-        return at_full_speed(b, settle(filled, few, all), least);
+                return at_full_speed(b, settle(2 * round, round, all), min);
+        return at_full_speed(b, settle(filled, few, all), min);
 }
 
 /* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
@@ -521,7 +517,7 @@ static double steady_soon(struct batch *b, int filled, int round, bool lengths, 
  * The first stage's last micro-batches do not show how a batch goes on where stages end with work that they
  * kept back (interleaved, zero-bubble), where copies of activations are still behind, or where replicas
  * differ. */
-static double steady(struct batch *b, double least)
+static double steady(struct batch *b, double min)
 {
         const struct plan *plan = &b->plan;
         const bool offload = plan->offload_activations, interleaved = plan->policy == POLICY_INTERLEAVED;
@@ -529,14 +525,14 @@ static double steady(struct batch *b, double least)
                 offload || interleaved || plan->policy == POLICY_ZERO_BUBBLE || !b->links->folded;
         const int all = plan->micro_batches, few = offload ? 8 : 2;
         const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
-        const int filled = larger(plan->pp, round) + (interleaved ? 0 : few);
-        double found = offload || interleaved ? NAN : steady_soon(b, filled, round, lengths, least);
+        const int filled = max_int(plan->pp, round) + (interleaved ? 0 : few);
+        double found = offload || interleaved ? NAN : steady_soon(b, filled, round, lengths, min);
         for (int times = 1; isnan(found); times *= 2) {
                 const int period = times * round * ((few + round - 1) / round);
                 const struct settling s = settle(times * filled, period, all);
                 if (s.first + period >= all)
                         break;
-                found = lengths ? of_lengths(b, s, least, !offload, true) : at_even_speed(b, s, least);
+                found = lengths ? of_lengths(b, s, min, !offload, true) : at_even_speed(b, s, min);
         }
         return isnan(found) ? run(b, all, 1).end : found;
 }
@@ -553,7 +549,7 @@ static int64_t largest_update(const struct stage_price *price)
 /* A large model has thousands of updates, each with a fetch and a write back. Those of a chunk are run as
  * fewer, which changes what begins before and ends after them by a few updates, where that is nothing beside
  * the pipeline. */
-static void join_updates(struct batch *b, double least)
+static void join_updates(struct batch *b, double min)
 {
         const double nothing = 1e-3; /* of the batch */
         double longest = 0;
@@ -567,10 +563,9 @@ static void join_updates(struct batch *b, double least)
                 longest = fmax(longest, seconds(b, rank, &update));
                 longest = fmax(longest, b->plan.offload ? both_ways(b, rank, &fetch) : 0);
         }
-        const double pipeline = b->plan.micro_batches * least;
-        while (b->plan.allreduce_buckets % 2 == 0 &&
-               (2 * 2 * b->together - 1) * longest < nothing * pipeline) {
-                b->together *= 2;
+        const double pipeline = b->plan.micro_batches * min;
+        while (b->plan.allreduce_buckets % 2 == 0 && (2 * 2 * b->joined - 1) * longest < nothing * pipeline) {
+                b->joined *= 2;
                 b->plan.allreduce_buckets /= 2;
                 b->plan.bucket_parameters *= 2;
         }
@@ -619,7 +614,7 @@ static void describe_pipeline(const struct batch *b, double *key)
 
 /* Fills in `through`, which is also the pipeline's value in the memo. Only of one replica: that of many is
  * large. */
-static bool run_pipeline(struct batch *b, double least, struct memo *memo)
+static bool run_pipeline(struct batch *b, double min, struct memo *memo)
 {
         const size_t keys = key_count(b), values = (size_t)b->members;
         const bool kept = memo && b->links->folded && !b->plan.offload_activations;
@@ -629,7 +624,7 @@ static bool run_pipeline(struct batch *b, double least, struct memo *memo)
                 describe_pipeline(b, key);
                 known = memo_find(memo, key, keys);
         }
-        const bool ended = known || !isnan(steady(b, least));
+        const bool ended = known || !isnan(steady(b, min));
         if (known)
                 memcpy(b->through, known, values * sizeof *known);
         else if (key && ended)
@@ -642,12 +637,12 @@ static double run_batch(struct batch *b, bool whole, struct memo *memo)
 {
         if (whole)
                 return run(b, b->plan.micro_batches, 1).end;
-        const double least = least_seconds(b);
-        join_updates(b, least);
+        const double min = min_seconds(b);
+        join_updates(b, min);
         b->apart = is_apart(&b->plan);
         if (!b->apart)
-                return steady(b, least);
-        return run_pipeline(b, least, memo) ? run_after(b) : NAN;
+                return steady(b, min);
+        return run_pipeline(b, min, memo) ? run_after(b) : NAN;
 }
 
 static void price_members(struct batch *b)
@@ -667,7 +662,7 @@ static void price_members(struct batch *b)
 double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole,
                           struct memo *memo)
 {
-        struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .together = 1};
+        struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .joined = 1};
         const int pp = b.plan.pp;
         struct core_stage *parts = calloc((size_t)pp, sizeof *parts);
         double found = NAN;

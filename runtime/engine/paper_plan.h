@@ -14,7 +14,7 @@ struct paper_links {
         double (*collective)(void *context, int rank,
                              const struct op *op); /* between all of the rank's group */
         double (*tensor)(void *context, int rank,
-                         const struct price_pass *pass); /* all that shards do together in it */
+                         const struct price_pass *pass); /* all collectives of shards in it */
         double (*copy)(void *context, const struct op *op,
                        bool both); /* `both`: while the other direction copies too */
         const struct price_list *(*prices)(void *context,
@@ -26,7 +26,7 @@ struct paper_links {
 
 /* Seconds of a batch; NAN where the plan cannot be run to its end or there is no memory.
  *
- * Shards are one: a pass is an operation with all that they do together in it. Of many micro-batches a few
+ * Shards are one: a pass is an operation with all collectives in it. Of many micro-batches a few
  * give the steady state, as long as they show that the schedule has settled; else, or if `whole`, all are
  * run. A large model's updates go several at a time where that changes the batch by less than a thousandth.
  *

@@ -5,7 +5,7 @@
 /* One batch on one rank, in seconds of a clock that all ranks share: when it began, when its last micro-batch
  * was computed, when its last gradient all-reduce ended (or the batch began, if there was none), when it
  * ended; how long its compute lane worked on forward and backward, and how long, in the midst of them, it
- * waited for what shards do together, and for weights and gradients of layers (zero 3). */
+ * waited for collectives of shards, and for weights and gradients of layers (zero 3). */
 struct batch_times {
         double started, pipeline_end, allreduce_end, ended, busy_seconds, tensor_seconds, gathered_seconds;
 };
@@ -20,7 +20,7 @@ struct phases {
         double batch_seconds, pipeline_seconds, allreduce_seconds, optimizer_seconds;
         double busiest_seconds;  /* that the rank which did most spent in forward and backward, what it waited
                                     for in the midst of them included */
-        double tensor_seconds;   /* of the pipeline phase: what shards did together, on the average rank, */
+        double tensor_seconds;   /* of the pipeline phase: collectives of shards, on the average rank, */
         double gathered_seconds; /* and what it waited for weights and gradients of layers */
         double bubble_fraction;  /* of the pipeline phase: share in which a rank, on average, was not in a
                                     forward or backward */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { RECENT = 256 /* a power of two */, MOST_CHUNKS = 8 };
+enum { RECENT = 256 /* a power of two */, MAX_CHUNKS = 8 };
 
 /* What pricing needs beside the kernel. */
 struct pricing {
@@ -18,7 +18,7 @@ struct pricing {
         const struct workload *workload;
         struct kernel *kernels; /* of the passes of a chunk */
         int capacity;
-        struct stage chunks[MOST_CHUNKS]; /* priced so far, different ones */
+        struct stage chunks[MAX_CHUNKS]; /* priced so far, different ones */
         int chunk_count;
         int recent[RECENT]; /* by hash: 1 + the place in list->prices of the kernel looked up last; 0: none */
 };
@@ -98,7 +98,7 @@ static int price_update(struct pricing *pricing, int64_t parameters, double *sec
         if (pricing->options->offload && basis->offloaded_update)
                 return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        int count = workload_update(parameters, options_format(pricing->options), kernels);
+        int count = workload_update(parameters, pricing->options->dtype, kernels);
         return price_kernels(pricing, kernels, count, basis->host_seconds, seconds);
 }
 
@@ -118,7 +118,7 @@ static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
                              const struct regions *regions, struct stage_price *price)
 {
         const struct options *o = pricing->options;
-        const struct kernel whole = workload_norm(&o->gpt, stage, options_format(o));
+        const struct kernel whole = workload_norm(&o->gpt, stage, o->dtype);
         const int chunks = regions_chunks(regions);
         struct kernel *kernels = malloc((size_t)chunks * sizeof *kernels);
         int count = 0;
@@ -146,10 +146,10 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
         if (plan->zero == 3)
                 part.parameters = plan_share(plan, part.parameters);
         const struct regions regions = regions_of(plan, &part);
-        const enum half half = options_format(o);
-        struct kernel norm = workload_norm(&o->gpt, stage, half),
-                      check = workload_overflow(part.parameters, half),
-                      clear = workload_clear(part.parameters, half);
+        const enum dtype dtype = o->dtype;
+        struct kernel norm = workload_norm(&o->gpt, stage, dtype),
+                      check = workload_overflow(part.parameters, dtype),
+                      clear = workload_clear(part.parameters, dtype);
         norm.m = norm.m < part.parameters ? norm.m : part.parameters;
         int64_t sizes[REGIONS_SIZES];
         const int updates = regions_update_sizes(&regions, sizes);
@@ -159,7 +159,7 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                 rc = price_shared_norm(pricing, stage, &regions, price);
         else if (o->clip > 0)
                 rc = price_kernels(pricing, &norm, 1, host, &price->norm);
-        if (rc == 0 && o->mixed)
+        if (rc == 0 && options_mixed(o))
                 rc = price_kernels(pricing, &check, 1, host, &price->check);
         if (rc == 0 && plan->zero == 1)
                 rc = price_kernels(pricing, &clear, 1, host, &price->clear);
@@ -354,7 +354,7 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
                         price->weights = same->weights;
                         return 0;
                 }
-        if (pricing->chunk_count < MOST_CHUNKS)
+        if (pricing->chunk_count < MAX_CHUNKS)
                 pricing->chunks[pricing->chunk_count++] = *chunk;
         return pricing->plan.zero == 3 ? price_gathered(pricing, chunk, price)
                                        : price_passes(pricing, chunk, price);

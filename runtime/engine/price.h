@@ -15,7 +15,7 @@ struct price {
 };
 
 /* A forward or backward of a micro-batch in a chunk, as the list of models/workload.h has it: the kernels up
- * to what the shards first do together are one part, and so on (runtime/sched/tensor.c). With one shard it is
+ * to the first collective of shards are one part, and so on (runtime/sched/tensor.c). With one shard it is
  * one part; with zero 3 the embedding, each block and the head are, in the order of work
  * (runtime/sched/gather.c). Of shards each part's seconds include the cost of starting an operation, with
  * zero 3 the head's do. */
@@ -23,7 +23,7 @@ struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
         const double *part_seconds;       /* [parts] */
-        const struct kernel *collectives; /* [parts - 1]: what shards do together behind each part but the
+        const struct kernel *collectives; /* [parts - 1]: the collective of shards behind each part but the
                                              last */
 };
 
@@ -94,7 +94,7 @@ double price_operation(const struct price_list *list, int stage, const struct op
  * says whether more of the backward follows. False, and nothing, of any other operation. */
 bool price_widen(const struct price_list *list, int stage, struct op *op);
 
-/* The forward or backward that a part of it, or what shards do together behind a part, belongs to; a backward
+/* The forward or backward that a part of it, or a collective behind a part, belongs to; a backward
  * in spans (price_span) has no such parts. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
 

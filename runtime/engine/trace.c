@@ -201,7 +201,7 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
 }
 
 /* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
-enum { MOST_RANKS = 1 << 20 };
+enum { MAX_RANKS = 1 << 20 };
 
 static int not_a_trace(const char *path, struct rv_error_info *err)
 {
@@ -222,13 +222,13 @@ static int take_grid(struct plan *layout, const json_t *facts, const char *path,
                 layout->sizes[axis] = number == (int)number ? (int)number : INT_MAX;
         }
         if (!json_object_get(facts, grid_axes[GRID_REPLICAS].size))
-                layout->dp = layout->pp >= 1 && layout->pp <= MOST_RANKS ? MOST_RANKS / layout->pp : 1;
+                layout->dp = layout->pp >= 1 && layout->pp <= MAX_RANKS ? MAX_RANKS / layout->pp : 1;
         for (int axis = 0; axis < GRID_AXES; axis++) { /* each step checked: the product may not fit */
                 const int size = layout->sizes[axis];
-                ranks = size >= 1 && size <= MOST_RANKS ? ranks * size : MOST_RANKS + 1;
-                if (ranks > MOST_RANKS)
+                ranks = size >= 1 && size <= MAX_RANKS ? ranks * size : MAX_RANKS + 1;
+                if (ranks > MAX_RANKS)
                         return rv_fail(err, RV_EINPUT, "%s:1: %s is no grid of 1 to %d ranks", path,
-                                       grid_text(text, layout->sizes, "", " x "), MOST_RANKS);
+                                       grid_text(text, layout->sizes, "", " x "), MAX_RANKS);
         }
         return 0;
 }
@@ -279,11 +279,11 @@ static int find_kind(const char *name)
 /* A number of an event, and what it may be. */
 struct range {
         const char *name;
-        int64_t value, least, most;
+        int64_t value, min, max;
 };
 
 /* 30 years: in nanoseconds it fits into 64 bits. */
-#define MOST_MICROSECONDS 1e15
+#define MAX_MICROSECONDS 1e15
 
 static int read_event(struct trace *trace, const struct file_lines *source, const json_t *event,
                       struct rv_error_info *err)
@@ -327,13 +327,13 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                       {"chunk", chunk, 0, large},
                                       {"segment", segment, 0, large}};
         for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-                if (whole[i].value < whole[i].least || whole[i].value > whole[i].most)
+                if (whole[i].value < whole[i].min || whole[i].value > whole[i].max)
                         return rv_fail(err, RV_EINPUT, "%s:%lld: %s is %lld, %lld to %lld was expected",
                                        source->path, (long long)source->number, whole[i].name,
-                                       (long long)whole[i].value, (long long)whole[i].least,
-                                       (long long)whole[i].most);
-        if (fabs(ts) > MOST_MICROSECONDS || dur < 0 || dur > MOST_MICROSECONDS ||
-            fabs(issued) > MOST_MICROSECONDS / 1e6)
+                                       (long long)whole[i].value, (long long)whole[i].min,
+                                       (long long)whole[i].max);
+        if (fabs(ts) > MAX_MICROSECONDS || dur < 0 || dur > MAX_MICROSECONDS ||
+            fabs(issued) > MAX_MICROSECONDS / 1e6)
                 return rv_fail(err, RV_EINPUT,
                                "%s:%lld: ts %g, dur %g and issued %g are no times: dur must not be negative, "
                                "and none beyond 30 years",

@@ -1,6 +1,6 @@
 /* The network over Open MPI. Only the thread that opened it calls MPI (MPI_THREAD_FUNNELED): progress is made
  * by polling test(), since Open MPI moves large messages only inside its own calls. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/base/sums.h"
 #include "runtime/net/net.h"
 #include "runtime/net/shared_sum.h"
@@ -102,7 +102,7 @@ static int64_t bytes_of(enum net_type type)
 static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
 {
         (void)type;
-        half_add(sum, with, *count);
+        fp16_add(sum, with, *count);
 }
 
 static void add_bf16(void *with, void *sum, int *count, MPI_Datatype *type)
@@ -113,7 +113,7 @@ static void add_bf16(void *with, void *sum, int *count, MPI_Datatype *type)
 
 static MPI_Op sum_of(const struct net_mpi *mpi, enum net_type type)
 {
-        return type == NET_HALF ? mpi->add_half : type == NET_BF16 ? mpi->add_bf16 : MPI_SUM;
+        return type == NET_FP16 ? mpi->add_half : type == NET_BF16 ? mpi->add_bf16 : MPI_SUM;
 }
 
 /* ---- sums ---- */
@@ -143,12 +143,12 @@ static void double_add(void *sum, const void *with, int64_t elements)
                 x[i] += y[i];
 }
 
-static void fp16_add(void *sum, const void *with, int64_t elements)
+static void fp16_sum(void *sum, const void *with, int64_t elements)
 {
-        half_add(sum, with, elements);
+        fp16_add(sum, with, elements);
 }
 
-static void bfloat_add(void *sum, const void *with, int64_t elements)
+static void bf16_sum(void *sum, const void *with, int64_t elements)
 {
         bf16_add(sum, with, elements);
 }
@@ -157,8 +157,8 @@ static void begin_shared_sum(struct group *group, const struct waiting *w)
 {
         static void (*const adds[])(void *, const void *, int64_t) = {[NET_FLOAT] = float_add,
                                                                       [NET_DOUBLE] = double_add,
-                                                                      [NET_HALF] = fp16_add,
-                                                                      [NET_BF16] = bfloat_add};
+                                                                      [NET_FP16] = fp16_sum,
+                                                                      [NET_BF16] = bf16_sum};
         shared_sum_begin(&group->sum, group->comm,
                          &(struct shared_sum_terms){
                                  .buffer = w->buffer,
@@ -423,7 +423,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         MPI_Comm_rank(MPI_COMM_WORLD, &mpi->net.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &mpi->net.ranks);
         find_local_ranks(&mpi->net);
-        mpi->net.most_micro_batch = largest_tag();
+        mpi->net.max_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
         mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = mpi->groups[NET_TENSOR].comm =

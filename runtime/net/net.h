@@ -14,7 +14,7 @@ enum net_group { NET_EMBEDDING, NET_DATA, NET_TENSOR, NET_WORLD, NET_GROUPS };
 enum net_type {
         NET_FLOAT,
         NET_DOUBLE,
-        NET_HALF, /* IEEE binary16; each sum of two is made in fp32 and rounded */
+        NET_FP16, /* IEEE binary16; each sum of two is made in fp32 and rounded */
         NET_BF16  /* bfloat16, likewise */
 };
 
@@ -60,7 +60,7 @@ struct net {
         int rank, ranks;
         int local_rank; /* among those that share this node's memory, of which there are */
         int local_ranks;
-        int most_micro_batch;     /* the largest number that a message can carry */
+        int max_micro_batch;      /* the largest number that a message can carry */
         int colours[NET_WORLD];   /* this rank's groups, as net_mpi_groups was given */
         bool sends_device_memory; /* messages may lie in a GPU's memory, */
         bool sums_device_memory;  /* and so may what is summed over NET_EMBEDDING and NET_DATA */

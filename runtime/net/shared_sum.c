@@ -1,5 +1,7 @@
 #include "runtime/net/shared_sum.h"
 
+#include "runtime/base/minmax.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +17,14 @@ int64_t shared_sum_part(int64_t elements, int members, int member, int64_t *offs
         return each < elements - *offset ? each : elements - *offset;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-        return a < b ? a : b;
-}
-
 /* Bytes of a piece of the member's part (0: it has no such piece), and where they are. */
 static int64_t piece_of(const struct shared_sum *s, int member, int64_t piece, char **at)
 {
         int64_t offset;
         const int64_t elements = shared_sum_part(s->what.elements, s->members, member, &offset);
-        const int64_t begin = least(piece * s->piece_elements, elements);
+        const int64_t begin = min_int64(piece * s->piece_elements, elements);
         *at = s->what.buffer + (offset + begin) * s->what.element_bytes;
-        return least(s->piece_elements, elements - begin) * s->what.element_bytes;
+        return min_int64(s->piece_elements, elements - begin) * s->what.element_bytes;
 }
 
 /* Where `member`'s term of a piece of this one's part arrives. */
@@ -85,7 +82,7 @@ static void sum_piece(struct shared_sum *s)
 
 static int64_t piece_bytes(int members)
 {
-        return least(PIECE_BYTES, ROOM_BYTES / UNDER_WAY / members / 64 * 64);
+        return min_int64(PIECE_BYTES, ROOM_BYTES / UNDER_WAY / members / 64 * 64);
 }
 
 static void make_room(struct shared_sum *s)

@@ -49,7 +49,7 @@ static void make_list(struct nn_exec *e, enum layer layer, enum layer_pass pass)
         for (int s = 0; s < list->steps.count; s++) {
                 const struct step *step = &list->steps.at[s];
                 list->collectives += kernel_collective(step->kind);
-                list->kernel[s] = program_kernel(list->program, step, work_format(&e->workload.work), 0);
+                list->kernel[s] = program_kernel(list->program, step, e->workload.work.dtype, 0);
         }
         workload_place(&e->workload, layer, pass, &list->steps, &list->place);
 }
@@ -153,7 +153,7 @@ static int64_t element_bytes(const struct nn_stage *nn, enum operand_type type)
 {
         return type == OPERAND_TOKENS ? (int64_t)sizeof(int32_t)
                : type == OPERAND_REAL ? (int64_t)sizeof(real)
-                                      : nn->plan.work.element_bytes;
+                                      : work_element_bytes(&nn->plan.work);
 }
 
 /* Elements from one index of `axis` to the next. */
@@ -308,8 +308,7 @@ static void launch(const struct nn_stage *nn, const struct exec_frame *f, int s,
 {
         const struct step *step = &f->list->steps.at[s];
         const struct kernel kernel =
-                rows ? program_kernel(f->list->program, step, work_format(&nn->plan.work), rows)
-                     : f->list->kernel[s];
+                rows ? program_kernel(f->list->program, step, nn->plan.work.dtype, rows) : f->list->kernel[s];
         struct kernel_args args = {0};
         for (int i = 0; i < KERNEL_OPERANDS; i++)
                 args.p[i] = operand(nn, f, &step->view[i], first);
@@ -317,19 +316,19 @@ static void launch(const struct nn_stage *nn, const struct exec_frame *f, int s,
         nn->device->ops->launch(nn->device, &kernel, &args);
 }
 
-static struct nn_together together(const struct nn_stage *nn, const struct exec_frame *f, int s)
+static struct nn_collective collective_of(const struct nn_stage *nn, const struct exec_frame *f, int s)
 {
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
         const bool scatters = step->kind == KERNEL_TENSOR_REDUCE_SCATTER;
-        return (struct nn_together){.kind = step->kind,
-                                    .all = scatters ? in : out,
-                                    .own = out == in  ? NULL
-                                           : scatters ? out
-                                                      : in,
-                                    .elements = kernel->m * kernel->n,
-                                    .half = (enum half)kernel->half};
+        return (struct nn_collective){.kind = step->kind,
+                                      .all = scatters ? in : out,
+                                      .own = out == in  ? NULL
+                                             : scatters ? out
+                                                        : in,
+                                      .elements = kernel->m * kernel->n,
+                                      .dtype = (enum dtype)kernel->dtype};
 }
 
 /* The steps from the first chunked one on, for a chunk of rows after another. Returns the step behind them.
@@ -360,7 +359,7 @@ void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_fra
                 const struct step *step = &list->steps.at[s];
                 if (kernel_collective(step->kind)) {
                         if (pass->at == nn->segment) {
-                                *nn->together = together(nn, frame, s);
+                                *nn->collective = collective_of(nn, frame, s);
                                 pass->stopped = true;
                         }
                         pass->at++;

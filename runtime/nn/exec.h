@@ -47,8 +47,8 @@ struct exec_pass {
         bool stopped;
 };
 
-/* Runs what of a layer lies in segment nn->segment; `pass` is stopped where the shards do something together
- * behind it, which then stands in nn->together. */
+/* Runs what of a layer lies in segment nn->segment; `pass` is stopped where a collective follows
+ * behind it, which then stands in nn->collective. */
 void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_frame *frame);
 
 /* Where the gradient of the last block's output lies that a backward's first part leaves (pass.c). */

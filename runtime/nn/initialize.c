@@ -56,11 +56,11 @@ static void *fill_span(void *context)
 /* On `threads` threads; what a thread cannot be had for is done here. */
 static void fill(const struct span *all, int threads)
 {
-        enum { MOST_THREADS = 16, LEAST = 8192 };
-        const int64_t at_once = threads < 1 ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
-        const int64_t even = (all->count + at_once - 1) / at_once, part = even > LEAST ? even : LEAST;
-        struct span spans[MOST_THREADS];
-        pthread_t started[MOST_THREADS];
+        enum { MAX_THREADS = 16, MIN = 8192 };
+        const int64_t at_once = threads < 1 ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
+        const int64_t even = (all->count + at_once - 1) / at_once, part = even > MIN ? even : MIN;
+        struct span spans[MAX_THREADS];
+        pthread_t started[MAX_THREADS];
         int count = 0;
         int64_t first = 0;
         for (; all->count - first > part; first += part) {

@@ -39,7 +39,7 @@ static bool allocate_host(struct nn_stage *nn)
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors);
         nn->ranges = decay_ranges(nn->tensors, nn->tensor_count);
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors); /* in the order of their roles again */
-        nn->together = calloc(1, sizeof *nn->together);
+        nn->collective = calloc(1, sizeof *nn->collective);
         nn->exec = exec_new(nn);
         const struct memory_plan *plan = &nn->plan;
         const struct {
@@ -54,7 +54,7 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_outputs, plan->slots},
                       {&nn->host_inputs, plan->input_buffers},
                       {&nn->host_gradient_buffers, plan->gradient_buffers}};
-        bool ok = nn->ranges && nn->together && nn->exec;
+        bool ok = nn->ranges && nn->collective && nn->exec;
         for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
                 *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
                 ok = ok && *tables[i].table;
@@ -85,7 +85,7 @@ static bool allocate_parameters(struct nn_stage *nn)
 static bool allocate_optimizer(struct nn_stage *nn)
 {
         const struct memory_layout *l = &nn->layout;
-        const bool mixed = work_half(&nn->plan.work), offload = nn->plan.offload;
+        const bool mixed = work_mixed(&nn->plan.work), offload = nn->plan.offload;
         const enum memory_space space = offload ? MEMORY_HOST : MEMORY_DEVICE;
         const int64_t bytes = l->optimizer;
         bool ok = true;
@@ -222,16 +222,16 @@ static int allocate_stage(struct nn_stage *nn, bool optimizer, struct rv_error_i
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err)
 {
-        /* Half precision has fp32 beside it: there is none in a build that computes in double. */
-        assert(work_half(&plan->work) ? sizeof(real) == sizeof(float)
-                                      : plan->work.element_bytes == (int)sizeof(real));
+        /* Mixed precision has fp32 beside it: there is none in a build that computes in double. */
+        assert(work_element_bytes(&plan->work) ==
+               (work_mixed(&plan->work) ? (int)sizeof(real) / 2 : (int)sizeof(real)));
         struct nn_stage *nn = calloc(1, sizeof *nn);
         if (!nn) {
                 rv_fail(err, RV_ESYSTEM, "no host memory for a stage of %s", gpt->name);
                 return NULL;
         }
         nn->device = device;
-        device->half = work_format(&plan->work);
+        device->dtype = plan->work.dtype;
         nn->gpt = *gpt;
         nn->stage = *stage;
         nn->plan = *plan;
@@ -251,7 +251,7 @@ void nn_close(struct nn_stage *nn)
                 return;
         free(nn->tensors);
         free(nn->ranges);
-        free(nn->together);
+        free(nn->collective);
         free(nn->exec);
         free(nn->slots);
         free(nn->host_slots);
@@ -268,7 +268,7 @@ void nn_close(struct nn_stage *nn)
 
 void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
 {
-        return (char *)flat + offset * nn->plan.work.element_bytes;
+        return (char *)flat + offset * work_element_bytes(&nn->plan.work);
 }
 
 void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)

@@ -5,13 +5,13 @@
 
 #include "runtime/device/kernels.h"
 
-/* What shards do together: `all` of a matrix, of which a shard has, or gets, `own` rows. */
-struct nn_together {
+/* A collective of shards: `all` of a matrix, of which a shard has, or gets, `own` rows. */
+struct nn_collective {
         enum kernel_kind
                 kind;     /* kernel_collective: all-reduce `all`; gather it from `own`; scatter it to `own` */
         void *all, *own;  /* NULL: where they lie in `all` */
         int64_t elements; /* of all */
-        enum half half;
+        enum dtype dtype;
 };
 
 struct nn_exec;
@@ -59,7 +59,7 @@ struct nn_stage {
          * it.
          */
         int segment;
-        struct nn_together *together;
+        struct nn_collective *collective;
 };
 
 enum nn_scalar {
@@ -107,7 +107,7 @@ void nn_fetch_activations(struct nn_stage *, int chunk, int host_slot, int slot)
 /* Parameters that cross between host and device at once: 1 MiB of fp32, as each crossing is waited for. */
 enum { NN_CHUNK = 1 << 18 };
 
-/* The fp32 parameters [offset, offset + count) into `out`: master parameters in half precision, which must
+/* The fp32 parameters [offset, offset + count) into `out`: master parameters in mixed precision, which must
  * then have been opened with an optimizer. Zero: 0 where they are another replica's. Blocks. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
 /* Sets weights, and master parameters where there are any. Blocks. */
@@ -118,9 +118,10 @@ void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const
  * most `threads` threads, the caller's among them. Synchronises. */
 void nn_initialize(struct nn_stage *, uint64_t seed, int threads);
 
-/* Both, of several shards, run one segment, nn->segment: from what shards did together before it to what they
- * do next. True: nn->together says what that is; when it is done, the next segment is to be run. With one
- * shard a pass is segment 0, and the result false.
+/* With several shards (tensor parallelism) both passes are cut at each collective: a call runs the kernels of
+ * segment nn->segment, those between two collectives. It returns true if a collective follows, which
+ * nn->collective then describes; the next segment may be run when that is done. With one shard a pass is one
+ * segment, 0, and the result is false.
  *
  * Forward of micro-batch `micro_batch` through `chunk` of the stage (0 unless interleaved): input buffer
  * `input` (-1 for the model's first chunk) into `slot`. Of the model's last chunk also the loss: adds the

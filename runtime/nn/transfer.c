@@ -1,6 +1,6 @@
 /* What moves between a stage's device and host memory: tokens, parameters, the offloaded part of the
  * optimizer's state, offloaded activations. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/nn/nn.h"
 
 #include <assert.h>
@@ -131,13 +131,14 @@ static bool own_next(const struct nn_stage *nn, struct own *own)
 static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values, real *full,
                         uint16_t *rounded)
 {
-        const bool mixed = work_half(&nn->plan.work);
+        const bool mixed = work_mixed(&nn->plan.work);
         for (int64_t i = 0; i < count; i++)
                 full[i] = (real)values[i];
         if (mixed)
-                (nn->plan.work.bf16 ? bf16_from_floats : half_from_floats)(rounded, values, count);
+                (nn->plan.work.dtype == DTYPE_BF16 ? bf16_from_floats : fp16_from_floats)(rounded, values,
+                                                                                          count);
         to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
-                  count * nn->plan.work.element_bytes);
+                  count * work_element_bytes(&nn->plan.work));
         for (struct own own = own_begin(offset, count); nn->master && own_next(nn, &own);)
                 if (nn->plan.offload)
                         memcpy(nn->master + own.place, full + own.at, (size_t)own.count * sizeof *full);
@@ -160,7 +161,7 @@ void nn_write_parameters(struct nn_stage *nn, int64_t offset, int64_t count, con
 static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float *out, real *full)
 {
         /* Half precision is read only where it is trained. */
-        assert(nn->master || !work_half(&nn->plan.work));
+        assert(nn->master || !work_mixed(&nn->plan.work));
         if (!nn->master)
                 to_host(nn, full, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *full);
         else if (nn->own)

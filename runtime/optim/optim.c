@@ -15,7 +15,7 @@ double optim_lr(const struct optim *optim, int64_t step)
 
 void optim_norm(struct nn_stage *nn)
 {
-        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, work_format(&nn->plan.work));
+        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, nn->plan.work.dtype);
         bool more = false;
         for (int i = 0; i < nn->own_count; i++) {
                 const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;
@@ -47,9 +47,9 @@ void optim_clear(struct nn_stage *nn)
  * never a gradient). Where nothing is summed, or no embedding shared, a larger limit would do, but then
  * layouts would skip different steps: a replica's gradients are about 1 / replicas of the batch's, so with
  * one factor for all they overflow for the same batches. */
-double optim_overflow_limit(int replicas, enum half half)
+double optim_overflow_limit(int replicas, enum dtype dtype)
 {
-        const double largest = half == HALF_BF16 ? 0x1.fep127 : 65504;
+        const double largest = dtype == DTYPE_BF16 ? 0x1.fep127 : 65504;
         return largest / (4.0 * replicas);
 }
 
@@ -70,7 +70,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .step = step + 1 - optim->skipped};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, offset);
-        if (!work_half(&nn->plan.work)) {
+        if (!work_mixed(&nn->plan.work)) {
                 kernels_adamw(nn->device, weights, gradients, nn->adam_m + place, nn->adam_v + place, NULL,
                               nn->ranges, scale, offset, count, &adamw);
                 return;
@@ -86,21 +86,21 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                       offset, count, &adamw);
 }
 
-void loss_scaler_init(struct loss_scaler *scaler, enum half half)
+void loss_scaler_init(struct loss_scaler *scaler, enum dtype dtype)
 {
-        *scaler = half == HALF_FP16 ? (struct loss_scaler){.scale = 0x1p16, .least = 0x1p10, .most = 0x1p24}
-                                    : (struct loss_scaler){.scale = 1, .least = 1, .most = 1};
+        *scaler = dtype == DTYPE_FP16 ? (struct loss_scaler){.scale = 0x1p16, .min = 0x1p10, .max = 0x1p24}
+                                      : (struct loss_scaler){.scale = 1, .min = 1, .max = 1};
 }
 
 void loss_scaler_step(struct loss_scaler *scaler, bool overflow)
 {
         enum { CLEAN_STEPS = 200 };
-        scaler->stuck = overflow && scaler->scale == scaler->least ? scaler->stuck + 1 : 0;
+        scaler->stuck = overflow && scaler->scale == scaler->min ? scaler->stuck + 1 : 0;
         if (overflow) {
-                scaler->scale = fmax(scaler->scale / 2, scaler->least);
+                scaler->scale = fmax(scaler->scale / 2, scaler->min);
                 scaler->clean_steps = 0;
         } else if (++scaler->clean_steps == CLEAN_STEPS) {
-                scaler->scale = fmin(scaler->scale * 2, scaler->most);
+                scaler->scale = fmin(scaler->scale * 2, scaler->max);
                 scaler->clean_steps = 0;
         }
 }

@@ -41,17 +41,17 @@ void optim_update(struct nn_stage *, const struct optim *, int64_t step, int64_t
  * 2^10, doubles after 200 steps without one but not above 2^24. bf16 has the range of fp32: the scale
  * stays 1. */
 struct loss_scaler {
-        double scale, least, most;
+        double scale, min, max;
         int clean_steps; /* since the last change */
         int stuck;       /* overflows in a row although the scale was at its least */
 };
-void loss_scaler_init(struct loss_scaler *, enum half half);
+void loss_scaler_init(struct loss_scaler *, enum dtype dtype);
 void loss_scaler_step(struct loss_scaler *, bool overflow);
 
 /* The largest gradient that may go into an all-reduce over `replicas` in this format: with none beyond it no
  * sum can overflow, rounded partial sums and the two copies of a tied embedding included. The same share of 1
  * / replicas on every layout, so that all skip the same steps. An overflow is looked for before the
  * all-reduce, so that updates can begin while its later chunks are under way. */
-double optim_overflow_limit(int replicas, enum half half);
+double optim_overflow_limit(int replicas, enum dtype dtype);
 
 #endif

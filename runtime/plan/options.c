@@ -5,6 +5,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/version.h"
 #include "runtime/base/command_line.h"
+#include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
 #include "runtime/sched/policy.h"
 
@@ -18,8 +19,8 @@
 enum {
         LARGEST_GRID = 1048576,
         LARGEST_BATCH = 1073741824,
-        MOST_UPDATES = 1 << 24,
-        MOST_PIECES = 1 << 24,               /* micro-batches x --virtual-stages */
+        MAX_UPDATES = 1 << 24,
+        MAX_VMBS = 1 << 24,                  /* micro-batches x --virtual-stages */
         DEFAULT_BUCKET_PARAMETERS = 16000000 /* AxoNN's */
 };
 
@@ -36,60 +37,21 @@ void options_init(struct options *options)
         };
 }
 
-static int check_overlap(const struct options *o, struct rv_error_info *err)
-{
-        const struct policy *policy = policy_get(o->policy);
-        if (!o->overlap_allreduce)
-                return 0;
-        if (o->zero)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--overlap-allreduce is for --zero 0: with --zero %d gradients are reduce-scattered "
-                        "when the pipeline has ended",
-                        o->zero);
-        if (o->tp > 1)
-                return rv_fail(err, RV_ENOTBUILT, "--overlap-allreduce with --tp above 1 is not built yet");
-        if (o->policy == POLICY_INTERLEAVED || policy->deferred)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--overlap-allreduce with --schedule %s is not built yet; there are axonn, "
-                               "gpipe and 1f1b",
-                               policy->name);
-        return 0;
-}
-
 static int micro_batches(const struct options *o)
 {
         return (int)(o->batch_size / ((int64_t)o->dp * o->micro_batch_size));
 }
 
-/* Shards take the same decisions in the same order, so a schedule may not depend on what arrives first. */
-static int check_shards(const struct options *o, struct rv_error_info *err)
-{
-        if (o->sequence_parallel && o->tp == 1)
-                return rv_fail(err, RV_EPLAN,
-                               "--sequence-parallel splits among the shards of --tp, which is 1");
-        if (o->tp > 1 && o->pp > 2 && o->policy == POLICY_AXONN)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "on a stage between others --schedule axonn goes by what arrives first, on which the "
-                        "shards of --tp %d could disagree: with --pp above 2 take a schedule of fixed order, "
-                        "such as 1f1b or gpipe",
-                        o->tp);
-        if (o->tp > 1 && o->offload_activations)
-                return rv_fail(err, RV_ENOTBUILT, "--offload-activations with --tp above 1 is not built yet");
-        return 0;
-}
-
 /* What is sound by itself, and too large to be counted or scheduled. */
 static int check_sizes(const struct options *o, struct rv_error_info *err)
 {
-        if ((int64_t)micro_batches(o) * o->virtual_stages > MOST_PIECES)
+        if ((int64_t)micro_batches(o) * o->virtual_stages > MAX_VMBS)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld makes %d micro-batches a pipeline%s, at most %d are "
                                "scheduled: a larger --micro-batch-size makes fewer",
                                (long long)o->batch_size, micro_batches(o),
                                o->virtual_stages > 1 ? ", each in several chunks" : "",
-                               MOST_PIECES / o->virtual_stages);
+                               MAX_VMBS / o->virtual_stages);
         struct memory_plan memory = options_memory(o, 0); /* the stage that stores the most */
         if (!memory_countable(&o->gpt, &memory))
                 return rv_fail(err, RV_EPLAN,
@@ -98,12 +60,11 @@ static int check_sizes(const struct options *o, struct rv_error_info *err)
                                o->gpt.name, o->seq_len, o->micro_batch_size, memory.slots);
         struct plan plan = options_plan(o, false);
         int64_t updates = gpt_parameters(&o->gpt) / plan_update_parameters(&plan);
-        if (updates > MOST_UPDATES)
+        if (updates > MAX_UPDATES)
                 return rv_fail(err, RV_EPLAN,
                                "--bucket-params %lld makes %lld optimizer updates of %s, at most %d are "
                                "scheduled: larger buckets make fewer",
-                               (long long)o->bucket_parameters, (long long)updates, o->gpt.name,
-                               MOST_UPDATES);
+                               (long long)o->bucket_parameters, (long long)updates, o->gpt.name, MAX_UPDATES);
         return 0;
 }
 
@@ -126,43 +87,10 @@ int64_t options_ranks(const struct options *o)
         return grid_ranks(o->sizes);
 }
 
-/* Zero 3: layers are gathered from all ranks. */
-static int check_layers_shared(const struct options *o, struct rv_error_info *err)
-{
-        if (o->zero != 3)
-                return 0;
-        if (o->pp > 1 || o->tp > 1)
-                return rv_fail(err, RV_EPLAN,
-                               "--zero 3 is for --pp 1 and --tp 1: its replicas, here of --pp %d and --tp "
-                               "%d, gather "
-                               "every layer whole",
-                               o->pp, o->tp);
-        if (o->allreduce == ROUTE_STAGED)
-                return rv_fail(err, RV_ENOTBUILT, "--allreduce staged with --zero 3 is not built yet");
-        if (options_parts_backward(o))
-                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --zero 3 is not built yet",
-                               policy_get(o->policy)->name);
-        return 0;
-}
-
 /* Interleaved: as many equal parts of the model on each rank as are asked for. */
 static int check_chunks(const struct options *o, struct rv_error_info *err)
 {
-        const char *name = policy_get(o->policy)->name;
-        if (o->policy != POLICY_INTERLEAVED && o->virtual_stages > 1)
-                return rv_fail(err, RV_EPLAN, "--virtual-stages %d is for --schedule interleaved, not %s",
-                               o->virtual_stages, name);
-        if (o->policy != POLICY_INTERLEAVED)
-                return 0;
-        if (o->virtual_stages < 2)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--schedule interleaved needs --virtual-stages of 2 or more: chunks of the model "
-                        "that each rank works on");
-        if (o->pp < 2)
-                return rv_fail(err, RV_EPLAN, "--schedule interleaved needs --pp of 2 or more, not %d",
-                               o->pp);
-        if (o->gpt.n_layer % ((int64_t)o->pp * o->virtual_stages))
+        if (o->gpt.n_layer % ((int64_t)o->pp * o->virtual_stages) && o->virtual_stages > 1)
                 return rv_fail(err, RV_EPLAN,
                                "--pp %d x --virtual-stages %d = %lld does not divide the n_layer %d of %s",
                                o->pp, o->virtual_stages, (long long)o->pp * o->virtual_stages, o->gpt.n_layer,
@@ -173,10 +101,6 @@ static int check_chunks(const struct options *o, struct rv_error_info *err)
 /* Other stages than the last have a layer each at least. */
 static int check_split(const struct options *o, struct rv_error_info *err)
 {
-        if (o->split != SPLIT_EVEN && o->virtual_stages > 1)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--split is even with --schedule interleaved, whose chunks are of equal sizes");
         if (o->split > o->gpt.n_layer - (o->pp - 1))
                 return rv_fail(
                         err, RV_EPLAN,
@@ -211,8 +135,6 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         rc = check_chunks(o, err);
         if (rc == 0)
                 rc = check_split(o, err);
-        if (rc == 0)
-                rc = check_layers_shared(o, err);
         if (rc)
                 return rc;
         if (o->seq_len > o->gpt.n_positions)
@@ -232,42 +154,6 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         return rc ? rc : check_sizes(o, err);
 }
 
-int options_check_given(const struct options *o, struct rv_error_info *err)
-{
-        if (!o->batch_size)
-                return rv_fail(err, RV_EINPUT,
-                               "--batch-size is missing: the sequences of one batch over all ranks");
-        if (!o->micro_batch_size)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--micro-batch-size is missing: the sequences that go through a stage at once");
-        if (o->pipeline_limit && o->policy != POLICY_AXONN)
-                return rv_fail(err, RV_EPLAN,
-                               "--pipeline-limit is for --schedule axonn; %s has its own limit",
-                               policy_get(o->policy)->name);
-        if (o->tp > 1 && options_parts_backward(o))
-                return rv_fail(err, RV_ENOTBUILT, "--schedule %s with --tp above 1 is not built yet",
-                               policy_get(o->policy)->name);
-        if (o->offload_activations && options_parts_backward(o))
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--offload-activations is not for --schedule %s: it keeps stored activations on the "
-                        "device until the gradients of weights have their turn",
-                        policy_get(o->policy)->name);
-        if (o->blocking && o->policy == POLICY_AXONN)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on "
-                        "whatever message came first, so it cannot wait for one of them");
-        if (o->offload && !o->mixed)
-                return rv_fail(err, RV_EPLAN,
-                               "--offload needs --precision mixed or bf16: in fp32 the parameters on the "
-                               "device are the "
-                               "master parameters");
-        int rc = check_overlap(o, err);
-        return rc ? rc : check_shards(o, err);
-}
-
 static int settle(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->seq_len)
@@ -278,7 +164,7 @@ static int settle(struct options *o, int ranks, struct rv_error_info *err)
 
 int options_resolve_gpt(struct options *o, int ranks, struct rv_error_info *err)
 {
-        int rc = options_check_given(o, err);
+        int rc = flags_check(o, err);
         return rc ? rc : settle(o, ranks, err);
 }
 
@@ -288,7 +174,7 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(
                         err, RV_EINPUT,
                         "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
-        int rc = options_check_given(o, err);
+        int rc = flags_check(o, err);
         if (rc == 0)
                 rc = gpt_load(&o->gpt, o->model, err);
         return rc ? rc : settle(o, ranks, err);
@@ -325,9 +211,8 @@ struct work options_work(const struct options *o)
         return (struct work){
                 .micro_batch_size = o->micro_batch_size,
                 .seq_len = o->seq_len,
-                .element_bytes = o->mixed ? 2 : (int)sizeof(float),
+                .dtype = o->dtype,
                 .recompute = o->recompute,
-                .bf16 = o->bf16,
                 .fused = o->fused,
                 .tp = o->tp,
                 .sequence_parallel = o->sequence_parallel,
@@ -337,12 +222,6 @@ struct work options_work(const struct options *o)
 bool options_parts_backward(const struct options *o)
 {
         return policy_get(o->policy)->deferred != NULL;
-}
-
-enum half options_format(const struct options *o)
-{
-        const struct work work = options_work(o);
-        return work_format(&work);
 }
 
 struct stage options_stage(const struct options *o, int index)
@@ -358,7 +237,8 @@ struct stage options_stage(const struct options *o, int index)
 
 struct plan options_plan(const struct options *o, bool forward_only)
 {
-        int element_bytes = options_work(o).element_bytes;
+        const struct work work = options_work(o);
+        const int element_bytes = work_element_bytes(&work);
         int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
         struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
@@ -375,7 +255,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .forward_only = forward_only,
                 .tied = tied,
                 .clip = o->clip > 0,
-                .mixed = o->mixed,
+                .mixed = options_mixed(o),
                 .offload = o->offload,
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,

@@ -22,9 +22,8 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
-        double clip; /* global norm; 0: off */
-        bool mixed;  /* --precision mixed or bf16: 16 bits stored, fp32 master parameters and moments */
-        bool bf16;   /* mixed: bf16, else fp16 */
+        double clip;          /* global norm; 0: off */
+        enum dtype dtype;     /* --precision: what tensors are stored as */
         bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
         bool offload;         /* master parameters and moments in host memory; needs mixed */
         enum recompute recompute;
@@ -73,10 +72,8 @@ int options_resolve(struct options *options, int ranks, struct rv_error_info *er
 /* The same for a model that is in options->gpt already. */
 int options_resolve_gpt(struct options *options, int ranks, struct rv_error_info *err);
 
-/* The checks of options_resolve alone, for a plan that was made from a resolved one by changing it: no file
- * is read. What can be said before the model is known: an option is missing, or is not for another one; and
- * what can be said then, of the grid and of sizes. */
-int options_check_given(const struct options *options, struct rv_error_info *err);
+/* The checks of grid and sizes of options_resolve alone, for a plan that was made from a resolved one by
+ * changing it: no file is read. flags_check (runtime/plan/flags.h) has those that need no model. */
 int options_check(struct options *options, int ranks, struct rv_error_info *err);
 
 /* What computes: "cpu" where --device is not given. */
@@ -100,12 +97,16 @@ struct core_stage options_core_stage(const struct options *options, int index, i
 /* What memory depends on, for one stage. */
 struct memory_plan options_memory(const struct options *options, int stage);
 
+/* Mixed precision: 16 bits stored, fp32 master parameters and moments. */
+static inline bool options_mixed(const struct options *options)
+{
+        return options->dtype != DTYPE_FP32;
+}
+
 /* Whether a backward is two operations. */
 bool options_parts_backward(const struct options *options);
 
 /* What the work on a micro-batch depends on. */
 struct work options_work(const struct options *options);
-/* Of it, what tensors are stored as. */
-enum half options_format(const struct options *options);
 
 #endif

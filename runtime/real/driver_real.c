@@ -111,8 +111,8 @@ static void issue_copy(struct driver_real *d, const struct op *op)
 /* The check follows in finish(), when the copy has arrived. */
 static void inject_overflow(struct driver_real *d, int token)
 {
-        static const uint16_t infinities[HALF_FORMATS] = {[HALF_FP16] = 0x7c00, [HALF_BF16] = 0x7f80};
-        const uint16_t *infinity = &infinities[work_format(&d->nn->plan.work)];
+        static const uint16_t infinities[DTYPES] = {[DTYPE_FP16] = 0x7c00, [DTYPE_BF16] = 0x7f80};
+        const uint16_t *infinity = &infinities[d->nn->plan.work.dtype];
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
                              nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), infinity,
@@ -124,7 +124,7 @@ static void check_overflow(struct driver_real *d, int token)
 {
         const struct op *op = &d->ops[token];
         optim_check_overflow(d->nn, op->offset, op->count,
-                             optim_overflow_limit(d->plan.dp, work_format(&d->nn->plan.work)));
+                             optim_overflow_limit(d->plan.dp, d->nn->plan.work.dtype));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
@@ -176,21 +176,26 @@ static void issue_compute(struct driver_real *d, const struct op *op)
 
 /* ---- the network ---- */
 
-static enum net_type stored_type(const struct driver_real *d)
+static enum net_type type_of(enum dtype dtype)
 {
-        if (d->plan.mixed)
-                return d->nn->plan.work.bf16 ? NET_BF16 : NET_HALF;
-        return sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
+        static const enum net_type types[DTYPES] = {[DTYPE_FP32] = sizeof(real) == sizeof(float) ? NET_FLOAT
+                                                                                                 : NET_DOUBLE,
+                                                    [DTYPE_FP16] = NET_FP16,
+                                                    [DTYPE_BF16] = NET_BF16};
+        return types[dtype];
 }
 
-/* What shards do together behind the part of a pass that was computed last: another part always follows. */
+static enum net_type stored_type(const struct driver_real *d)
+{
+        return type_of(d->nn->plan.work.dtype);
+}
+
+/* The collective of shards behind the part of a pass that was computed last: another part always follows. */
 static void issue_tensor(struct driver_real *d, const struct op *op)
 {
-        static const enum net_type halves[HALF_FORMATS] = {[HALF_FP16] = NET_HALF, [HALF_BF16] = NET_BF16};
-        const enum net_type full = sizeof(real) == sizeof(float) ? NET_FLOAT : NET_DOUBLE;
         const struct net_ops *net = d->net->ops;
-        const struct nn_together *what = d->nn->together;
-        const enum net_type type = what->half ? halves[what->half] : full;
+        const struct nn_collective *what = d->nn->collective;
+        const enum net_type type = type_of(what->dtype);
         d->ops[op->serial].more = true;
         switch (what->kind) {
         case KERNEL_TENSOR_ALL_GATHER:
@@ -258,11 +263,11 @@ static void real_issue(void *world, const struct op *op)
                 break;
         case OP_SEND_ACTIVATION:
                 net->isend(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_ACTIVATION,
-                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
+                           core_message_vmb(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_SEND_GRADIENT:
                 net->isend(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_GRADIENT,
-                           core_message_piece(&d->plan, plan_stage(&d->plan, rank), op), token);
+                           core_message_vmb(&d->plan, plan_stage(&d->plan, rank), op), token);
                 break;
         case OP_RECEIVE_ACTIVATION:
                 net->ireceive(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_ACTIVATION, token);
@@ -313,7 +318,7 @@ static void set_gradient_scale(struct driver_real *d)
                         optim_clip_factor(d->optim, scalars[NN_SQUARED_NORM]) / d->loss_scale;
 }
 
-static void finish(struct driver_real *d, struct engine *engine, int token, int piece)
+static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)
 {
         if (token == d->injecting) {
                 d->injecting = -1;
@@ -322,7 +327,7 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         }
         struct op done = d->ops[token];
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
-                core_set_piece(&d->plan, &done, piece);
+                core_set_vmb(&d->plan, &done, vmb);
         if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
                 d->found_overflow = d->found_overflow || d->nn->scalars[NN_OVERFLOW] > 0;
         if (done.kind == OP_REDUCE_SCALARS)

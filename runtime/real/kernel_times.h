@@ -25,7 +25,7 @@ struct machine_rates {
 
 /* Measures them on a device of its own, in a second or so; RV_OK or why it could not be opened. */
 int machine_rates_measure(struct machine_rates *rates, const char *device,
-                          const struct device_request *request, enum half half, struct rv_error_info *err);
+                          const struct device_request *request, enum dtype dtype, struct rv_error_info *err);
 
 /* The kernels of one kind and role in a batch. */
 struct kernel_row {

@@ -33,21 +33,21 @@ void limits_apply(struct device *device, const struct options *o, struct net *ne
 }
 
 /* What the rank that has least has of each. */
-static struct capacity least_capacity(const struct device *device, struct net *net)
+static struct capacity min_capacity(const struct device *device, struct net *net)
 {
-        struct capacity least = {.bytes = {[MEMORY_DEVICE] = device->limit_bytes[MEMORY_DEVICE],
-                                           [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST],
-                                           [CAPACITY_SHARED] = device->shared_limit_bytes}};
+        struct capacity min = {.bytes = {[MEMORY_DEVICE] = device->limit_bytes[MEMORY_DEVICE],
+                                         [MEMORY_HOST] = device->limit_bytes[MEMORY_HOST],
+                                         [CAPACITY_SHARED] = device->shared_limit_bytes}};
         struct capacity *all = net->rank == 0 ? calloc((size_t)net->ranks, sizeof *all) : NULL;
         if (net->rank == 0 && !all)
                 abort();
-        net->ops->gather(net, &least, sizeof least, all);
+        net->ops->gather(net, &min, sizeof min, all);
         for (int i = 0; all && i < net->ranks; i++)
                 for (int limit = 0; limit < CAPACITY_LIMITS; limit++)
-                        if (all[i].bytes[limit] < least.bytes[limit])
-                                least.bytes[limit] = all[i].bytes[limit];
+                        if (all[i].bytes[limit] < min.bytes[limit])
+                                min.bytes[limit] = all[i].bytes[limit];
         free(all);
-        return least;
+        return min;
 }
 
 /* On rank 0, for the eyes of who must change the plan. */
@@ -66,7 +66,7 @@ static void print_refusal(const struct options *o, const struct capacity *capaci
 int limits_check(const struct options *o, const struct device *device, const struct device_request *request,
                  struct net *net, struct rv_error_info *err)
 {
-        const struct capacity capacity = least_capacity(device, net);
+        const struct capacity capacity = min_capacity(device, net);
         struct capacity_need need;
         int rc = 0;
         if (net->rank == 0) {

@@ -1,6 +1,6 @@
 /* What a machine can do, by kernels of the device itself: a product, and two passes over memory, of which the
  * faster counts. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/device/kernels.h"
 #include "runtime/base/number.h"
 #include "runtime/real/kernel_times.h"
@@ -51,7 +51,7 @@ static double end(struct probe *probe)
  * devices. */
 static int fill(struct device *device, void *to, int64_t count, struct rv_error_info *err)
 {
-        const size_t size = device->half ? sizeof(uint16_t) : sizeof(real);
+        const size_t size = device->dtype ? sizeof(uint16_t) : sizeof(real);
         void *from = malloc((size_t)count * size);
         if (!from)
                 return rv_fail(err, RV_ESYSTEM,
@@ -60,9 +60,9 @@ static int fill(struct device *device, void *to, int64_t count, struct rv_error_
         for (int64_t i = 0; i < count; i++) {
                 state = state * 1664525U + 1013904223U;
                 const float value = 0.5F + 0.5F * (float)(state >> 8) / (float)(1 << 24);
-                if (device->half)
+                if (device->dtype != DTYPE_FP32)
                         ((uint16_t *)from)[i] =
-                                device->half == HALF_BF16 ? bf16_from_float(value) : half_from_float(value);
+                                device->dtype == DTYPE_BF16 ? bf16_from_float(value) : fp16_from_float(value);
                 else
                         ((real *)from)[i] = (real)value;
         }
@@ -74,7 +74,7 @@ static int fill(struct device *device, void *to, int64_t count, struct rv_error_
 
 static void *array(struct device *device, int64_t elements, struct rv_error_info *err)
 {
-        const int64_t size = device->half ? sizeof(uint16_t) : sizeof(real);
+        const int64_t size = device->dtype ? sizeof(uint16_t) : sizeof(real);
         void *memory = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, elements * size);
         if (!memory || fill(device, memory, elements, err)) {
                 rv_fail(err, RV_ESYSTEM, "--kernels: no memory to measure the machine's rates with");
@@ -107,7 +107,7 @@ static int measure_memory(struct probe *probe, struct machine_rates *rates, stru
         if (!y || !x || !b)
                 return RV_ESYSTEM;
         const struct kernel kernel = {.kind = KERNEL_BIAS_RESIDUAL,
-                                      .half = (unsigned char)device->half,
+                                      .dtype = (unsigned char)device->dtype,
                                       .batch = 1,
                                       .m = m,
                                       .n = n};
@@ -127,30 +127,31 @@ static int measure_update(struct probe *probe, struct machine_rates *rates, stru
         for (int i = 0; i < 4; i++)
                 flat[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE,
                                              n * (int64_t)sizeof(real));
-        void *weights = device->half ? array(device, n, err) : NULL;
+        void *weights = device->dtype ? array(device, n, err) : NULL;
         double *scale = device->ops->alloc(device, MEMORY_HOST, MEMORY_WORKSPACE, (int64_t)sizeof *scale);
-        if (!flat[0] || !flat[1] || !flat[2] || !flat[3] || !scale || (device->half && !weights))
+        if (!flat[0] || !flat[1] || !flat[2] || !flat[3] || !scale ||
+            (device->dtype != DTYPE_FP32 && !weights))
                 return rv_fail(err, RV_ESYSTEM, "--kernels: no memory to measure the machine's rates with");
         const struct adamw_range all = {.end = n};
         const struct adamw update = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 1};
         const struct kernel kernel = {
-                .kind = KERNEL_ADAMW, .half = (unsigned char)device->half, .batch = 1, .m = n};
+                .kind = KERNEL_ADAMW, .dtype = (unsigned char)device->dtype, .batch = 1, .m = n};
         *scale = 1;
         begin(probe);
         for (int i = 0; i < REPEATS; i++)
                 kernels_adamw(device, flat[0], flat[1], flat[2], flat[3], weights, &all,
-                              device->half ? NULL : scale, 0, n, &update);
+                              device->dtype != DTYPE_FP32 ? NULL : scale, 0, n, &update);
         rates->bytes_per_second = fmax(rates->bytes_per_second, kernel_bytes(&kernel) / end(probe));
         return RV_OK;
 }
 
 int machine_rates_measure(struct machine_rates *rates, const char *name, const struct device_request *request,
-                          enum half half, struct rv_error_info *err)
+                          enum dtype dtype, struct rv_error_info *err)
 {
         struct device *device = device_open(name, request, err);
         if (!device)
                 return err->code;
-        device->half = half;
+        device->dtype = dtype;
         struct probe probe = {.device = device};
         int rc = measure_product(&probe, rates, err);
         if (rc == RV_OK)

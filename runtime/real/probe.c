@@ -55,34 +55,34 @@ static void copy(const struct work_space *w)
 /* The least seconds of a few, after one that is not counted. */
 static double seconds_of(const struct work_space *w, void (*enqueue)(const struct work_space *))
 {
-        double least = INFINITY;
+        double min = INFINITY;
         for (int i = 0; i <= REPEATS; i++) {
                 const double start = device_seconds();
                 enqueue(w);
                 w->device->ops->synchronize(w->device);
                 if (i > 0)
-                        least = fmin(least, device_seconds() - start);
+                        min = fmin(min, device_seconds() - start);
         }
-        return least;
+        return min;
 }
 
 static void measure(struct probe *probe, struct work_space *w)
 {
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
                 const struct kernel product = {.kind = KERNEL_MATMUL,
-                                               .half = (unsigned char)half,
+                                               .dtype = (unsigned char)dtype,
                                                .batch = 1,
                                                .m = w->size,
                                                .n = w->size,
                                                .k = w->size};
                 const struct kernel bias = {.kind = KERNEL_BIAS,
-                                            .half = (unsigned char)half,
+                                            .dtype = (unsigned char)dtype,
                                             .batch = 1,
                                             .m = 2 * w->size,
                                             .n = 2 * w->size};
-                w->device->half = half;
-                probe->flops_per_second[half] = kernel_flops(&product) / seconds_of(w, multiply);
-                probe->bytes_per_second[half] = kernel_bytes(&bias) / seconds_of(w, add_bias);
+                w->device->dtype = dtype;
+                probe->flops_per_second[dtype] = kernel_flops(&product) / seconds_of(w, multiply);
+                probe->bytes_per_second[dtype] = kernel_bytes(&bias) / seconds_of(w, add_bias);
         }
         probe->copied_per_second = (double)large_bytes(w) / seconds_of(w, copy);
 }
@@ -125,9 +125,9 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
         const struct kernel *kernel = &price->kernel;
         (void)err;
         if (kernel->k > 0) /* of products, and attention is two or five of them */
-                price->seconds = kernel_flops(kernel) / probe->flops_per_second[kernel->half];
+                price->seconds = kernel_flops(kernel) / probe->flops_per_second[kernel->dtype];
         else
-                price->seconds = kernel_bytes(kernel) / probe->bytes_per_second[kernel->half];
+                price->seconds = kernel_bytes(kernel) / probe->bytes_per_second[kernel->dtype];
         return 0;
 }
 
@@ -160,8 +160,8 @@ static double price_collective(void *context, int rank, const struct op *op)
 {
         const struct probed *probed = context;
         const int ranks = plan_group(&probed->plan, rank, op->group).size;
-        const bool half = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_GATHER;
-        return price_ring(probed, ranks, half ? 1 : 2, op->bytes);
+        const bool one_way = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_GATHER;
+        return price_ring(probed, ranks, one_way ? 1 : 2, op->bytes);
 }
 
 static double price_tensor(void *context, int rank, const struct price_pass *pass)

@@ -7,9 +7,9 @@
 #include "runtime/plan/options.h"
 
 struct probe {
-        double flops_per_second[HALF_FORMATS]; /* of a matrix product, by format */
-        double bytes_per_second[HALF_FORMATS]; /* of a kernel that does little but read and write */
-        double copied_per_second;              /* between host and device, one direction, in bytes */
+        double flops_per_second[DTYPES]; /* of a matrix product, by format */
+        double bytes_per_second[DTYPES]; /* of a kernel that does little but read and write */
+        double copied_per_second;        /* between host and device, one direction, in bytes */
 };
 
 /* Opens the device of that name once more, as the run has it (its threads and kernels), and runs one matrix

@@ -1,7 +1,7 @@
 /* `ranvier sample`: text from a checkpoint of a byte-level model, one token at a time. */
 #include "runtime/base/file.h"
 #include "runtime/base/command_line.h"
-#include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
 #include "runtime/plan/options.h"
@@ -22,84 +22,43 @@ struct arguments {
         uint64_t seed;
 };
 
-static int parse_temperature(const char *text, double *temperature, struct rv_error_info *err)
+static int parse_device(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        char *end;
-        double number = strtod(text, &end);
-        if (end == text || *end || !(number >= 0 && number <= 100))
-                return rv_fail(err, RV_EINPUT, "--temperature: '%s' is not a number from 0 to 100", text);
-        *temperature = number;
-        return RV_OK;
+        (void)option;
+        return options_parse_device(text, at, err);
 }
 
-enum {
-        KEY_PROMPT = 'p',
-        KEY_TOKENS = 'n',
-        KEY_TEMPERATURE = 't',
-        KEY_TOP_K = 'k',
-        KEY_SEED = 's',
-        KEY_DEVICE = 'd',
-        KEY_CPU_KERNELS = 256
-};
+#define AT(member) .offset = offsetof(struct arguments, member)
 
-static const struct argp_option options[] = {
-        {"prompt", KEY_PROMPT, "TEXT", 0, "Text to go on from (default: a new line)", 0},
-        {"tokens", KEY_TOKENS, "N", 0, "Bytes to write after the prompt (default 256)", 0},
-        {"temperature", KEY_TEMPERATURE, "T", 0,
-         "Below 1 prefers likely bytes, 0 takes always the likeliest (default 0.8)", 0},
-        {"top-k", KEY_TOP_K, "K", 0, "Choose among the K likeliest bytes only (default: all)", 0},
-        {"seed", KEY_SEED, "S", 0,
-         "Start of the random numbers; the same seed gives the same text (default 1)", 0},
-        {"device", KEY_DEVICE, "NAME", 0, "What computes: cpu, the default, or cuda", 0},
-        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
-         "As of ranvier train: auto (the default), avx512, avx2, baseline or scalar; cpu only", 0},
-        {0},
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_TEXT, "prompt", 'p', "TEXT", "Text to go on from (default: a new line)", AT(prompt)},
+        {SETTING_WHOLE, "tokens", 'n', "N", "Bytes to write after the prompt (default 256)", AT(tokens),
+         .min = 0, .max = 1000000000},
+        {SETTING_REAL, "temperature", 't', "T",
+         "Below 1 prefers likely bytes, 0 takes always the likeliest (default 0.8)", AT(temperature),
+         .low = 0, .high = 100},
+        {SETTING_WHOLE, "top-k", 'k', "K", "Choose among the K likeliest bytes only (default: all)", AT(top_k),
+         .min = 1, .max = BYTES},
+        {SETTING_WHOLE, "seed", 's', "S",
+         "Start of the random numbers; the same seed gives the same text (default 1)", AT(seed),
+         .min = 0, .max = INT64_MAX},
+        {SETTING_OWN, "device", 'd', "NAME", "What computes: cpu, the default, or cuda", AT(device), .parse = parse_device},
+        {SETTING_TEXT, "cpu-kernels", 0, "NAME",
+         "As of ranvier train: auto (the default), avx512, avx2, baseline or scalar; cpu only", AT(cpu_kernels)},
+        {.help = NULL},
 };
-
-static int parse_value(struct arguments *arguments, int key, const char *text, struct rv_error_info *err)
-{
-        int64_t seed = 0;
-        int status;
-        switch (key) {
-        case KEY_TOKENS:
-                return parse_int("--tokens", text, 0, 1000000000, &arguments->tokens, err);
-        case KEY_TEMPERATURE:
-                return parse_temperature(text, &arguments->temperature, err);
-        case KEY_TOP_K:
-                return parse_int("--top-k", text, 1, BYTES, &arguments->top_k, err);
-        case KEY_DEVICE:
-                return options_parse_device(text, &arguments->device, err);
-        default:
-                status = parse_int("--seed", text, 0, INT64_MAX, &seed, err);
-                arguments->seed = (uint64_t)seed;
-                return status;
-        }
-}
+/* clang-format on */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct arguments *arguments = state->input;
-        switch (key) {
-        case KEY_PROMPT:
-                arguments->prompt = text;
-                return 0;
-        case KEY_CPU_KERNELS:
-                arguments->cpu_kernels = text;
-                return 0;
-        case KEY_TOKENS:
-        case KEY_TEMPERATURE:
-        case KEY_TOP_K:
-        case KEY_SEED:
-        case KEY_DEVICE:
-                return parse_value(arguments, key, text, command_line_error(state)) == RV_OK ? 0 : EINVAL;
-        case ARGP_KEY_ARG:
-                if (arguments->checkpoint)
-                        return ARGP_ERR_UNKNOWN;
-                arguments->checkpoint = text;
-                return 0;
-        default:
+        if (key != ARGP_KEY_ARG)
+                return settings_take(option_rows, arguments, key, text, command_line_error(state));
+        if (arguments->checkpoint)
                 return ARGP_ERR_UNKNOWN;
-        }
+        arguments->checkpoint = text;
+        return 0;
 }
 
 /* The model on a device, and what it reads: the last `filled` bytes of the text. */
@@ -116,7 +75,7 @@ static int sampler_open(struct sampler *sampler, const struct arguments *argumen
 {
         struct stage whole = partition_stage(gpt, 1, 0);
         struct memory_plan plan = {
-                .work = {.micro_batch_size = 1, .seq_len = seq_len, .element_bytes = sizeof(real)},
+                .work = {.micro_batch_size = 1, .seq_len = seq_len, .real_bytes = sizeof(real)},
                 .micro_batches = 1,
                 .slots = 1,
         };
@@ -297,7 +256,8 @@ out:
 
 int main(int argc, char **argv)
 {
-        static const struct argp argp = {
+        struct argp_option options[SETTINGS + 1];
+        const struct argp argp = {
                 .options = options,
                 .parser = parse_option,
                 .args_doc = "CHECKPOINT",
@@ -309,6 +269,7 @@ int main(int argc, char **argv)
         struct arguments arguments = {
                 .prompt = "", .device = "cpu", .tokens = 256, .top_k = BYTES, .temperature = 0.8, .seed = 1};
         struct rv_error_info err = {0};
+        settings_options(option_rows, options, 0);
         int status = command_line_parse(&argp, argc, argv, &arguments, false, &err);
         if (status == COMMAND_LINE_DONE)
                 return 0;

@@ -6,7 +6,7 @@
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
 #include "runtime/real/routes.h"
-#include "runtime/real/together.h"
+#include "runtime/real/collect.h"
 #include "runtime/real/train_options.h"
 
 #include <math.h>
@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum {
-        WARM_UP_BATCHES = 2,  /* not counted in the report's times: first touch of memory, connections */
-        TRACED_BATCHES = 3,   /* the last ones, if a trace is asked for */
-        MOST_STUCK_STEPS = 20 /* that overflow in a row with the least loss scale */
+        WARM_UP_BATCHES = 2, /* not counted in the report's times: first touch of memory, connections */
+        TRACED_BATCHES = 3,  /* the last ones, if a trace is asked for */
+        MAX_STUCK_STEPS = 20 /* that overflow in a row with the least loss scale */
 };
 
 /* One run on this rank; losses and the log are rank 0's. */
@@ -60,7 +60,7 @@ static void print_progress(struct run *run, int64_t step, const struct trainer_r
         run->last_line = now;
         double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
         char mark[96] = "";
-        if (result->skipped && run->settings.plan.bf16)
+        if (result->skipped && run->settings.plan.dtype == DTYPE_BF16)
                 snprintf(mark, sizeof mark, "   overflow: step skipped");
         else if (result->skipped)
                 snprintf(mark, sizeof mark, "   overflow: step skipped, loss scale 2^%d",
@@ -102,7 +102,7 @@ static int open_log(struct run *run, struct rv_error_info *err)
                 remove_log_when_stopped(&run->log);
         if (rc == 0)
                 fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds%s\n",
-                        run->settings.plan.mixed ? ",loss_scale,skipped" : "");
+                        options_mixed(&run->settings.plan) ? ",loss_scale,skipped" : "");
         return rc;
 }
 
@@ -120,7 +120,7 @@ static void write_log(struct run *run, int64_t step, const struct trainer_result
                 snprintf(validated, sizeof validated, "%.9g", validation);
         fprintf(run->log.stream, "%lld,%s,%s,%.9g,%.6g,%.6g", (long long)step + 1, trained, validated,
                 optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
-        if (run->settings.plan.mixed)
+        if (options_mixed(&run->settings.plan))
                 fprintf(run->log.stream, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
         fputc('\n', run->log.stream);
         file_writer_flush(&run->log);
@@ -144,9 +144,9 @@ static int diverged(const struct run *run, const char *what, double value, int64
 static int check_scale(const struct run *run, int64_t step, struct rv_error_info *err)
 {
         const struct loss_scaler *scaler = &run->trainer.scaler;
-        if (scaler->stuck < MOST_STUCK_STEPS)
+        if (scaler->stuck < MAX_STUCK_STEPS)
                 return 0;
-        if (run->settings.plan.bf16)
+        if (run->settings.plan.dtype == DTYPE_BF16)
                 return rv_fail(
                         err, RV_ESYSTEM,
                         "gradients were infinite or not a number in the last %d steps up to step %lld: a "
@@ -327,7 +327,7 @@ static json_t *extra_members(const struct run *run, const struct results *result
 {
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
-        bool validated = validates(run), mixed = s->plan.mixed;
+        bool validated = validates(run), mixed = options_mixed(&s->plan);
         json_t *training = json_pack("{s:s, s:i, s:o, s:o, s:f}", "data", s->data, "threads", s->threads,
                                      "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
                                      "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
@@ -412,10 +412,10 @@ static void print_losses(const struct run *run, int batches)
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
         const struct options *plan = &run->settings.plan;
         const char *missing = batches < steps - first_measured(run) ? " and are not in the times" : "";
-        if (plan->bf16)
+        if (plan->dtype == DTYPE_BF16)
                 printf("overflows   %lld of %lld steps were skipped%s\n", (long long)skipped,
                        (long long)steps, missing);
-        else if (plan->mixed)
+        else if (options_mixed(plan))
                 printf("loss scale  2^%d at the end; %lld of %lld steps were skipped%s\n",
                        ilogb(run->trainer.scaler.scale), (long long)skipped, (long long)steps, missing);
 }
@@ -460,12 +460,12 @@ static int finish(struct run *run, struct rv_error_info *err)
         if (!results.memory)
                 abort();
         if (s->checkpoint)
-                together_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
+                collect_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
         run->net->ops->gather(run->net, &mine, sizeof mine, results.memory);
         results.times = gather_times(run, results.batches);
         results.kernels = gather_kernels(run);
         if (s->plan.trace)
-                together_trace(run->net, &run->trainer.trace);
+                collect_trace(run->net, &run->trainer.trace);
         if (run->net->rank == 0)
                 write_results(run, &results, err);
         free(results.times);
@@ -474,8 +474,9 @@ static int finish(struct run *run, struct rv_error_info *err)
         return net_agree(run->net, err->code, err);
 }
 
-/* Each replica's first and last stage share an embedding, shard by shard; each stage's replicas share
- * gradients, likewise; and its shards work together. The first member of a group is its colour. */
+/* Three kinds of groups: the first and last stage of a replica share an embedding, shard by shard; the
+ * replicas of a stage share gradients, shard by shard; the shards of a stage have collectives in every layer.
+ * The first member of a group is its colour. */
 static void make_groups(const struct run *run)
 {
         const struct plan plan = options_plan(&run->settings.plan, false);
@@ -528,8 +529,7 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
         const struct device_request request = trainer_device_request(&run->settings, run->net);
         kernel_times_init(run->kernels, &plan->gpt, plan->tp);
-        return machine_rates_measure(&run->kernels->rates, options_device(plan), &request,
-                                     options_format(plan), err);
+        return machine_rates_measure(&run->kernels->rates, options_device(plan), &request, plan->dtype, err);
 }
 
 static int run_training(struct run *run, struct rv_error_info *err)

@@ -2,211 +2,114 @@
 
 #include "runtime/base/command_line.h"
 
-#include "runtime/base/parse.h"
-
 #include "runtime/base/file.h"
+#include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 #include "runtime/device/device.h"
 #include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 10000000 };
-
-enum key {
-        KEY_DATA = 0x500,
-        KEY_STEPS,
-        KEY_LR,
-        KEY_MIN_LR,
-        KEY_WARMUP,
-        KEY_WEIGHT_DECAY,
-        KEY_BETA1,
-        KEY_BETA2,
-        KEY_EPSILON,
-        KEY_VALIDATE_EVERY,
-        KEY_VALIDATION_FRACTION,
-        KEY_VALIDATION_BATCHES,
-        KEY_SEED,
-        KEY_THREADS,
-        KEY_CUDA_GRAPHS,
-        KEY_HOST_LINK,
-        KEY_CPU_KERNELS,
-        KEY_INJECT_OVERFLOW,
-        KEY_TOKENS,
-        KEY_LOG,
-        KEY_KERNELS,
-        KEY_CHECKPOINT
-};
-
-static const struct argp_option train_options[] = {
-        {0, 0, 0, 0, "The training:", 2},
-        {"data", KEY_DATA, "PATH", 0,
-         "Text (bytes are the tokens), or a .bin of tokens: nanoGPT's bare uint16 or llm.c's (required)", 2},
-        {"steps", KEY_STEPS, "K", 0, "Batches to train (default 100); 0 writes the initial weights", 2},
-        {"lr", KEY_LR, "X", 0, "Peak learning rate (default 1e-3)", 2},
-        {"min-lr", KEY_MIN_LR, "X", 0, "Learning rate at the end of the cosine (default: a tenth of --lr)",
-         2},
-        {"warmup", KEY_WARMUP, "K", 0, "Steps of linear warm-up (default: a tenth of --steps)", 2},
-        {"weight-decay", KEY_WEIGHT_DECAY, "X", 0,
-         "AdamW's, on matrices and embeddings, not on biases and LayerNorm (default 0.1)", 2},
-        {"beta1", KEY_BETA1, "X", 0, "AdamW's first decay (default 0.9)", 2},
-        {"beta2", KEY_BETA2, "X", 0, "AdamW's second decay (default 0.95)", 2},
-        {"epsilon", KEY_EPSILON, "X", 0, "AdamW's epsilon (default 1e-8)", 2},
-        {"seed", KEY_SEED, "S", 0,
-         "Start of the random numbers behind the initial weights and the order of the data (default 1); the "
-         "same seed trains the same model on any grid",
-         2},
-        {0, 0, 0, 0, "What is measured and kept:", 3},
-        {"validate-every", KEY_VALIDATE_EVERY, "K", 0,
-         "Steps between validations (default: only before the first and after the last)", 3},
-        {"validation-fraction", KEY_VALIDATION_FRACTION, "X", 0,
-         "Share of the tokens, at their end, that are kept for validation (default 0.1)", 3},
-        {"validation-batches", KEY_VALIDATION_BATCHES, "K", 0,
-         "Batches of one validation, always the same (default 4)", 3},
-        {"log", KEY_LOG, "FILE.csv", 0, "Write losses, learning rate and speed of every step", 3},
-        {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "Write the trained model (safetensors), for ranvier sample",
-         3},
-        {"kernels", KEY_KERNELS, 0, 0,
-         "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
-         "measured before the training in a second or so; the report has it too",
-         3},
-        {"tokens", KEY_TOKENS, "T", 0,
-         "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
-         "billion parameters no days)",
-         3},
-        {"threads", KEY_THREADS, "N", 0,
-         "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)",
-         3},
-        {0, 0, 0, 0, "For experiments:", 4},
-        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
-         "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
-         "together; "
-         "off: each by itself",
-         4},
-        {"host-link", KEY_HOST_LINK, "RATE", 0,
-         "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the "
-         "CPU "
-         "device, whose memory is the host's, they are memory copies otherwise",
-         4},
-        {"cpu-kernels", KEY_CPU_KERNELS, "NAME", 0,
-         "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
-         "the "
-         "fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind has) "
-         "or "
-         "scalar (the reference: nothing vectorised, no BLAS)",
-         4},
-        {"inject-overflow", KEY_INJECT_OVERFLOW, "STEP[:RANK]", 0,
-         "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and "
-         "the loss scale of --precision mixed halves (needs that, or bf16)",
-         4},
-        {0},
-};
-
-/* A real number in [least, most]. */
-static int parse_real(const char *option, const char *text, double least, double most, double *value,
-                      struct rv_error_info *err)
-{
-        char *end;
-        double number = strtod(text, &end);
-        if (end == text || *end || !(number >= least && number <= most))
-                return rv_fail(err, RV_EINPUT, "%s: '%s' is not a number from %.10g to %.10g", option, text,
-                               least, most);
-        *value = number;
-        return 0;
-}
+enum { MAX_STEPS = 10000000 };
 
 /* "STEP" or "STEP:RANK"; a user counts steps from 1, as the log does. */
-static int parse_injection(struct train_settings *s, const char *text, struct rv_error_info *err)
+static int parse_injection(void *settings, const char *option, const char *text, struct rv_error_info *err)
 {
+        struct train_settings *s = settings;
         char step[24];
         int64_t number = 0;
         int rank = 0;
         const size_t length = strcspn(text, ":");
         snprintf(step, sizeof step, "%.*s", (int)length, text);
-        if (length >= sizeof step || parse_int("--inject-overflow", step, 1, MOST_STEPS, &number, NULL) ||
-            (text[length] && parse_count("--inject-overflow", text + length + 1, 0, INT_MAX, &rank, NULL)))
+        if (length >= sizeof step || parse_int(option, step, 1, MAX_STEPS, &number, NULL) ||
+            (text[length] && parse_count(option, text + length + 1, 0, INT_MAX, &rank, NULL)))
                 return rv_fail(err, RV_EINPUT,
-                               "--inject-overflow: '%.64s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps "
-                               "begin at 1, ranks at 0)",
-                               text);
+                               "%s: '%.64s' is not STEP or STEP:RANK, such as 5 or 5:1 (steps begin at 1, "
+                               "ranks at 0)",
+                               option, text);
         s->inject_step = number - 1;
         s->inject_rank = rank;
         return 0;
 }
 
-static int parse_optimizer(struct optim *o, int key, const char *text, struct rv_error_info *err)
+static int parse_tokens_of_all(void *settings, const char *option, const char *text,
+                               struct rv_error_info *err)
 {
-        const double below_one = 0.9999999;
-        switch (key) {
-        case KEY_STEPS:
-                return parse_int("--steps", text, 0, MOST_STEPS, &o->steps, err);
-        case KEY_LR:
-                return parse_real("--lr", text, 0, 10, &o->lr, err);
-        case KEY_MIN_LR:
-                return parse_real("--min-lr", text, 0, 10, &o->min_lr, err);
-        case KEY_WARMUP:
-                return parse_int("--warmup", text, 0, 1000000000, &o->warmup, err);
-        case KEY_WEIGHT_DECAY:
-                return parse_real("--weight-decay", text, 0, 10, &o->weight_decay, err);
-        case KEY_BETA1:
-                return parse_real("--beta1", text, 0, below_one, &o->beta1, err);
-        case KEY_BETA2:
-                return parse_real("--beta2", text, 0, below_one, &o->beta2, err);
-        default:
-                return parse_real("--epsilon", text, 1e-15, 1, &o->epsilon, err);
-        }
+        struct train_settings *s = settings;
+        s->tokens_given = true;
+        return parse_tokens(option, text, &s->tokens, err);
 }
 
-static int parse_setting(struct train_settings *s, int key, const char *text, struct rv_error_info *err)
-{
-        int64_t number = 0;
-        bool on = true;
-        int rc = 0;
-        switch (key) {
-        case KEY_DATA:
-                return parse_path("--data", text, &s->data, err);
-        case KEY_LOG:
-                return parse_path("--log", text, &s->log, err);
-        case KEY_CHECKPOINT:
-                return parse_path("--checkpoint", text, &s->checkpoint, err);
-        case KEY_VALIDATE_EVERY:
-                return parse_int("--validate-every", text, 1, 1000000000, &s->validate_every, err);
-        case KEY_VALIDATION_FRACTION:
-                return parse_real("--validation-fraction", text, 0, 0.5, &s->validation_fraction, err);
-        case KEY_VALIDATION_BATCHES:
-                return parse_count("--validation-batches", text, 1, 1000000, &s->validation_batches, err);
-        case KEY_SEED:
-                rc = parse_int("--seed", text, 0, INT64_MAX, &number, err);
-                s->seed = (uint64_t)number;
-                return rc;
-        case KEY_THREADS:
-                return parse_count("--threads", text, 1, DEVICE_MOST_THREADS, &s->threads, err);
-        case KEY_CUDA_GRAPHS:
-                rc = parse_switch("--cuda-graphs", text, &on, err);
-                s->no_graphs = !on;
-                return rc;
-        case KEY_KERNELS:
-                s->kernels = true;
-                return 0;
-        case KEY_HOST_LINK:
-                return parse_rate("--host-link", text, &s->host_link_bytes_per_second, err);
-        case KEY_CPU_KERNELS:
-                s->cpu_kernels = text;
-                return 0;
-        case KEY_INJECT_OVERFLOW:
-                return parse_injection(s, text, err);
-        case KEY_TOKENS:
-                s->tokens_given = true;
-                return parse_tokens("--tokens", text, &s->tokens, err);
-        default:
-                return parse_optimizer(&s->optim, key, text, err);
-        }
-}
+#define AT(member)          .offset = offsetof(struct train_settings, member)
+#define FROM(first, last)   .min = (first), .max = (last)
+#define WITHIN(first, last) .low = (first), .high = (last)
+#define BELOW_ONE           0.9999999
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_HEADING, .help = "The training:"},
+        {SETTING_PATH, "data", .argument = "PATH", AT(data),
+         .help = "Text (bytes are the tokens), or a .bin of tokens: nanoGPT's bare uint16 or llm.c's (required)"},
+        {SETTING_WHOLE, "steps", .argument = "K", AT(optim.steps), FROM(0, MAX_STEPS),
+         .help = "Batches to train (default 100); 0 writes the initial weights"},
+        {SETTING_REAL, "lr", .argument = "X", AT(optim.lr), WITHIN(0, 10),
+         .help = "Peak learning rate (default 1e-3)"},
+        {SETTING_REAL, "min-lr", .argument = "X", AT(optim.min_lr), WITHIN(0, 10),
+         .help = "Learning rate at the end of the cosine (default: a tenth of --lr)"},
+        {SETTING_WHOLE, "warmup", .argument = "K", AT(optim.warmup), FROM(0, 1000000000),
+         .help = "Steps of linear warm-up (default: a tenth of --steps)"},
+        {SETTING_REAL, "weight-decay", .argument = "X", AT(optim.weight_decay), WITHIN(0, 10),
+         .help = "AdamW's, on matrices and embeddings, not on biases and LayerNorm (default 0.1)"},
+        {SETTING_REAL, "beta1", .argument = "X", AT(optim.beta1), WITHIN(0, BELOW_ONE),
+         .help = "AdamW's first decay (default 0.9)"},
+        {SETTING_REAL, "beta2", .argument = "X", AT(optim.beta2), WITHIN(0, BELOW_ONE),
+         .help = "AdamW's second decay (default 0.95)"},
+        {SETTING_REAL, "epsilon", .argument = "X", AT(optim.epsilon), WITHIN(1e-15, 1),
+         .help = "AdamW's epsilon (default 1e-8)"},
+        {SETTING_WHOLE, "seed", .argument = "S", AT(seed), FROM(0, INT64_MAX),
+         .help = "Start of the random numbers behind the initial weights and the order of the data (default 1); the "
+                 "same seed trains the same model on any grid"},
+        {SETTING_HEADING, .help = "What is measured and kept:"},
+        {SETTING_WHOLE, "validate-every", .argument = "K", AT(validate_every), FROM(1, 1000000000),
+         .help = "Steps between validations (default: only before the first and after the last)"},
+        {SETTING_REAL, "validation-fraction", .argument = "X", AT(validation_fraction), WITHIN(0, 0.5),
+         .help = "Share of the tokens, at their end, that are kept for validation (default 0.1)"},
+        {SETTING_INT, "validation-batches", .argument = "K", AT(validation_batches), FROM(1, 1000000),
+         .help = "Batches of one validation, always the same (default 4)"},
+        {SETTING_PATH, "log", .argument = "FILE.csv", AT(log),
+         .help = "Write losses, learning rate and speed of every step"},
+        {SETTING_PATH, "checkpoint", .argument = "FILE", AT(checkpoint),
+         .help = "Write the trained model (safetensors), for ranvier sample"},
+        {SETTING_SET, "kernels", AT(kernels),
+         .help = "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
+                 "measured before the training in a second or so; the report has it too"},
+        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
+         .help = "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
+                 "billion parameters no days)"},
+        {SETTING_INT, "threads", .argument = "N", AT(threads), FROM(1, DEVICE_MAX_THREADS),
+         .help = "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)"},
+        {SETTING_HEADING, .help = "For experiments:"},
+        {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
+         .help = "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
+                 "together; off: each by itself"},
+        {SETTING_RATE, "host-link", .argument = "RATE", AT(host_link_bytes_per_second),
+         .help = "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the CPU "
+                 "device, whose memory is the host's, they are memory copies otherwise"},
+        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(cpu_kernels),
+         .help = "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
+                 "the fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind "
+                 "has) or scalar (the reference: nothing vectorised, no BLAS)"},
+        {SETTING_OWN, "inject-overflow", .argument = "STEP[:RANK]", .parse = parse_injection,
+         .help = "A gradient of that rank (default 0) becomes infinite in that step: every rank skips it, and the loss "
+                 "scale of --precision mixed halves (needs that, or bf16)"},
+        {.help = NULL},
+};
+/* clang-format on */
 
 static error_t parser(int key, char *text, struct argp_state *state)
 {
@@ -215,12 +118,11 @@ static error_t parser(int key, char *text, struct argp_state *state)
                 state->child_inputs[0] = &s->plan;
                 return 0;
         }
-        if (key < KEY_DATA || key > KEY_CHECKPOINT)
-                return ARGP_ERR_UNKNOWN;
-        return parse_setting(s, key, text, command_line_error(state)) ? EINVAL : 0;
+        return settings_take(option_rows, s, key, text, command_line_error(state));
 }
 
 static struct argp_child children[2]; /* the first: the plan's flags, which train_options_parse sets */
+static struct argp_option train_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = train_options,
         .parser = parser,
@@ -253,7 +155,7 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
 }
 
 /* MPI counts the bytes of a message and the elements of an all-reduce in an int, and a message carries its
- * micro-batch, or its piece, as a tag. */
+ * micro-batch, or its virtual micro-batch, as a tag. */
 static int check_messages(const struct options *o, const struct net *net, struct rv_error_info *err)
 {
         struct plan plan = options_plan(o, false);
@@ -271,12 +173,12 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
                                plan.element_bytes, INT_MAX);
-        if (o->pp > 1 && (int64_t)plan.micro_batches * plan.virtual_stages - 1 > net->most_micro_batch)
+        if (o->pp > 1 && (int64_t)plan.micro_batches * plan.virtual_stages - 1 > net->max_micro_batch)
                 return rv_fail(err, RV_EPLAN,
                                "a pipeline has %d micro-batches%s, this MPI tells %d apart: a larger "
                                "--micro-batch-size makes fewer",
                                plan.micro_batches, plan.virtual_stages > 1 ? " in several chunks" : "",
-                               net->most_micro_batch + 1);
+                               net->max_micro_batch + 1);
         const int64_t together = (int64_t)o->micro_batch_size * o->seq_len * o->gpt.n_embd;
         if (o->tp > 1 && together > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
@@ -306,7 +208,7 @@ static int check_injection(const struct train_settings *s, int ranks, struct rv_
 {
         if (s->inject_step < 0)
                 return 0;
-        if (!s->plan.mixed)
+        if (!options_mixed(&s->plan))
                 return rv_fail(err, RV_EPLAN,
                                "--inject-overflow needs --precision mixed or bf16: fp32 gradients are not "
                                "looked through");
@@ -391,6 +293,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
         };
         options_init(&s->plan);
         children[0].argp = options_argp();
+        settings_options(option_rows, train_options, 2);
         int rc = command_line_parse(&argp, argc, argv, s, quiet, err);
         if (rc)
                 return rc;

@@ -153,7 +153,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         const struct options *o = &settings->plan;
         t->plan = options_plan(o, false); /* routes were open when the device was opened */
         t->share = o->batch_size / o->dp;
-        loss_scaler_init(&t->scaler, options_format(o));
+        loss_scaler_init(&t->scaler, o->dtype);
         trace_init(&t->trace);
         struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));

@@ -8,14 +8,14 @@
 
 /* clang-format off */
 const struct figure_row figure_rows[] = {
-        {"batch_seconds", "median", "time per batch", FIGURE_SECONDS, REAL(median), .needed = true, .least = 1e-12},
-        {"batch_seconds", "p10", "10th percentile", FIGURE_SECONDS, REAL(p10), .needed = true, .least = 1e-12},
-        {"batch_seconds", "p90", "90th percentile", FIGURE_SECONDS, REAL(p90), .needed = true, .least = 1e-12},
+        {"batch_seconds", "median", "time per batch", FIGURE_SECONDS, REAL(median), .needed = true, .min = 1e-12},
+        {"batch_seconds", "p10", "10th percentile", FIGURE_SECONDS, REAL(p10), .needed = true, .min = 1e-12},
+        {"batch_seconds", "p90", "90th percentile", FIGURE_SECONDS, REAL(p90), .needed = true, .min = 1e-12},
         {"batch_seconds", "low", "nine in ten, from", FIGURE_SECONDS, REAL(low), .known = FIGURE_OR_ABSENT},
         {"batch_seconds", "high", "to", FIGURE_SECONDS, REAL(high), .known = FIGURE_OR_ABSENT},
         {"batch_seconds", "batches", "batches", FIGURE_COUNT, WHOLE(batches)},
         {NULL, "tokens_per_second", "tokens per second", FIGURE_COUNT, REAL(tokens_per_second), .needed = true,
-         .least = 1e-12},
+         .min = 1e-12},
         {NULL, "flops_per_gpu_per_second", "flops per device", FIGURE_FLOPS, REAL(flops_per_gpu_per_second)},
         {NULL, "percent_of_peak", "of peak", FIGURE_PERCENT, REAL(percent_of_peak), .known = FIGURE_OR_NULL},
         {NULL, "training_days", "training days", FIGURE_DAYS, REAL(training_days)},
@@ -25,7 +25,7 @@ const struct figure_row figure_rows[] = {
         {"phases", "optimizer_seconds", "optimizer", FIGURE_SECONDS, REAL(optimizer_seconds), .needed = true},
         {"phases", "busiest_seconds", NULL, FIGURE_SECONDS, REAL(busiest_seconds)},
         {"phases", "tensor_seconds", "shards together", FIGURE_SECONDS, REAL(tensor_seconds)},
-        {"phases", "bubble_fraction", "bubble", FIGURE_FRACTION, REAL(bubble_fraction), .needed = true, .least = -1},
+        {"phases", "bubble_fraction", "bubble", FIGURE_FRACTION, REAL(bubble_fraction), .needed = true, .min = -1},
         {"memory", "device_peak_bytes", "device memory", FIGURE_BYTES, WHOLE(device_peak_bytes), .needed = true},
         {"memory", "device_total_bytes", "all devices", FIGURE_BYTES, WHOLE(device_total_bytes), .needed = true},
         {"memory", "largest_rank", NULL, FIGURE_COUNT, WHOLE(largest_rank)},
@@ -90,9 +90,8 @@ static int read_row(struct figures *f, const struct figure_row *row, const char 
         if (!row->needed && !json_is_number(value))
                 return RV_OK;
         if (row->type == FIGURE_WHOLE)
-                return file_need_int(path, room, row->key, (int64_t)row->least, INT64_C(1) << 60, member,
-                                     err);
-        return file_need_real(path, room, row->key, row->least, 1e18, member, err);
+                return file_need_int(path, room, row->key, (int64_t)row->min, INT64_C(1) << 60, member, err);
+        return file_need_real(path, room, row->key, row->min, 1e18, member, err);
 }
 
 /* One that has an end has both, around the median. */

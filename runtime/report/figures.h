@@ -47,8 +47,8 @@ struct figure_row {
                 FIGURE_ALWAYS,
                 FIGURE_OR_NULL,
                 FIGURE_OR_ABSENT
-        } known;      /* how a 0 that means "not known" is written */
-        double least; /* which a report's must have, if `needed` */
+        } known;    /* how a 0 that means "not known" is written */
+        double min; /* which a report's must have, if `needed` */
         bool needed;
 };
 extern const struct figure_row figure_rows[];

@@ -289,7 +289,7 @@ static void print_choices(const struct report *r, FILE *out)
         const struct plan plan = options_plan(o, false);
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
-        static const char *const precisions[HALF_FORMATS] = {NULL, "mixed precision", "bf16 precision"};
+        static const char *const precisions[DTYPES] = {NULL, "mixed precision", "bf16 precision"};
         static const char *const recomputed[RECOMPUTES] = {
                 [RECOMPUTE_SELECTIVE] = "attention scores recomputed",
                 [RECOMPUTE_FULL] = "activations recomputed",
@@ -299,7 +299,7 @@ static void print_choices(const struct report *r, FILE *out)
                 [RECOMPUTE_NORMS_SWIGLU] = "norms and SwiGLU recomputed"};
         const struct work work = options_work(o);
         const char *const choices[] = {
-                precisions[options_format(o)],
+                precisions[o->dtype],
                 o->offload ? "optimizer offloaded" : NULL,
                 plan.zero == 1   ? "optimizer shared by replicas"
                 : plan.zero == 3 ? "weights, gradients and optimizer shared by replicas"

@@ -13,9 +13,9 @@ bool activations_offloaded(const struct core *core)
         return core->limits.host_slots > 0;
 }
 
-static void set_returned(struct core *core, int i, int piece, int demanded)
+static void set_returned(struct core *core, int i, int vmb, int demanded)
 {
-        core->returned[i].piece = piece;
+        core->returned[i].vmb = vmb;
         core->returned[i].demanded = demanded;
         core->returned[i].there = 0;
 }
@@ -29,27 +29,27 @@ void activations_start(struct core *core)
                 set_returned(core, i, -1, 0);
 }
 
-/* Which backward's slot `piece` holds, or -1; of -1: a free one. */
-static int holder(const struct core *core, int piece)
+/* Which backward's slot `vmb` holds, or -1; of -1: a free one. */
+static int holder(const struct core *core, int vmb)
 {
         for (int i = 0; i < BACKWARD_SLOTS; i++)
-                if (core->returned[i].piece == piece)
+                if (core->returned[i].vmb == vmb)
                         return i;
         return -1;
 }
 
-void activations_demand(struct core *core, int piece)
+void activations_demand(struct core *core, int vmb)
 {
-        int i = holder(core, piece);
+        int i = holder(core, vmb);
         if (i >= 0)
                 core->returned[i].demanded = 1;
 }
 
-bool activations_there(const struct core *core, int piece)
+bool activations_there(const struct core *core, int vmb)
 {
         if (!activations_offloaded(core))
                 return true;
-        int i = holder(core, piece);
+        int i = holder(core, vmb);
         return i >= 0 && core->returned[i].there;
 }
 
@@ -65,7 +65,7 @@ static bool next_store(struct core *core, struct op *op)
         struct core_tables t = core_tables(core);
         if (core->store < 0 || core->send_activation >= 0)
                 return false;
-        *op = core_new_piece(core, OP_STORE_ACTIVATIONS, core->store);
+        *op = core_op_of_vmb(core, OP_STORE_ACTIVATIONS, core->store);
         op->slot = t.slot_of[core->store];
         op->host_slot =
                 buffer_acquire(t.host_slot_users, (struct core_pool){0, core->limits.host_slots, true},
@@ -76,10 +76,10 @@ static bool next_store(struct core *core, struct op *op)
         return true;
 }
 
-static int place_on_host(const struct core *core, const struct core_tables *t, int piece)
+static int place_on_host(const struct core *core, const struct core_tables *t, int vmb)
 {
         for (int i = 0; i < core->on_host; i++)
-                if (t->offloaded[i] == piece)
+                if (t->offloaded[i] == vmb)
                         return i;
         return -1;
 }
@@ -89,15 +89,15 @@ static int place_on_host(const struct core *core, const struct core_tables *t, i
 static int choose_in_order(const struct core *core, const struct core_tables *t)
 {
         const struct policy *policy = policy_get(core->plan.policy);
-        for (int nth = core->backwards_started; nth < plan_pieces(&core->plan); nth++) {
-                const int piece = policy->nth_backward(&core->plan, nth);
-                if (holder(core, piece) < 0)
-                        return place_on_host(core, t, piece);
+        for (int nth = core->backwards_started; nth < plan_vmbs(&core->plan); nth++) {
+                const int vmb = policy->nth_backward(&core->plan, nth);
+                if (holder(core, vmb) < 0)
+                        return place_on_host(core, t, vmb);
         }
         return -1;
 }
 
-/* Place in the list of offloaded pieces of the one to be fetched, or -1. */
+/* Place in the list of offloaded virtual micro-batches of the one to be fetched, or -1. */
 static int choose(const struct core *core, const struct core_tables *t, bool *demanded)
 {
         *demanded = true;
@@ -105,13 +105,13 @@ static int choose(const struct core *core, const struct core_tables *t, bool *de
                 return choose_in_order(core, t);
         for (int i = 0; i < core->arrivals; i++)
                 if (t->queue[i].work == OP_BACKWARD) {
-                        int place = place_on_host(core, t, t->queue[i].piece);
+                        int place = place_on_host(core, t, t->queue[i].vmb);
                         if (place >= 0)
                                 return place;
                 }
         *demanded = false;
         for (int i = 0; i < BACKWARD_SLOTS; i++)
-                if (core->returned[i].piece >= 0 && !core->returned[i].demanded)
+                if (core->returned[i].vmb >= 0 && !core->returned[i].demanded)
                         return -1;
         return core->on_host > 0 ? 0 : -1;
 }
@@ -126,17 +126,17 @@ static bool next_fetch(struct core *core, struct op *op)
         int place = choose(core, &t, &demanded);
         if (place < 0)
                 return false;
-        int piece = t.offloaded[place];
+        int vmb = t.offloaded[place];
         core->on_host--;
         memmove(&t.offloaded[place], &t.offloaded[place + 1],
                 (size_t)(core->on_host - place) * sizeof *t.offloaded);
         t.offloaded[core->on_host] = 0;
-        set_returned(core, to, piece, demanded);
+        set_returned(core, to, vmb, demanded);
         core->fetching = true;
-        *op = core_new_piece(core, OP_FETCH_ACTIVATIONS, piece);
+        *op = core_op_of_vmb(core, OP_FETCH_ACTIVATIONS, vmb);
         op->slot = buffer_acquire(t.slot_users, (struct core_pool){FORWARD_SLOTS + to, 1, false}, t.slot_of,
-                                  piece, 1 /* the backward */);
-        op->host_slot = t.host_slot_of[piece];
+                                  vmb, 1 /* the backward */);
+        op->host_slot = t.host_slot_of[vmb];
         op->bytes = core_chunk_bytes(core, op->chunk);
         return true;
 }
@@ -151,11 +151,11 @@ void activations_complete(struct core *core, const struct op *op)
         struct core_tables t = core_tables(core);
         if (op->kind == OP_STORE_ACTIVATIONS) {
                 buffer_release(t.slot_users, op->slot);
-                t.offloaded[core->on_host++] = core_piece(core, op);
+                t.offloaded[core->on_host++] = core_vmb(core, op);
         } else {
                 assert(op->kind == OP_FETCH_ACTIVATIONS);
                 buffer_release(t.host_slot_users, op->host_slot);
-                t.host_slot_of[core_piece(core, op)] = 0;
+                t.host_slot_of[core_vmb(core, op)] = 0;
                 core->fetching = false;
                 core->returned[op->slot - FORWARD_SLOTS].there = 1;
         }

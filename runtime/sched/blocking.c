@@ -52,40 +52,40 @@ bool blocking_in_pair(const struct core *core)
 /* Whether the turn of `work` is in the next exchange. */
 static bool in_exchange(const struct core *core, enum op_kind work)
 {
-        const bool all_forward = core->forwards_done == plan_pieces(&core->plan);
+        const bool all_forward = core->forwards_done == plan_vmbs(&core->plan);
         if (work == OP_FORWARD)
                 return !all_forward;
         return all_forward || ahead_of_warm_up(core) == 0;
 }
 
-static bool has_arrived(const struct core *core, enum op_kind work, int piece)
+static bool has_arrived(const struct core *core, enum op_kind work, int vmb)
 {
         const struct arrival *queue = core_tables((struct core *)core).queue;
         for (int i = 0; i < core->arrivals; i++)
-                if (queue[i].work == work && (piece < 0 || queue[i].piece == piece))
+                if (queue[i].work == work && (vmb < 0 || queue[i].vmb == vmb))
                         return true;
         return false;
 }
 
-/* `piece`: whose turn it is, or -1 after the last. */
-static bool permits_in_ring(const struct core *core, enum op_kind work, int piece)
+/* `vmb`: whose turn it is, or -1 after the last. */
+static bool permits_in_ring(const struct core *core, enum op_kind work, int vmb)
 {
-        if (core->computing || blocking_in_pair(core) || piece < 0 || !in_exchange(core, work))
+        if (core->computing || blocking_in_pair(core) || vmb < 0 || !in_exchange(core, work))
                 return false;
-        const int chunk = core_chunk(core, piece);
+        const int chunk = core_chunk(core, vmb);
         if (work == OP_FORWARD ? core_is_first(core, chunk) : core_is_last(core, chunk))
                 return false;
-        return !has_arrived(core, work, piece);
+        return !has_arrived(core, work, vmb);
 }
 
-bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int piece)
+bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int vmb)
 {
         const bool activation = receive == OP_RECEIVE_ACTIVATION;
         const enum op_kind work = activation ? OP_FORWARD : OP_BACKWARD;
         const enum op_kind onward = activation ? OP_SEND_ACTIVATION : OP_SEND_GRADIENT;
         const unsigned receives = bit(OP_RECEIVE_ACTIVATION) | bit(OP_RECEIVE_GRADIENT);
         if (policy_get(core->plan.policy)->warm_up)
-                return !(core->exchanging & bit(receive)) && permits_in_ring(core, work, piece);
+                return !(core->exchanging & bit(receive)) && permits_in_ring(core, work, vmb);
         if (core->computing || core->exchanging & receives)
                 return false;
         if (wanted != (activation ? CHOOSE_FORWARD : CHOOSE_BACKWARD))

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-static int stored_pieces(const struct plan *plan, int stage)
+static int stored_vmbs(const struct plan *plan, int stage)
 {
         int stored = 0;
         for (int chunk = 0; chunk < plan->virtual_stages; chunk++)
@@ -14,7 +14,7 @@ static int stored_pieces(const struct plan *plan, int stage)
 
 bool core_offloads(const struct plan *plan, int stage)
 {
-        return plan->offload_activations && stored_pieces(plan, stage) > SLOTS_OFFLOADED &&
+        return plan->offload_activations && stored_vmbs(plan, stage) > SLOTS_OFFLOADED &&
                !policy_get(plan->policy)->deferred;
 }
 
@@ -24,7 +24,7 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         int limit = core_pipeline_limit(plan);
         bool chunks = plan->virtual_stages > 1;
         bool first = stage == 0 && !chunks, last = stage == plan->pp - 1 && !chunks;
-        int stored = stored_pieces(plan, stage);
+        int stored = stored_vmbs(plan, stage);
         bool offloaded = core_offloads(plan, stage);
         int received = plan->blocking ? stored : policy->received(plan, stage, limit);
         int ahead = !last + !first + (chunks && stage == plan->pp - 1);
@@ -51,10 +51,10 @@ int core_chunk_slots(const struct plan *plan, int stage, int chunk)
 static size_t table_bytes(const struct plan *plan, const struct core_stage *part)
 {
         struct core_limits l = core_limits(plan, part->stage);
-        size_t pieces = (size_t)plan_pieces(plan), host_slots = (size_t)l.host_slots;
+        size_t vmbs = (size_t)plan_vmbs(plan), host_slots = (size_t)l.host_slots;
         size_t chunks = (size_t)plan->virtual_stages;
         size_t buffers = (size_t)(l.inputs + l.slots + l.gradients) + host_slots;
-        size_t ints = 3 * pieces + (host_slots ? pieces + host_slots : 0) + buffers +
+        size_t ints = 3 * vmbs + (host_slots ? vmbs + host_slots : 0) + buffers +
                       (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
         const size_t deferred = (size_t)l.deferred * (sizeof(struct deferred) + sizeof(int));
         const size_t used = 5; /* a count for each table of users */
@@ -92,14 +92,14 @@ int64_t core_chunk_bytes(const struct core *core, int chunk)
                (core_is_last(core, chunk) ? core->head_bytes : 0);
 }
 
-int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int piece, int users)
+int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int vmb, int users)
 {
         for (int i = buffers.first; i < buffers.first + buffers.count; i++)
                 if (users_of[i] == 0) {
                         users_of[i] = users;
                         users_of[-1]++;
-                        if (piece >= 0)
-                                buffer_of[piece] = i;
+                        if (vmb >= 0)
+                                buffer_of[vmb] = i;
                         return i;
                 }
         assert(!"a buffer is free");

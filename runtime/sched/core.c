@@ -81,15 +81,15 @@ struct op core_new_op(enum op_kind kind)
         return op;
 }
 
-struct op core_new_piece(const struct core *core, enum op_kind kind, int piece)
+struct op core_op_of_vmb(const struct core *core, enum op_kind kind, int vmb)
 {
         struct op op = core_new_op(kind);
-        op.chunk = core_chunk(core, piece);
-        op.micro_batch = piece - op.chunk * core->plan.micro_batches;
+        op.chunk = core_chunk(core, vmb);
+        op.micro_batch = vmb - op.chunk * core->plan.micro_batches;
         return op;
 }
 
-int core_message_piece(const struct plan *plan, int stage, const struct op *sent)
+int core_message_vmb(const struct plan *plan, int stage, const struct op *sent)
 {
         const bool backward = sent->of == OP_SEND_GRADIENT;
         const int chunk = sent->chunk + (backward ? -(stage == 0) : stage == plan->pp - 1);
@@ -97,10 +97,10 @@ int core_message_piece(const struct plan *plan, int stage, const struct op *sent
         return chunk * plan->micro_batches + sent->micro_batch;
 }
 
-void core_set_piece(const struct plan *plan, struct op *received, int piece)
+void core_set_vmb(const struct plan *plan, struct op *received, int vmb)
 {
-        received->chunk = piece / plan->micro_batches;
-        received->micro_batch = piece % plan->micro_batches;
+        received->chunk = vmb / plan->micro_batches;
+        received->micro_batch = vmb % plan->micro_batches;
 }
 
 static bool next_send(struct core *core, struct op *op)
@@ -109,7 +109,7 @@ static bool next_send(struct core *core, struct op *op)
         if (blocking_in_pair(core))
                 return false;
         if (core->send_activation >= 0) {
-                *op = core_new_piece(core, OP_SEND_ACTIVATION, core->send_activation);
+                *op = core_op_of_vmb(core, OP_SEND_ACTIVATION, core->send_activation);
                 op->slot = t.slot_of[core->send_activation];
                 op->bytes = core->plan.message_bytes;
                 core->send_activation = -1;
@@ -117,7 +117,7 @@ static bool next_send(struct core *core, struct op *op)
                 return true;
         }
         if (core->send_gradient >= 0) {
-                *op = core_new_piece(core, OP_SEND_GRADIENT, core->send_gradient);
+                *op = core_op_of_vmb(core, OP_SEND_GRADIENT, core->send_gradient);
                 op->gradient = t.gradient_of[core->send_gradient];
                 op->bytes = core->plan.message_bytes;
                 core->send_gradient = -1;
@@ -137,26 +137,26 @@ static struct core_pool gradients_of(const struct core *core)
         return (struct core_pool){0, core->limits.gradients, true};
 }
 
-/* Place in the queue of the oldest arrival that can be worked on so, or -1. `piece`: of this one, if not -1.
+/* Place in the queue of the oldest arrival that can be worked on so, or -1. `vmb`: of this one, if not -1.
  */
-static int oldest(struct core *core, enum op_kind work, int piece)
+static int oldest(struct core *core, enum op_kind work, int vmb)
 {
         struct arrival *queue = core_tables(core).queue;
         for (int i = 0; i < core->arrivals; i++)
-                if (queue[i].work == work && (piece < 0 || queue[i].piece == piece) &&
-                    (work == OP_FORWARD || activations_there(core, queue[i].piece)))
+                if (queue[i].work == work && (vmb < 0 || queue[i].vmb == vmb) &&
+                    (work == OP_FORWARD || activations_there(core, queue[i].vmb)))
                         return i;
         return -1;
 }
 
-static void arrive(struct core *core, int piece, enum op_kind work)
+static void arrive(struct core *core, int vmb, enum op_kind work)
 {
         struct core_tables t = core_tables(core);
         struct arrival *arrival = &t.queue[core->arrivals++];
-        arrival->piece = piece;
+        arrival->vmb = vmb;
         arrival->work = work;
         if (work == OP_BACKWARD)
-                activations_demand(core, piece);
+                activations_demand(core, vmb);
 }
 
 static void take(struct core *core, int place)
@@ -168,29 +168,29 @@ static void take(struct core *core, int place)
         memset(&queue[core->arrivals], 0, sizeof *queue);
 }
 
-static struct op begin_forward(struct core *core, int piece)
+static struct op begin_forward(struct core *core, int vmb)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_piece(core, OP_FORWARD, piece);
+        struct op op = core_op_of_vmb(core, OP_FORWARD, vmb);
         /* The backward, or, offloaded, the store; and the send. */
         int users = (core->plan.forward_only ? 0 : 1) + !core_is_last(core, op.chunk);
-        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[piece];
-        op.slot = buffer_acquire(t.slot_users, core_forward_slots(core, op.chunk), t.slot_of, piece,
+        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[vmb];
+        op.slot = buffer_acquire(t.slot_users, core_forward_slots(core, op.chunk), t.slot_of, vmb,
                                  users > 0 ? users : 1);
         core->forwards_started++;
         return op;
 }
 
-static struct op begin_backward(struct core *core, int piece)
+static struct op begin_backward(struct core *core, int vmb)
 {
         struct core_tables t = core_tables(core);
-        struct op op = core_new_piece(core, OP_BACKWARD, piece);
+        struct op op = core_op_of_vmb(core, OP_BACKWARD, vmb);
         if (core_is_last(core, op.chunk))
-                buffer_acquire(t.gradient_users, gradients_of(core), t.gradient_of, piece, 1);
+                buffer_acquire(t.gradient_users, gradients_of(core), t.gradient_of, vmb, 1);
         op.parts = OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT;
-        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[piece];
-        op.slot = t.slot_of[piece];
-        op.gradient = t.gradient_of[piece];
+        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[vmb];
+        op.slot = t.slot_of[vmb];
+        op.gradient = t.gradient_of[vmb];
         core->backwards_started++;
         if (weights_parted(core))
                 weights_begin_input(core, &op);
@@ -198,13 +198,13 @@ static struct op begin_backward(struct core *core, int piece)
         return op;
 }
 
-/* The piece whose turn it is to go forward, or backward, where the policy says so; else, or after the last
- * one, -1. */
+/* The virtual micro-batch whose turn it is to go forward, or backward, where the policy says so; else, or
+ * after the last one, -1. */
 static int turn(const struct core *core, enum op_kind work)
 {
         const struct policy *policy = policy_get(core->plan.policy);
         const int nth = work == OP_FORWARD ? core->forwards_started : core->backwards_started;
-        if (!policy->nth_forward || nth == plan_pieces(&core->plan))
+        if (!policy->nth_forward || nth == plan_vmbs(&core->plan))
                 return -1;
         return (work == OP_FORWARD ? policy->nth_forward : policy->nth_backward)(&core->plan, nth);
 }
@@ -214,15 +214,15 @@ static int turn(const struct core *core, enum op_kind work)
 static int ready_forward(struct core *core, int at)
 {
         struct core_tables t = core_tables(core);
-        int piece = turn(core, OP_FORWARD);
-        if (core->first && piece < 0 && core->plan.virtual_stages == 1 &&
+        int vmb = turn(core, OP_FORWARD);
+        if (core->first && vmb < 0 && core->plan.virtual_stages == 1 &&
             core->forwards_started < core->plan.micro_batches)
-                piece = core->forwards_started;
-        else if (piece < 0 || !core_is_first(core, core_chunk(core, piece)))
-                piece = at >= 0 ? t.queue[at].piece : -1;
-        if (piece < 0 || !buffer_free(t.slot_users, core_forward_slots(core, core_chunk(core, piece))))
+                vmb = core->forwards_started;
+        else if (vmb < 0 || !core_is_first(core, core_chunk(core, vmb)))
+                vmb = at >= 0 ? t.queue[at].vmb : -1;
+        if (vmb < 0 || !buffer_free(t.slot_users, core_forward_slots(core, core_chunk(core, vmb))))
                 return -1;
-        return piece;
+        return vmb;
 }
 
 static int ready_backward(struct core *core, int at)
@@ -230,9 +230,9 @@ static int ready_backward(struct core *core, int at)
         struct core_tables t = core_tables(core);
         if (at < 0 || !weights_room(core))
                 return -1;
-        const int piece = t.queue[at].piece;
-        const bool begins = core_is_last(core, core_chunk(core, piece));
-        return begins && !buffer_free(t.gradient_users, gradients_of(core)) ? -1 : piece;
+        const int vmb = t.queue[at].vmb;
+        const bool begins = core_is_last(core, core_chunk(core, vmb));
+        return begins && !buffer_free(t.gradient_users, gradients_of(core)) ? -1 : vmb;
 }
 
 /* What the policy may choose between now; `forward_at`, `backward_at`: their places in the queue. */
@@ -281,8 +281,8 @@ static bool may_post(struct core *core, enum op_kind receive)
 static bool next_receive(struct core *core, struct op *op)
 {
         struct core_tables t = core_tables(core);
-        const int m = core->plan.micro_batches, pieces = plan_pieces(&core->plan);
-        if (!core->receiving_activation && core->activations_posted < pieces - core->first * m &&
+        const int m = core->plan.micro_batches, vmbs = plan_vmbs(&core->plan);
+        if (!core->receiving_activation && core->activations_posted < vmbs - core->first * m &&
             buffer_free(t.input_users, inputs_of(core)) && may_post(core, OP_RECEIVE_ACTIVATION)) {
                 *op = core_new_op(OP_RECEIVE_ACTIVATION);
                 op->input = buffer_acquire(t.input_users, inputs_of(core), NULL, -1, 1);
@@ -293,7 +293,7 @@ static bool next_receive(struct core *core, struct op *op)
                 return true;
         }
         if (!core->plan.forward_only && !core->receiving_gradient &&
-            core->gradients_posted < pieces - core->last * m &&
+            core->gradients_posted < vmbs - core->last * m &&
             buffer_free(t.gradient_users, gradients_of(core)) > (core->last && !core->plan.blocking) &&
             may_post(core, OP_RECEIVE_GRADIENT)) {
                 *op = core_new_op(OP_RECEIVE_GRADIENT);
@@ -383,34 +383,34 @@ bool core_next(struct core *core, struct op *op)
 static void forward_done(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
-        const int piece = core_piece(core, op);
+        const int vmb = core_vmb(core, op);
         const bool first = core_is_first(core, op->chunk), last = core_is_last(core, op->chunk);
         core->computing = false;
         core->forwards_done++;
         if (!last)
-                core->send_activation = piece;
+                core->send_activation = vmb;
         if (activations_offloaded(core))
-                core->store = piece;
+                core->store = vmb;
         if (core->plan.forward_only) {
                 if (!first)
                         buffer_release(t.input_users, op->input);
                 if (last)
                         buffer_release(t.slot_users, op->slot);
         } else if (last) {
-                arrive(core, piece, OP_BACKWARD);
+                arrive(core, vmb, OP_BACKWARD);
         }
 }
 
 static void input_gradient_done(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
-        const int piece = core_piece(core, op);
+        const int vmb = core_vmb(core, op);
         core->backwards_done++;
         if (core_is_first(core, op->chunk)) {
                 buffer_release(t.gradient_users, op->gradient);
-                t.gradient_of[piece] = 0;
+                t.gradient_of[vmb] = 0;
         } else {
-                core->send_gradient = piece;
+                core->send_gradient = vmb;
         }
 }
 
@@ -418,14 +418,14 @@ static void input_gradient_done(struct core *core, const struct op *op)
 static void leave(struct core *core, const struct op *op)
 {
         struct core_tables t = core_tables(core);
-        const int piece = core_piece(core, op);
+        const int vmb = core_vmb(core, op);
         weights_done(core, op);
         buffer_release(t.slot_users, op->slot);
-        t.slot_of[piece] = 0;
+        t.slot_of[vmb] = 0;
         activations_leave(core, op->slot);
         if (!core_is_first(core, op->chunk)) {
                 buffer_release(t.input_users, op->input);
-                t.input_of[piece] = 0;
+                t.input_of[vmb] = 0;
         }
 }
 
@@ -485,12 +485,12 @@ void core_complete(struct core *core, const struct op *done)
                 core->loaded = true;
                 break;
         case OP_RECEIVE_ACTIVATION:
-                t.input_of[core_piece(core, op)] = op->input;
-                arrive(core, core_piece(core, op), OP_FORWARD);
+                t.input_of[core_vmb(core, op)] = op->input;
+                arrive(core, core_vmb(core, op), OP_FORWARD);
                 break;
         case OP_RECEIVE_GRADIENT:
-                t.gradient_of[core_piece(core, op)] = op->gradient;
-                arrive(core, core_piece(core, op), OP_BACKWARD);
+                t.gradient_of[core_vmb(core, op)] = op->gradient;
+                arrive(core, core_vmb(core, op), OP_BACKWARD);
                 break;
         case OP_FORWARD:
                 forward_done(core, op);
@@ -503,7 +503,7 @@ void core_complete(struct core *core, const struct op *done)
                 break;
         case OP_SEND_GRADIENT:
                 buffer_release(t.gradient_users, op->gradient);
-                t.gradient_of[core_piece(core, op)] = 0;
+                t.gradient_of[core_vmb(core, op)] = 0;
                 break;
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
@@ -517,7 +517,7 @@ void core_complete(struct core *core, const struct op *done)
 bool core_pipeline_done(const struct core *core)
 {
         int done = core->plan.forward_only ? core->forwards_done : core->weights_done;
-        return done == plan_pieces(&core->plan);
+        return done == plan_vmbs(&core->plan);
 }
 
 bool core_done(const struct core *core)

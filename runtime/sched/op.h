@@ -1,4 +1,5 @@
-/* One unit of work that the core hands to the world. */
+/* An operation: one unit of work that the core issues and a world carries out, on real devices, in SimGrid or
+ * on paper. struct op says what it is and which buffers, parameters and bytes it is about. */
 #ifndef RANVIER_RUNTIME_SCHED_OP_H
 #define RANVIER_RUNTIME_SCHED_OP_H
 
@@ -26,7 +27,7 @@ enum op_kind {
         OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
         OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
         OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
-        OP_TENSOR,         /* what the shards of a stage do together behind the `segment`-th part of `of` */
+        OP_TENSOR,            /* a collective of a stage's shards behind the `segment`-th part of `of` */
         OP_REDUCE_SCATTER, /* zero: sum gradients [offset, offset + count) over `group`, each its share; in a
                               forward or backward (`of`, zero 3) `count` of its `segment`-th unit, see
                               gather.c */
@@ -34,7 +35,8 @@ enum op_kind {
         OP_KINDS
 };
 
-/* Operations on one lane run in issue order; lanes run at the same time. A lane a neighbour and direction. */
+/* A lane runs its operations one after the other, in the order of issue; lanes run at the same time. Messages
+ * have a lane for each neighbour and direction. */
 enum op_lane {
         LANE_COMPUTE,
         LANE_HOST_TO_DEVICE,
@@ -44,16 +46,16 @@ enum op_lane {
         LANE_SEND_PREVIOUS,
         LANE_SEND_NEXT,
         LANE_COLLECTIVE,
-        LANE_SCALARS, /* the few numbers that all ranks agree on: not behind the gradients */
-        LANE_TENSOR,  /* what shards do together; the compute lane waits for it */
+        LANE_SCALARS, /* the few numbers that all ranks agree on, which so do not wait behind gradients */
+        LANE_TENSOR,  /* collectives of shards; the compute lane waits for them */
         LANES
 };
 
-/* On which lane operations of a kind run. */
+/* The lane on which operations of a kind run. */
 enum op_lane op_lane_of(enum op_kind kind);
 
-/* Of a lane of messages: the lane of the neighbour at its other end, and whether that is the previous one.
- * Other lanes have LANES and false. */
+/* For a lane of messages: the neighbour's lane at the other end, and whether the neighbour is the previous
+ * rank. For other lanes: LANES, and false. */
 enum op_lane op_lane_opposite(enum op_lane lane);
 bool op_lane_to_previous(enum op_lane lane);
 
@@ -66,7 +68,7 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
 enum {
         OP_INPUT_GRADIENT = 1,
         OP_WEIGHT_GRADIENT = 2
-}; /* parts of a backward; both unless a policy parts them */
+}; /* the parts of a backward, as bits; both, unless the policy splits backwards */
 
 struct op {
         enum op_kind kind;

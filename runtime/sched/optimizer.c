@@ -23,13 +23,10 @@
  * summed elsewhere is left over in the gradients, so they are cleared when all updates are done. */
 #include "runtime/sched/state.h"
 
+#include "runtime/base/minmax.h"
+
 #include <assert.h>
 #include <string.h>
-
-static int64_t least(int64_t a, int64_t b)
-{
-        return a < b ? a : b;
-}
 
 static int parts(int64_t whole, int64_t part)
 {
@@ -45,12 +42,12 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
 {
         struct plan bounded = *plan;
         const int64_t own = plan->zero == 1 ? plan_share(plan, parameters) : parameters;
-        bounded.bucket_parameters = least(plan->bucket_parameters, own);
-        const int64_t most = plan_update_parameters(&bounded);
+        bounded.bucket_parameters = min_int64(plan->bucket_parameters, own);
+        const int64_t max = plan_update_parameters(&bounded);
         if (plan->zero != 1)
-                return most;
-        const int64_t share = plan_share(plan, least(core_chunk_parameters(plan), parameters));
-        return parts(share, parts(share, most));
+                return max;
+        const int64_t share = plan_share(plan, min_int64(core_chunk_parameters(plan), parameters));
+        return parts(share, parts(share, max));
 }
 
 /* Zero 3 sums gradients unit by unit, in the pipeline. */

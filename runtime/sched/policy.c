@@ -2,13 +2,11 @@
 
 #include <string.h>
 
-static const struct policy *const policies[POLICIES] = {
-        [POLICY_AXONN] = &policy_axonn,
-        [POLICY_GPIPE] = &policy_gpipe,
-        [POLICY_1F1B] = &policy_1f1b,
-        [POLICY_INTERLEAVED] = &policy_interleaved,
-        [POLICY_ZERO_BUBBLE] = &policy_zero_bubble,
-};
+#define DECLARE(id, object) extern const struct policy policy_##object;
+POLICY_LIST(DECLARE)
+
+#define ENTRY(id, object) [POLICY_##id] = &policy_##object,
+static const struct policy *const policies[POLICIES] = {POLICY_LIST(ENTRY)};
 
 const struct policy *policy_get(enum policy_id id)
 {

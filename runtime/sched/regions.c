@@ -1,11 +1,8 @@
 #include "runtime/sched/regions.h"
 
-#include <assert.h>
+#include "runtime/base/minmax.h"
 
-static int64_t least(int64_t a, int64_t b)
-{
-        return a < b ? a : b;
-}
+#include <assert.h>
 
 static int64_t parts(int64_t whole, int64_t part)
 {
@@ -100,7 +97,7 @@ struct region_range regions_chunk(const struct regions *r, int nth)
         for (const struct region *other = r->region; other < region; other++)
                 before += elements_in(r, other);
         return (struct region_range){.offset = region->offset + at,
-                                     .count = least(r->chunk, region->count - at),
+                                     .count = min_int64(r->chunk, region->count - at),
                                      .place = r->parts > 1 ? before + nth * part_of(r, r->chunk)
                                                            : region->offset + at};
 }
@@ -108,15 +105,15 @@ struct region_range regions_chunk(const struct regions *r, int nth)
 struct region_range regions_own(const struct regions *r, int nth)
 {
         const struct region_range chunk = regions_chunk(r, nth);
-        const int64_t each = part_of(r, chunk.count), begin = least(r->part * each, chunk.count);
-        return (struct region_range){chunk.offset + begin, least(each, chunk.count - begin), chunk.place};
+        const int64_t each = part_of(r, chunk.count), begin = min_int64(r->part * each, chunk.count);
+        return (struct region_range){chunk.offset + begin, min_int64(each, chunk.count - begin), chunk.place};
 }
 
 /* Updates in this replica's part of a chunk of `count`. */
 static int updates_in(const struct regions *r, int64_t count)
 {
-        const int64_t each = part_of(r, count), begin = least(r->part * each, count);
-        return (int)parts(least(each, count - begin), r->update);
+        const int64_t each = part_of(r, count), begin = min_int64(r->part * each, count);
+        return (int)parts(min_int64(each, count - begin), r->update);
 }
 
 /* And in the first `chunks` chunks of a region. */
@@ -162,7 +159,7 @@ struct region_range regions_update(const struct regions *r, int nth, int *chunk)
         const struct region_range own = regions_own(r, *chunk);
         const int64_t at = (nth - before - in_region * each) * r->update;
         assert(at >= 0 && at < own.count);
-        return (struct region_range){own.offset + at, least(r->update, own.count - at), own.place + at};
+        return (struct region_range){own.offset + at, min_int64(r->update, own.count - at), own.place + at};
 }
 
 static int add_size(int64_t sizes[REGIONS_SIZES], int count, int64_t size)

@@ -32,24 +32,24 @@ struct optimizer_state {
 enum { FORWARD_SLOTS = 2, BACKWARD_SLOTS = 2, SLOTS_OFFLOADED = FORWARD_SLOTS + BACKWARD_SLOTS };
 bool core_offloads(const struct plan *plan, int stage);
 
-/* Which piece holds a backward's slot. */
+/* Which virtual micro-batch holds a backward's slot. */
 struct returned {
-        int piece;    /* -1: none */
+        int vmb;      /* -1: none */
         int demanded; /* its gradient is there (last stage: its forward is done) */
         int there;    /* the fetch has completed */
 };
 
-/* A piece (see plan_pieces) that can be worked on, in the order in which it became so: its activations
- * arrived (forward), or the gradient of its output did, or, on the last stage, its forward and loss are done
- * (backward). */
+/* A virtual micro-batch (see plan_vmbs) that can be worked on, in the order in which it became so: its
+ * activations arrived (forward), or the gradient of its output did, or, on the last stage, its forward and
+ * loss are done (backward). */
 struct arrival {
-        int piece;
+        int vmb;
         enum op_kind work; /* OP_FORWARD or OP_BACKWARD */
 };
 
-/* A piece whose gradient of weights is still to come, and what backward left for it. */
+/* A virtual micro-batch whose gradient of weights is still to come, and what backward left for it. */
 struct deferred {
-        int piece, buffer;
+        int vmb, buffer;
 };
 
 /* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. */
@@ -79,10 +79,10 @@ struct core {
         int forwards_started, forwards_done, backwards_started, backwards_done;
         int weights_done;                   /* backwards with both parts */
         int deferred;                       /* entries in the list of those without */
-        int send_activation, send_gradient; /* piece to be sent next, or -1 */
-        int store;                          /* piece whose activations are to be offloaded next, or -1 */
-        int on_host;                        /* entries in the list of offloaded pieces */
-        bool fetching;                      /* activations are on their way to the device */
+        int send_activation, send_gradient; /* virtual micro-batch to be sent next, or -1 */
+        int store;     /* virtual micro-batch whose activations are to be offloaded next, or -1 */
+        int on_host;   /* entries in the list of offloaded virtual micro-batches */
+        bool fetching; /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
         int in_flight;       /* operations issued and not completed */
         int arrivals;        /* entries in the queue */
@@ -97,14 +97,14 @@ struct core {
 struct core_tables {
         int *first_slot;       /* [chunks + 1], of more than one chunk: where its slots begin */
         struct arrival *queue; /* [inputs + slots + host_slots + gradients] */
-        int *input_of, *slot_of, *gradient_of; /* [pieces] each: its buffer, once known */
+        int *input_of, *slot_of, *gradient_of; /* [vmbs] each: its buffer, once known */
         int *host_slot_of;                     /* the same; none where nothing is offloaded */
         /* By buffer; 0: free. Before the first ([-1]): how many are not. */
         int *input_users, *slot_users, *host_slot_users, *gradient_users;
         struct deferred *deferred; /* [deferred], in order of their backwards */
         int *deferred_users;       /* [deferred], as the users above */
-        int *offloaded;            /* [host_slots]: pieces on the host, in order of their forwards */
-        int *chunk_done;           /* by chunk: its all-reduce is done */
+        int *offloaded;  /* [host_slots]: virtual micro-batches on the host, in order of their forwards */
+        int *chunk_done; /* by chunk: its all-reduce is done */
 };
 
 /* Hands out the next `count` ints of `*at`. */
@@ -124,17 +124,17 @@ static inline int *core_carve_users(int **at, int buffers)
 /* Here, to be inlined: every decision begins with it. */
 static inline struct core_tables core_tables(struct core *core)
 {
-        int pieces = plan_pieces(&core->plan), chunks = core->plan.virtual_stages;
+        int vmbs = plan_vmbs(&core->plan), chunks = core->plan.virtual_stages;
         int ints = sizeof(struct arrival) / sizeof(int);
         struct core_limits l = core->limits;
         int *at = core->tables;
         struct core_tables t;
         t.first_slot = core_carve(&at, chunks > 1 ? chunks + 1 : 0);
         t.queue = (struct arrival *)core_carve(&at, (l.inputs + l.slots + l.host_slots + l.gradients) * ints);
-        t.input_of = core_carve(&at, pieces);
-        t.slot_of = core_carve(&at, pieces);
-        t.gradient_of = core_carve(&at, pieces);
-        t.host_slot_of = core_carve(&at, l.host_slots ? pieces : 0);
+        t.input_of = core_carve(&at, vmbs);
+        t.slot_of = core_carve(&at, vmbs);
+        t.gradient_of = core_carve(&at, vmbs);
+        t.host_slot_of = core_carve(&at, l.host_slots ? vmbs : 0);
         t.input_users = core_carve_users(&at, l.inputs);
         t.slot_users = core_carve_users(&at, l.slots);
         t.host_slot_users = core_carve_users(&at, l.host_slots);
@@ -160,16 +160,16 @@ static inline struct core_stage core_part(const struct core *core)
 
 void core_clear_tables(struct core *core);
 
-/* Of no micro-batch; and of `piece`. */
+/* Of no micro-batch; and of `vmb`. */
 struct op core_new_op(enum op_kind kind);
-struct op core_new_piece(const struct core *core, enum op_kind kind, int piece);
+struct op core_op_of_vmb(const struct core *core, enum op_kind kind, int vmb);
 
-/* Of a piece's chunk and micro-batch, and back. */
-static inline int core_chunk(const struct core *core, int piece)
+/* Of a virtual micro-batch's chunk and micro-batch, and back. */
+static inline int core_chunk(const struct core *core, int vmb)
 {
-        return core->plan.virtual_stages == 1 ? 0 : piece / core->plan.micro_batches;
+        return core->plan.virtual_stages == 1 ? 0 : vmb / core->plan.micro_batches;
 }
-static inline int core_piece(const struct core *core, const struct op *op)
+static inline int core_vmb(const struct core *core, const struct op *op)
 {
         return op->chunk * core->plan.micro_batches + op->micro_batch;
 }
@@ -194,9 +194,9 @@ struct core_pool core_forward_slots(const struct core *core, int chunk);
 /* What a slot of `chunk` holds. */
 int64_t core_chunk_bytes(const struct core *core, int chunk);
 
-/* Takes one of `buffers` for `piece` (-1: not known yet), with `users` that must each let go of it before it
+/* Takes one of `buffers` for `vmb` (-1: not known yet), with `users` that must each let go of it before it
  * is free again. */
-int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int piece, int users);
+int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int vmb, int users);
 void buffer_release(int *users_of, int buffer);
 int buffer_free(const int *users_of, struct core_pool buffers); /* how many are free */
 
@@ -205,16 +205,17 @@ bool activations_offloaded(const struct core *core);
 void activations_start(struct core *core);
 bool activations_next(struct core *core, struct op *op);
 void activations_complete(struct core *core, const struct op *op);
-/* The backward of `piece` could begin as soon as its activations are on the device. */
-void activations_demand(struct core *core, int piece);
-bool activations_there(const struct core *core, int piece);
+/* The backward of `vmb` could begin as soon as its activations are on the device. */
+void activations_demand(struct core *core, int vmb);
+bool activations_there(const struct core *core, int vmb);
 /* The backward in `slot` is done. */
 void activations_leave(struct core *core, int slot);
 
 /* Backwards in two parts: see weights.c. */
 bool weights_parted(const struct core *core);
 bool weights_room(const struct core *core); /* for what one more backward leaves */
-int weights_ready(const struct core *core); /* the piece whose gradient of weights is next, or -1 */
+int weights_ready(
+        const struct core *core); /* the virtual micro-batch whose gradient of weights is next, or -1 */
 void weights_begin_input(struct core *core, struct op *op);
 void weights_defer(struct core *core, const struct op *input_part);
 struct op weights_begin(struct core *core);
@@ -249,8 +250,8 @@ bool blocking_holds(const struct core *core);
 /* A backward is to follow at once, and to share an exchange with the forward before it. */
 bool blocking_in_pair(const struct core *core);
 /* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
- * next, and `piece` whose turn it is to be worked on with what is received, if the policy says so. */
-bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int piece);
+ * next, and `vmb` whose turn it is to be worked on with what is received, if the policy says so. */
+bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int vmb);
 
 /* A last backward beside which gradients are summed: see overlap.c. Whether this plan has them. */
 bool overlap_planned(const struct plan *plan);

@@ -1,5 +1,5 @@
 /* Shards of a stage (tensor parallelism): a forward or backward in which they sum, gather or scatter what
- * each has a part of is a chain: a part computes, the shards do something together, the next part computes,
+ * each has a part of is a chain: a part computes, a collective of the shards follows, the next part computes,
  * and so on. Where the chain ends is the world's to say, from the list of models/workload.h: it fills in
  * op.more when a part completes. So what a chunk, a part of a backward or a recomputed forward needs is not
  * known here.

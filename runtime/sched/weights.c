@@ -25,7 +25,7 @@ bool weights_room(const struct core *core)
 
 int weights_ready(const struct core *core)
 {
-        return core->deferred > 0 ? core_tables((struct core *)core).deferred[0].piece : -1;
+        return core->deferred > 0 ? core_tables((struct core *)core).deferred[0].vmb : -1;
 }
 
 void weights_begin_input(struct core *core, struct op *op)
@@ -39,7 +39,7 @@ void weights_defer(struct core *core, const struct op *input_part)
 {
         struct core_tables t = core_tables(core);
         struct deferred *deferred = &t.deferred[core->deferred++];
-        deferred->piece = core_piece(core, input_part);
+        deferred->vmb = core_vmb(core, input_part);
         deferred->buffer = input_part->deferred;
 }
 
@@ -47,14 +47,14 @@ struct op weights_begin(struct core *core)
 {
         struct core_tables t = core_tables(core);
         const struct deferred oldest = t.deferred[0];
-        struct op op = core_new_piece(core, OP_BACKWARD, oldest.piece);
+        struct op op = core_op_of_vmb(core, OP_BACKWARD, oldest.vmb);
         assert(core->deferred > 0);
         core->deferred--;
         memmove(t.deferred, t.deferred + 1, (size_t)core->deferred * sizeof *t.deferred);
         memset(&t.deferred[core->deferred], 0, sizeof *t.deferred);
         op.parts = OP_WEIGHT_GRADIENT;
-        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[oldest.piece];
-        op.slot = t.slot_of[oldest.piece];
+        op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[oldest.vmb];
+        op.slot = t.slot_of[oldest.vmb];
         op.deferred = oldest.buffer;
         return op;
 }

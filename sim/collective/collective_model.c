@@ -30,7 +30,7 @@ static int log2_up(int n)
 /* ---- how a group lies on its platform ---- */
 
 /* Groups are looked at so far to find their busiest rail and longest way: what comes after repeats it. */
-enum { MOST_LOOKED_AT = 64, MOST_GPUS = 1024 };
+enum { MAX_LOOKED_AT = 64, MAX_GPUS = 1024 };
 
 struct walk {
         const struct platform *platform;
@@ -50,18 +50,18 @@ static int rail_load(const struct walk *walk, int member, bool all)
         const struct platform_place here = place_of(walk, member);
         const int rail = platform_rail(here.figures, here.gpu),
                   first = g->first + member * g->stride - here.gpu;
-        bool sends[MOST_GPUS] = {false};
+        bool sends[MAX_GPUS] = {false};
         for (int i = all ? 0 : member; i < (all ? g->count : member + 1); i++) {
                 const int at = g->first + i * g->stride, block = at - at % g->beside;
                 if (block >= first + here.figures->gpus_per_node)
                         break;
                 for (int gpu = block; gpu < block + g->beside; gpu++)
                         if (gpu >= first && gpu < first + here.figures->gpus_per_node &&
-                            gpu - first < MOST_GPUS)
+                            gpu - first < MAX_GPUS)
                                 sends[gpu - first] = true;
         }
         int load = 0;
-        for (int gpu = 0; gpu < here.figures->gpus_per_node && gpu < MOST_GPUS; gpu++)
+        for (int gpu = 0; gpu < here.figures->gpus_per_node && gpu < MAX_GPUS; gpu++)
                 load += sends[gpu] && platform_rail(here.figures, gpu) == rail;
         return load > 0 ? load : 1;
 }
@@ -90,7 +90,7 @@ static void look_inside(const struct walk *walk, struct collective_shape *shape)
 {
         const int count = walk->group->count;
         shape->near_bytes_per_second = INFINITY;
-        for (int i = 0; i < count && i < MOST_LOOKED_AT; i++) {
+        for (int i = 0; i < count && i < MAX_LOOKED_AT; i++) {
                 const struct platform_place a = place_of(walk, i), b = place_of(walk, (i + 1) % count);
                 const struct platform *p = a.figures;
                 double rate = p->gpu_link_bytes_per_second, seconds = 2 * p->gpu_link_seconds;
@@ -111,7 +111,7 @@ static void look_between(const struct walk *walk, struct collective_shape *shape
         const int count = walk->group->count, step = shape->per_node > 0 ? shape->per_node : 1;
         const struct fabric *fabric = &walk->platform->fabric;
         shape->far_bytes_per_second = shape->far_alone_bytes_per_second = INFINITY;
-        for (int i = 0; i < count && i < MOST_LOOKED_AT; i++) {
+        for (int i = 0; i < count && i < MAX_LOOKED_AT; i++) {
                 const struct platform_place a = place_of(walk, i), b = place_of(walk, (i + step) % count);
                 const struct platform *p = a.figures;
                 if (a.node == b.node)
@@ -266,9 +266,9 @@ static int tree_members(const struct collective_shape *shape)
 /* A tree has half of the buffer, in parts that follow each other up and then down. */
 static void add_trees(struct building *b, int64_t bytes)
 {
-        const int64_t half = divide_up(bytes, 2), most = 64;
+        const int64_t half = divide_up(bytes, 2), max = 64;
         int64_t parts = divide_up(half, b->costs->chunk_bytes);
-        parts = parts > most ? most : parts < 1 ? 1 : parts;
+        parts = parts > max ? max : parts < 1 ? 1 : parts;
         const int rounds = log2_up(tree_members(b->shape)) + (int)parts - 1;
         const bool far = b->shape->nodes > 1;
         for (int down = 0; down < 2; down++) {
@@ -403,20 +403,20 @@ static double message_seconds(double latency, double rate, int64_t bytes)
 
 /* Up to so many members, a tree's loads are counted; beyond, two parts share a link but in the round that
  * reaches the root. */
-enum { MOST_COUNTED = 64 };
+enum { MAX_COUNTED = 64 };
 
 /* How many parts share the busiest link of a round in which parents of the depths from `least` to `most` are
  * sent to (or send). */
-static int round_load(int members, int least, int most)
+static int round_load(int members, int min, int max)
 {
-        unsigned char in[MOST_COUNTED] = {0}, out[MOST_COUNTED] = {0};
+        unsigned char in[MAX_COUNTED] = {0}, out[MAX_COUNTED] = {0};
         int load = 1;
-        if (members > MOST_COUNTED)
-                return least == 1 && most == 1 ? 1 : 2;
+        if (members > MAX_COUNTED)
+                return min == 1 && max == 1 ? 1 : 2;
         for (int tree = 0; tree < 2; tree++)
                 for (int i = 0; i < members; i++) {
                         const int depth = collective_tree_depth(tree, i, members);
-                        if (depth < least || depth > most || depth == 0)
+                        if (depth < min || depth > max || depth == 0)
                                 continue;
                         out[i]++;
                         in[collective_tree_parent(tree, i, members)]++;
@@ -430,14 +430,14 @@ static int round_load(int members, int least, int most)
 static double shared_parts(int members, int depth, int parts)
 {
         double shared = 0;
-        int least_before = 0, most_before = 0, load = 0;
+        int min_before = 0, max_before = 0, load = 0;
         for (int round = 0; round < depth + parts - 1; round++) {
-                int least = depth - round > 1 ? depth - round : 1;
-                int most = round < parts ? depth : depth - (round - parts + 1);
-                if (least != least_before || most != most_before)
-                        load = round_load(members, least, most);
-                least_before = least;
-                most_before = most;
+                int min = depth - round > 1 ? depth - round : 1;
+                int max = round < parts ? depth : depth - (round - parts + 1);
+                if (min != min_before || max != max_before)
+                        load = round_load(members, min, max);
+                min_before = min;
+                max_before = max;
                 shared += load;
         }
         return shared;
@@ -458,20 +458,19 @@ static double shared_end(double start, double other)
 
 /* A round of the members that `edges` join and that send in it: those who wait for nobody run ahead. A member
  * has up to two parts to send and two to receive. */
-static void run_round(const struct tree_edge *edges, int count, int least, int most, double *ends,
-                      int members)
+static void run_round(const struct tree_edge *edges, int count, int min, int max, double *ends, int members)
 {
-        double after[MOST_COUNTED];
+        double after[MAX_COUNTED];
         memcpy(after, ends, (size_t)members * sizeof *after);
         for (int i = 0; i < count; i++) {
                 const struct tree_edge *edge = &edges[i];
-                if (edge->depth < least || edge->depth > most)
+                if (edge->depth < min || edge->depth > max)
                         continue;
                 const double start = fmax(ends[edge->child], ends[edge->parent]);
                 double end = start + 1;
                 for (int j = 0; j < count; j++) {
                         const struct tree_edge *other = &edges[j];
-                        if (j != i && other->depth >= least && other->depth <= most &&
+                        if (j != i && other->depth >= min && other->depth <= max &&
                             (other->child == edge->child || other->parent == edge->parent))
                                 end = fmax(end,
                                            shared_end(start, fmax(ends[other->child], ends[other->parent])));
@@ -486,8 +485,8 @@ static void run_round(const struct tree_edge *edges, int count, int least, int m
  * ways. */
 static double followed_parts(int members, int depth, int parts)
 {
-        struct tree_edge edges[2 * MOST_COUNTED];
-        double ends[MOST_COUNTED] = {0}, last = 0;
+        struct tree_edge edges[2 * MAX_COUNTED];
+        double ends[MAX_COUNTED] = {0}, last = 0;
         int count = 0;
         for (int tree = 0; tree < 2; tree++)
                 for (int i = 0; i < members; i++)
@@ -498,9 +497,9 @@ static double followed_parts(int members, int depth, int parts)
         const int rounds = depth + parts - 1;
         for (int i = 0; i < 2 * rounds; i++) { /* up, and the same backwards down */
                 const int round = i < rounds ? i : 2 * rounds - 1 - i;
-                int least = depth - round > 1 ? depth - round : 1;
-                int most = round < parts ? depth : depth - (round - parts + 1);
-                run_round(edges, count, least, most, ends, members);
+                int min = depth - round > 1 ? depth - round : 1;
+                int max = round < parts ? depth : depth - (round - parts + 1);
+                run_round(edges, count, min, max, ends, members);
         }
         for (int i = 0; i < members; i++)
                 last = fmax(last, ends[i]);
@@ -516,7 +515,7 @@ static double trees_seconds(const struct collective_shape *s, const struct colle
         const double part = (double)(phase->far ? phase->far_bytes : phase->near_bytes) / rate;
         const double fixed = phase->software_seconds + (phase->far ? s->far_seconds : s->near_seconds) +
                              phase->arithmetic_seconds;
-        const bool few = members <= MOST_COUNTED && parts <= 4;
+        const bool few = members <= MAX_COUNTED && parts <= 4;
         return phase->steps * fixed +
                part * (few ? followed_parts(members, depth, parts) : shared_parts(members, depth, parts));
 }
@@ -557,15 +556,15 @@ double collective_estimate(const struct collective_shape *shape, const struct co
                         seconds += trees_seconds(shape, &phases[i]);
                 else
                         seconds += phases[i].steps * step_seconds(shape, &phases[i]);
-        return fmax(seconds, costs->least_seconds);
+        return fmax(seconds, costs->min_seconds);
 }
 
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
-                          enum collective_kind kind, int64_t bytes, enum half half)
+                          enum collective_kind kind, int64_t bytes, enum dtype dtype)
 {
         if (platform->gpu_link_bytes_per_second == 0 || group->count < 2)
                 return 0;
         const struct collective_shape shape = collective_shape(platform, group);
-        const struct collective_costs costs = collective_choose(platform, &shape, kind, bytes, half);
+        const struct collective_costs costs = collective_choose(platform, &shape, kind, bytes, dtype);
         return collective_estimate(&shape, &costs, kind, bytes);
 }

@@ -30,7 +30,7 @@ struct collective_shape collective_shape(const struct platform *platform,
 struct collective_costs {
         enum collective_algorithm algorithm;
         int protocol;                                   /* of the rules */
-        double start_seconds, least_seconds;            /* before it; in all */
+        double start_seconds, min_seconds;              /* before it; in all */
         double near_step_seconds, far_step_seconds;     /* software cost of starting a step */
         double near_bytes_per_byte, far_bytes_per_byte; /* on the links, of each byte of the buffer */
         double reduce_seconds_per_byte;                 /* arithmetic on what arrived */
@@ -43,17 +43,17 @@ struct collective_costs {
  * reduce-scatter begins with, what an all-gather ends with. */
 struct collective_costs collective_choose(const struct platform *platform,
                                           const struct collective_shape *shape, enum collective_kind kind,
-                                          int64_t bytes, enum half half);
+                                          int64_t bytes, enum dtype dtype);
 
 /* Seconds of all of it, if nothing else crosses the links. */
 double collective_estimate(const struct collective_shape *shape, const struct collective_costs *costs,
                            enum collective_kind kind, int64_t bytes);
 
-/* Both: seconds of a collective of `group` as the platform's library chooses. `half`: what the buffer is
+/* Both: seconds of a collective of `group` as the platform's library chooses. `dtype`: what the buffer is
  * stored as (the local platform has measured all-reduces of each). 0 for a SimGrid file, whose links are not
  * ours to read. */
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
-                          enum collective_kind kind, int64_t bytes, enum half half);
+                          enum collective_kind kind, int64_t bytes, enum dtype dtype);
 
 /* ---- what collective.c runs and collective_estimate adds up ---- */
 

@@ -52,8 +52,8 @@ static struct collective_costs nccl_costs(const struct platform *p, const struct
                 .algorithm = algorithm,
                 .protocol = protocol,
                 .start_seconds = tree ? c->tree_start_seconds : c->start_seconds,
-                .least_seconds =
-                        p->collectives.least_seconds + p->collectives.least_seconds_per_member * shape->size,
+                .min_seconds =
+                        p->collectives.min_seconds + p->collectives.min_seconds_per_member * shape->size,
                 .near_step_seconds = at_least_zero(c->near_step_seconds - shape->near_seconds),
                 .far_step_seconds = at_least_zero(far_step - shape->far_seconds),
                 .near_bytes_per_byte = 1 / c->near_efficiency,
@@ -74,7 +74,7 @@ static struct collective_costs nccl_choice(const struct platform *p, const struc
         enum collective_algorithm candidates[] = {COLLECTIVE_RING, COLLECTIVE_TREE};
         int candidate_count = trees ? 2 : 1;
         struct collective_costs best = {0};
-        double least = INFINITY;
+        double min = INFINITY;
         if (forced) {
                 candidates[0] = forced;
                 candidate_count = 1;
@@ -83,8 +83,8 @@ static struct collective_costs nccl_choice(const struct platform *p, const struc
                 for (int protocol = 0; protocol < COLLECTIVE_PROTOCOLS; protocol++) {
                         struct collective_costs costs = nccl_costs(p, shape, candidates[a], protocol);
                         double seconds = collective_estimate(shape, &costs, kind, bytes);
-                        if (seconds < least) {
-                                least = seconds;
+                        if (seconds < min) {
+                                min = seconds;
                                 best = costs;
                         }
                 }
@@ -152,11 +152,11 @@ static enum collective_algorithm open_mpi_sum(int ranks, int64_t bytes)
 
 /* ---- the local platform: what its measured all-reduces leave beside their messages ---- */
 
-static const struct profile_load *measured_load(const struct platform *p, enum half half,
+static const struct profile_load *measured_load(const struct platform *p, enum dtype dtype,
                                                 enum profile_line *line)
 {
-        enum half measured = half; /* else another sort, which suits a few scalars as well */
-        for (enum half other = HALF_NONE; !p->allreduces[measured] && other < HALF_FORMATS; other++)
+        enum dtype measured = dtype; /* else another sort, which suits a few scalars as well */
+        for (enum dtype other = DTYPE_FP32; !p->allreduces[measured] && other < DTYPES; other++)
                 measured = p->allreduces[other] ? other : measured;
         *line = profile_allreduce_line(measured);
         return p->allreduces[measured];
@@ -165,10 +165,10 @@ static const struct profile_load *measured_load(const struct platform *p, enum h
 /* A few bytes are slow because of the steps, more because of the arithmetic. Where the messages alone, which
  * were measured one by one, would take longer than the all-reduce did, they are faster in it. */
 static void meet_measured(const struct platform *p, struct collective_costs *costs, int64_t bytes,
-                          enum half half)
+                          enum dtype dtype)
 {
         enum profile_line line;
-        const struct profile_load *load = measured_load(p, half, &line);
+        const struct profile_load *load = measured_load(p, dtype, &line);
         if (!load)
                 return;
         const struct collective_group all = {0, 1, load->ranks, 1};
@@ -218,12 +218,12 @@ static enum collective_algorithm choose_by_size(const struct platform *p,
 
 /* What an all-reduce's messages leave of what was measured is the arithmetic of a reduce-scatter too. */
 struct collective_costs collective_choose(const struct platform *p, const struct collective_shape *shape,
-                                          enum collective_kind kind, int64_t bytes, enum half half)
+                                          enum collective_kind kind, int64_t bytes, enum dtype dtype)
 {
         if (p->collectives.library == LIBRARY_NCCL)
                 return nccl_choice(p, shape, kind, bytes);
         struct collective_costs costs = plain_costs(p, choose_by_size(p, shape, COLLECTIVE_ALLREDUCE, bytes));
-        meet_measured(p, &costs, bytes, half);
+        meet_measured(p, &costs, bytes, dtype);
         costs.algorithm = choose_by_size(p, shape, kind, bytes);
         return costs;
 }

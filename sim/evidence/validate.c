@@ -3,6 +3,7 @@
 #include "runtime/base/command_line.h"
 
 #include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 
 #include "runtime/base/file.h"
 #include "sim/search/parts.h"
@@ -23,67 +24,49 @@ struct settings {
 
 /* ---- the command line ---- */
 
-enum key { KEY_TABLE = 0x400, KEY_PROFILE, KEY_PLATFORM, KEY_CSV, KEY_JOBS, KEY_SUMMARY };
-
-static const struct argp_option validate_options[] = {
-        {0, 0, 0, 0, "The plans, where a table says nothing else:", 1},
-        {0, 0, 0, 0, "The runs:", 2},
-        {"table", KEY_TABLE, "FILE", 0,
-         "Measured runs, as comma separated values; several times for several tables. Without it the "
-         "published "
-         "runs that come with the program, and AxoNN's",
-         2},
-        {"profile", KEY_PROFILE, "PROFILE", 0, "What kernels take (default: by the table's gpu)", 2},
-        {"platform", KEY_PLATFORM, "PLATFORM", 0, "The cluster (default: by the table's gpu)", 2},
-        {0, 0, 0, 0, "Output and work:", 3},
-        {"csv", KEY_CSV, "FILE", 0, "Write every run to FILE", 3},
-        {"summary", KEY_SUMMARY, 0, 0, "Print errors and ranks, not every run", 3},
-        {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the cores)", 3},
-        {0},
-};
-
-static int add_table(struct settings *s, const char *text, struct rv_error_info *err)
+static int add_table(void *settings, const char *option, const char *text, struct rv_error_info *err)
 {
+        struct settings *s = settings;
         if (s->tables == TABLES)
-                return rv_fail(err, RV_EINPUT, "--table: more than %d tables", TABLES);
-        return parse_path("--table", text, &s->paths[s->tables++], err);
+                return rv_fail(err, RV_EINPUT, "%s: more than %d tables", option, TABLES);
+        return parse_path(option, text, &s->paths[s->tables++], err);
 }
+
+#define AT(member) .offset = offsetof(struct settings, member)
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_HEADING, .help = "The plans, where a table says nothing else:"},
+        {SETTING_HEADING, .help = "The runs:"},
+        {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
+         .help = "Measured runs, as comma separated values; several times for several tables. Without it the published "
+                 "runs that come with the program, and AxoNN's"},
+        {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile),
+         .help = "What kernels take (default: by the table's gpu)"},
+        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform),
+         .help = "The cluster (default: by the table's gpu)"},
+        {SETTING_HEADING, .help = "Output and work:"},
+        {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every run to FILE"},
+        {SETTING_SET, "summary", AT(summary), .help = "Print errors and ranks, not every run"},
+        {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
+         .help = "Simulations at a time (default: the cores)"},
+        {.help = NULL},
+};
+/* clang-format on */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
         struct rv_error_info *err = command_line_error(state);
-        int rc = 0;
-        switch (key) {
-        case ARGP_KEY_INIT:
+        if (key == ARGP_KEY_INIT) {
                 state->child_inputs[0] = &s->defaults.plan;
-                break;
-        case ARGP_KEY_ARG:
-                rc = rv_fail(err, RV_EINPUT,
-                             "'%.80s' is one word too many: models are in the tables (--table FILE)", text);
-                break;
-        case KEY_TABLE:
-                rc = add_table(s, text, err);
-                break;
-        case KEY_PROFILE:
-                rc = parse_path("--profile", text, &s->defaults.profile, err);
-                break;
-        case KEY_PLATFORM:
-                rc = parse_path("--platform", text, &s->defaults.platform, err);
-                break;
-        case KEY_CSV:
-                rc = parse_path("--csv", text, &s->csv, err);
-                break;
-        case KEY_JOBS:
-                rc = parse_count("--jobs", text, 1, 4096, &s->jobs, err);
-                break;
-        case KEY_SUMMARY:
-                s->summary = true;
-                break;
-        default:
-                return ARGP_ERR_UNKNOWN;
+                return 0;
         }
-        return rc ? EINVAL : 0;
+        if (key != ARGP_KEY_ARG)
+                return settings_take(option_rows, s, key, text, err);
+        rv_fail(err, RV_EINPUT, "'%.80s' is one word too many: models are in the tables (--table FILE)",
+                text);
+        return EINVAL;
 }
 
 static int check_settings(const struct settings *s, struct rv_error_info *err)
@@ -199,7 +182,9 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
 {
         char documentation[4096];
         const struct argp_child children[] = {{options_common_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {validate_options, parse_option, "", documentation, children, NULL, NULL};
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, 1);
+        const struct argp argp = {options, parse_option, "", documentation, children, NULL, NULL};
         struct settings settings = {0};
         struct options *plan = &settings.defaults.plan;
         snprintf(documentation, sizeof documentation,

@@ -240,19 +240,18 @@ static bool has_text(const json_t *list, const char *text)
 /* Of the runs, the one of which the least was measured. */
 static void print_caveat(const struct measured *m, FILE *out)
 {
-        const struct measured_run *least = NULL;
+        const struct measured_run *min = NULL;
         char caveat[MACHINE_CAVEAT] = "";
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
-                if (predicted(run) &&
-                    (!least || outcome_measured_less(&run->job->outcome, &least->job->outcome)))
-                        least = run;
+                if (predicted(run) && (!min || outcome_measured_less(&run->job->outcome, &min->job->outcome)))
+                        min = run;
         }
-        if (least)
-                machine_caveat(least->candidate.machine, least->job->outcome.shapes_measured,
-                               least->job->outcome.shapes, caveat);
+        if (min)
+                machine_caveat(min->candidate.machine, min->job->outcome.shapes_measured,
+                               min->job->outcome.shapes, caveat);
         if (caveat[0])
-                fprintf(out, "note: %s, of the run that rests on the least: %s\n", caveat, least->name);
+                fprintf(out, "note: %s, of the run that rests on the least: %s\n", caveat, min->name);
 }
 
 /* What is to be known before the figures, each sentence once. */
@@ -282,7 +281,7 @@ static void print_remarks(const struct measured *m, FILE *out)
 static void print_shortages(const struct measured *m, FILE *out)
 {
         const struct measured_run *worst = NULL;
-        double most = 0;
+        double max = 0;
         int count = 0;
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
@@ -291,9 +290,9 @@ static void print_shortages(const struct measured *m, FILE *out)
                 const double excess =
                         (double)capacity_needs(&run->need) / (double)capacity_has(&run->capacity, &run->need);
                 count++;
-                if (!worst || excess > most) {
+                if (!worst || excess > max) {
                         worst = run;
-                        most = excess;
+                        max = excess;
                 }
         }
         if (!worst)

@@ -3,23 +3,20 @@
  * together, its trunk carries (as if packets were spread over them evenly). */
 #include "sim/platform/fabric.h"
 
+#include "runtime/base/minmax.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 /* What SimGrid wants on a route where nothing limits. */
 #define UNLIMITED "bandwidth=\"1e18Bps\" latency=\"0s\" sharing_policy=\"FATPIPE\""
 
-static int smaller(int a, int b)
-{
-        return a < b ? a : b;
-}
-
 int64_t fabric_nodes(const struct fabric *f)
 {
         int64_t nodes = f->kind == FABRIC_DRAGONFLY ? (int64_t)f->groups * f->routers * f->router_nodes : 0;
         if (f->kind == FABRIC_TORUS) {
                 nodes = 1;
-                for (int i = 0; i < f->levels && nodes <= FABRIC_MOST_NODES; i++)
+                for (int i = 0; i < f->levels && nodes <= FABRIC_MAX_NODES; i++)
                         nodes *= f->shape[i];
         }
         return nodes;
@@ -60,7 +57,7 @@ static int torus_hops(const struct fabric *f, int a, int b)
         int hops = 0;
         for (int i = 0; i < f->levels; i++) {
                 int apart = abs(a % f->shape[i] - b % f->shape[i]);
-                hops += smaller(apart, f->shape[i] - apart);
+                hops += min_int(apart, f->shape[i] - apart);
                 a /= f->shape[i];
                 b /= f->shape[i];
         }
@@ -112,7 +109,7 @@ static int torus_switches(const struct fabric *f, int nodes)
         int count = 1;
         for (int i = 0; i < f->levels && count < nodes; i++) {
                 const int reached = (nodes + count - 1) / count;
-                count *= 2 * (reached - 1) <= f->shape[i] ? smaller(reached, f->shape[i]) : f->shape[i];
+                count *= 2 * (reached - 1) <= f->shape[i] ? min_int(reached, f->shape[i]) : f->shape[i];
         }
         return count;
 }

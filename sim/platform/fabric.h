@@ -15,7 +15,7 @@ double fabric_link_rate(const struct fabric *fabric);
 bool fabric_is_even(const struct fabric *fabric);
 
 /* A group's routers are all joined with each other, so their number is squared (Aries has 96). */
-enum { FABRIC_MOST_NODES = 1000000, FABRIC_MOST_ROUTERS = 512 };
+enum { FABRIC_MAX_NODES = 1000000, FABRIC_MAX_ROUTERS = 512 };
 
 /* Nodes that it can join, or more than FABRIC_MOST_NODES; 0: any number. */
 int64_t fabric_nodes(const struct fabric *fabric);

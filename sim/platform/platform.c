@@ -114,7 +114,7 @@ void platform_free(struct platform *p)
 
 int64_t platform_host_share(const struct platform *p, int ranks)
 {
-        int64_t least = 0;
+        int64_t min = 0;
         for (int first = 0; first < ranks;) {
                 const struct platform *nodes = platform_place(p, first).figures;
                 const int64_t of_kind = (int64_t)nodes->nodes * nodes->gpus_per_node;
@@ -124,10 +124,10 @@ int64_t platform_host_share(const struct platform *p, int ranks)
                 if (nodes->host_memory_bytes == 0)
                         return 0;
                 share = share > 0 ? share : 1; /* 0 would be: not known */
-                least = least == 0 || share < least ? share : least;
+                min = min == 0 || share < min ? share : min;
                 first += (int)(of_kind < ranks ? of_kind : ranks);
         }
-        return least;
+        return min;
 }
 
 void platform_meet_messages(struct platform *p, int64_t bytes)
@@ -176,9 +176,9 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
                 return 0;
         p->messages = fitted_load(profile, ranks, LINE_MESSAGE);
         bool reduces = false;
-        for (enum half half = HALF_NONE; half < HALF_FORMATS; half++) {
-                p->allreduces[half] = fitted_load(profile, ranks, profile_allreduce_line(half));
-                reduces |= p->allreduces[half] != NULL;
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
+                p->allreduces[dtype] = fitted_load(profile, ranks, profile_allreduce_line(dtype));
+                reduces |= p->allreduces[dtype] != NULL;
         }
         if (!p->messages)
                 return profile_no_line(profile, load, LINE_MESSAGE, err);

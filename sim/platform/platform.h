@@ -70,7 +70,7 @@ struct collective_rules {
         enum collective_library library;
         enum collective_algorithm algorithm; /* always this one; COLLECTIVE_CHOICE: as the library chooses */
         struct collective_protocol protocols[COLLECTIVE_PROTOCOLS];
-        double least_seconds, least_seconds_per_member; /* no collective takes less, by its members */
+        double min_seconds, min_seconds_per_member; /* no collective takes less, by its members */
         double copy_seconds_per_byte; /* of a member's block, once: what a ring cannot hide behind its links
                                        */
 };
@@ -113,9 +113,9 @@ struct platform {
          * order; the figures above are those of the first, `nodes` those of all. NULL: all are equal. */
         struct platform *groups;
         int group_count;
-        /* Local: the profile's loads whose messages and all-reduces (by enum half) these links are, and whose
-         * copies are taken as measured; NULL: none. */
-        const struct profile_load *messages, *allreduces[HALF_FORMATS], *copies;
+        /* Local: the profile's loads whose messages and all-reduces (by enum dtype) these links are, and
+         * whose copies are taken as measured; NULL: none. */
+        const struct profile_load *messages, *allreduces[DTYPES], *copies;
         bool staged; /* messages or all-reduces go through host memory: their ends there are written too */
         /* Not 0: one replica stands for all of the plan's so many ranks. Each GPU's neighbours are written as
          * twins of it, and what replicas share is as wide as this one's part of it. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A bandwidth must be more than nothing: a byte a second is the least that makes sense. */
-static const double LEAST_RATE = 1e-9;
+static const double MIN_RATE = 1e-9;
 
 enum dimension { COUNT, BYTES, SECONDS, RATE, FLOP_RATE, SECONDS_PER_BYTE, RATIO };
 
@@ -30,7 +30,7 @@ static const char *const unit_lists[] = {
 
 /* No machine has more, and sums and products of less are far from where numbers end. */
 static const struct {
-        double most;
+        double max;
         const char *text;
 } limits[] = {
         [COUNT] = {INFINITY, ""}, /* check_count() says more */
@@ -102,26 +102,26 @@ static int check_keys(const struct reading *r, const char *where, const char *co
 struct figure {
         const char *key;
         enum dimension dimension;
-        double least;
+        double min;
         bool optional;
         double *value;
 };
 
 /* How the least value is said. */
-static const char *least_text(const struct figure *figure, char text[48])
+static const char *min_text(const struct figure *figure, char text[48])
 {
         if (figure->dimension == RATE)
                 snprintf(text, 48, "greater than 0");
         else
-                snprintf(text, 48, "at least %g", figure->least);
+                snprintf(text, 48, "at least %g", figure->min);
         return text;
 }
 
 static int wrong_value(const struct reading *r, const struct figure *figure, const json_t *value)
 {
-        char least[48], *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        char min[48], *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
         rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" has the value %.32s, must be a number that is %s", r->path,
-                line_of(r, figure->key), figure->key, found ? found : "?", least_text(figure, least));
+                line_of(r, figure->key), figure->key, found ? found : "?", min_text(figure, min));
         free(found);
         return RV_EINPUT;
 }
@@ -136,7 +136,7 @@ static int convert(const struct reading *r, const struct figure *figure, double 
                 if (units[i].dimension != figure->dimension || strcmp(units[i].name, unit) != 0)
                         continue;
                 *figure->value = value * units[i].factor;
-                if (*figure->value > limits[figure->dimension].most)
+                if (*figure->value > limits[figure->dimension].max)
                         return rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" is %g %s, must be at most %s",
                                        r->path, line, figure->key, value, unit,
                                        limits[figure->dimension].text);
@@ -148,7 +148,7 @@ static int convert(const struct reading *r, const struct figure *figure, double 
 
 static int read_figure(const struct reading *r, const struct figure *figure)
 {
-        char least[48];
+        char min[48];
         const int line = line_of(r, figure->key);
         const json_t *object = json_object_get(r->object, figure->key);
         if (!object && figure->optional)
@@ -164,9 +164,9 @@ static int read_figure(const struct reading *r, const struct figure *figure)
         const char *source = json_string_value(json_object_get(object, "source"));
         if (!value)
                 return rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" needs a \"value\", a number that is %s",
-                               r->path, line, figure->key, least_text(figure, least));
+                               r->path, line, figure->key, min_text(figure, min));
         if (!json_is_number(value) || !isfinite(json_number_value(value)) ||
-            json_number_value(value) < figure->least)
+            json_number_value(value) < figure->min)
                 return wrong_value(r, figure, value);
         if (!(source && *source) && !r->sourced)
                 return rv_fail(r->err, RV_EINPUT, "%s:%d: \"%s\" needs a \"source\": where its value is from",
@@ -273,7 +273,7 @@ static int read_tree(const struct reading *r, struct fabric *f)
 
 static int read_torus(const struct reading *r, struct fabric *f)
 {
-        const struct figure link = {"link", RATE, LEAST_RATE, false, &f->link_bytes_per_second};
+        const struct figure link = {"link", RATE, MIN_RATE, false, &f->link_bytes_per_second};
         double shape[FABRIC_LEVELS] = {0};
         int rc = read_list(r, "shape", true, shape, &f->levels);
         for (int i = 0; rc == 0 && i < f->levels; i++)
@@ -288,18 +288,18 @@ static int read_dragonfly(const struct reading *r, struct fabric *f)
                 {"groups", COUNT, 1, false, &groups},
                 {"routers", COUNT, 1, false, &routers},
                 {"router_nodes", COUNT, 1, false, &nodes},
-                {"link", RATE, LEAST_RATE, false, &f->link_bytes_per_second},
-                {"global_link", RATE, LEAST_RATE, false, &f->global_link_bytes_per_second}};
+                {"link", RATE, MIN_RATE, false, &f->link_bytes_per_second},
+                {"global_link", RATE, MIN_RATE, false, &f->global_link_bytes_per_second}};
         int rc = read_figures(r, figures, sizeof figures / sizeof *figures);
         if (rc == 0)
                 rc = check_count(r, "groups", groups, &f->groups);
         if (rc == 0)
                 rc = check_count(r, "routers", routers, &f->routers);
-        if (rc == 0 && f->routers > FABRIC_MOST_ROUTERS)
+        if (rc == 0 && f->routers > FABRIC_MAX_ROUTERS)
                 rc = rv_fail(r->err, RV_EINPUT,
                              "%s:%d: \"routers\" is %d, must be at most %d: those of a group are all joined "
                              "with each other",
-                             r->path, line_of(r, "routers"), f->routers, FABRIC_MOST_ROUTERS);
+                             r->path, line_of(r, "routers"), f->routers, FABRIC_MAX_ROUTERS);
         return rc ? rc : check_count(r, "router_nodes", nodes, &f->router_nodes);
 }
 
@@ -334,15 +334,15 @@ static int read_fabric(const struct reading *document, struct fabric *f)
 
 static int check_fabric(const struct reading *document, const struct platform *p)
 {
-        const int64_t most = fabric_nodes(&p->fabric);
-        if (most > FABRIC_MOST_NODES)
+        const int64_t max = fabric_nodes(&p->fabric);
+        if (max > FABRIC_MAX_NODES)
                 return rv_fail(document->err, RV_EINPUT, "%s:%d: \"fabric\" joins more than %d nodes",
-                               p->path, line_of(document, "fabric"), FABRIC_MOST_NODES);
-        if (most == 0 || p->nodes <= most)
+                               p->path, line_of(document, "fabric"), FABRIC_MAX_NODES);
+        if (max == 0 || p->nodes <= max)
                 return 0;
         return rv_fail(document->err, RV_EINPUT,
                        "%s:%d: \"fabric\" joins %lld nodes, but the platform has %d", p->path,
-                       line_of(document, "fabric"), (long long)most, p->nodes);
+                       line_of(document, "fabric"), (long long)max, p->nodes);
 }
 
 /* ---- collectives ---- */
@@ -380,8 +380,8 @@ static int read_protocols(const struct reading *r, const struct platform *p, str
                 {"efficiency", RATIO, 1e-3, true, &near},
                 {"efficiency_between", RATIO, 1e-3, true, &far},
                 {"copy", SECONDS_PER_BYTE, 0, true, &rules->copy_seconds_per_byte},
-                {"least", SECONDS, 0, true, &rules->least_seconds},
-                {"least_per_member", SECONDS, 0, true, &rules->least_seconds_per_member},
+                {"least", SECONDS, 0, true, &rules->min_seconds},
+                {"least_per_member", SECONDS, 0, true, &rules->min_seconds_per_member},
         };
         int rc = read_figures(r, figures, sizeof figures / sizeof *figures);
         if (rules->library != LIBRARY_NCCL)
@@ -477,19 +477,19 @@ static int read_node(const struct reading *r, struct platform *p, bool differs)
                 {"gpus_per_node", COUNT, 1, differs, &counts[0]},
                 {"gpu_memory", BYTES, 0, true, &memory},
                 {"gpu_peak", FLOP_RATE, 0, true, &p->gpu_peak_flops_per_second},
-                {"gpu_link", RATE, LEAST_RATE, differs || pcie, &p->gpu_link_bytes_per_second},
+                {"gpu_link", RATE, MIN_RATE, differs || pcie, &p->gpu_link_bytes_per_second},
                 {"gpu_link_latency", SECONDS, 0, differs, &p->gpu_link_seconds},
-                {"pcie", RATE, LEAST_RATE, true, &p->pcie_bytes_per_second},
-                {"nic", RATE, LEAST_RATE, differs, &p->nic_bytes_per_second},
+                {"pcie", RATE, MIN_RATE, true, &p->pcie_bytes_per_second},
+                {"nic", RATE, MIN_RATE, differs, &p->nic_bytes_per_second},
                 {"nic_latency", SECONDS, 0, differs, &p->nic_seconds},
                 {"rails", COUNT, 1, true, &counts[1]},
-                {"host_link", RATE, LEAST_RATE, differs, &p->host_link_bytes_per_second},
+                {"host_link", RATE, MIN_RATE, differs, &p->host_link_bytes_per_second},
                 {"host_link_latency", SECONDS, 0, differs, &p->host_link_seconds},
                 {"sockets", COUNT, 1, true, &counts[3]},
-                {"socket_link", RATE, LEAST_RATE, true, &p->socket_link_bytes_per_second},
+                {"socket_link", RATE, MIN_RATE, true, &p->socket_link_bytes_per_second},
                 {"socket_link_latency", SECONDS, 0, true, &p->socket_link_seconds},
                 {"host_memory", BYTES, 1, true, &host_memory},
-                {"host_memory_bandwidth", RATE, LEAST_RATE, true, &p->host_memory_bytes_per_second},
+                {"host_memory_bandwidth", RATE, MIN_RATE, true, &p->host_memory_bytes_per_second},
                 {"reduce", SECONDS_PER_BYTE, 0, differs || nccl, &p->reduce_seconds_per_byte},
                 {"collective_step_latency", SECONDS, 0, differs || nccl, &p->collective_latency_seconds},
                 {"collective_segments", COUNT, 1, true, &counts[2]},

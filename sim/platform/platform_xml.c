@@ -353,7 +353,7 @@ static void write_nodes(const struct platform *p, int gpus, FILE *stream)
         const int all = p->folded_ranks > gpus ? p->folded_ranks : gpus;
         for (int first = 0; first < gpus;) {
                 const struct platform_place place = platform_place(p, first);
-                const int most = place.figures->gpus_per_node, left = gpus - first, used = all - first;
+                const int max = place.figures->gpus_per_node, left = gpus - first, used = all - first;
                 struct platform figures = *place.figures; /* of its kind, in this run */
                 figures.staged = p->staged;
                 figures.copies = p->copies;
@@ -364,11 +364,11 @@ static void write_nodes(const struct platform *p, int gpus, FILE *stream)
                 const struct node node = {.platform = &figures,
                                           .index = place.node,
                                           .first = first,
-                                          .gpus = left < most ? left : most,
-                                          .used = used < most ? used : most,
+                                          .gpus = left < max ? left : max,
+                                          .used = used < max ? used : max,
                                           .alone = nodes_of(p, all) == 1};
                 write_node(&node, stream);
-                first += most;
+                first += max;
         }
 }
 

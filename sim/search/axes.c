@@ -1,24 +1,38 @@
 #define _DEFAULT_SOURCE /* strsep */
 #include "sim/search/axes.h"
 
-#include "runtime/sched/policy.h"
-
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct flag *flag_of(enum axis axis)
-{
-        static const char *const names[AXES] = {
-                "tp", "sequence-parallel", "schedule", "virtual-stages", "p2p", "zero", "order"};
-        return flag_named(names[axis]);
-}
 
 void axes_init(struct axes *axes)
 {
         struct options defaults;
+        int flags;
+        const struct flag *flag = flags_all(&flags);
         options_init(&defaults);
-        for (enum axis axis = 0; axis < AXES; axis++)
-                axes->axis[axis] = (struct axis_values){{flag_value(flag_of(axis), &defaults)}, 1};
+        axes->count = 0;
+        for (int i = 0; i < flags; i++) {
+                if (flag[i].sweep != SWEEP_LIST)
+                        continue;
+                assert(axes->count < AXES);
+                axes->axis[axes->count++] =
+                        (struct axis){.flag = &flag[i], .list = {{flag_value(&flag[i], &defaults)}, 1}};
+        }
+}
+
+struct axis *axes_named(struct axes *axes, const char *flag)
+{
+        int i = 0;
+        while (i < axes->count && strcmp(axes->axis[i].flag->name, flag) != 0)
+                i++;
+        assert(i < axes->count);
+        return &axes->axis[i];
+}
+
+const struct flag_values *axes_values(const struct axes *axes, const char *flag)
+{
+        return &axes_named((struct axes *)axes, flag)->list;
 }
 
 /* A switch has yes and no here. */
@@ -37,23 +51,30 @@ static int parse_word(const struct flag *flag, char *word, int *value, struct rv
         return rc;
 }
 
-int axes_parse(struct axes *axes, enum axis axis, const char *text, struct rv_error_info *err)
+static bool has_value(const struct flag_values *list, int value)
 {
-        struct axis_values *list = &axes->axis[axis];
+        for (int i = 0; i < list->count; i++)
+                if (list->values[i] == value)
+                        return true;
+        return false;
+}
+
+int axis_parse(struct axis *axis, const char *text, struct rv_error_info *err)
+{
+        const char *name = axis->flag->name;
+        struct flag_values *list = &axis->list;
         char *copy = strdup(text), *rest = copy;
-        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --%s", flag_of(axis)->name);
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --%s", name);
+        axis->given = true;
         list->count = 0;
         for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
                 int value = 0;
-                if (list->count == AXIS_VALUES)
-                        rc = rv_fail(err, RV_EINPUT, "--%s: more than %d values", flag_of(axis)->name,
-                                     AXIS_VALUES);
+                if (list->count == FLAG_VALUES)
+                        rc = rv_fail(err, RV_EINPUT, "--%s: more than %d values", name, FLAG_VALUES);
                 else
-                        rc = parse_word(flag_of(axis), word, &value, err);
-                for (int i = 0; rc == 0 && i < list->count; i++)
-                        if (list->values[i] == value)
-                                rc = rv_fail(err, RV_EINPUT, "--%s: %s is there twice", flag_of(axis)->name,
-                                             word);
+                        rc = parse_word(axis->flag, word, &value, err);
+                if (rc == 0 && has_value(list, value))
+                        rc = rv_fail(err, RV_EINPUT, "--%s: %s is there twice", name, word);
                 if (rc == 0)
                         list->values[list->count++] = value;
         }
@@ -63,11 +84,11 @@ int axes_parse(struct axes *axes, enum axis axis, const char *text, struct rv_er
 
 int axes_check_built(const struct axes *axes, const struct options *base, struct rv_error_info *err)
 {
-        for (enum axis axis = 0; axis < AXES; axis++)
-                for (int i = 0; i < axes->axis[axis].count; i++) {
+        for (const struct axis *axis = axes->axis; axis < axes->axis + axes->count; axis++)
+                for (int i = 0; i < axis->list.count; i++) {
                         struct options probe = *base;
                         struct rv_error_info why; /* else than that: of some grids only */
-                        flag_set(flag_of(axis), &probe, axes->axis[axis].values[i]);
+                        flag_set(axis->flag, &probe, axis->list.values[i]);
                         if (options_resolve(&probe, (int)options_ranks(&probe), &why) &&
                             why.code == RV_ENOTBUILT) {
                                 *err = why;
@@ -79,144 +100,133 @@ int axes_check_built(const struct axes *axes, const struct options *base, struct
 
 bool axes_next(const struct axes *axes, int place[AXES])
 {
-        for (int axis = AXES - 1; axis >= 0; axis--) {
-                if (++place[axis] < axes->axis[axis].count)
+        for (int axis = axes->count - 1; axis >= 0; axis--) {
+                if (++place[axis] < axes->axis[axis].list.count)
                         return true;
                 place[axis] = 0;
         }
         return false;
 }
 
+/* Whether another value of the axis of `flag` would do. */
+static bool has_another(const struct axes *axes, const struct flag *flag,
+                        const struct flag_conflict *conflict, const struct options *o)
+{
+        for (int i = 0; i < axes->count; i++)
+                for (int k = 0; axes->axis[i].flag == flag && k < axes->axis[i].list.count; k++) {
+                        struct options probe = *o;
+                        flag_set(flag, &probe, axes->axis[i].list.values[k]);
+                        if (!flag_conflicts(conflict, &probe))
+                                return true;
+                }
+        return false;
+}
+
+/* Values that are not for each other, each of which is tried with another value of the other's list. */
+static bool is_unpaired(const struct axes *axes, const struct flag_conflict *conflict,
+                        const struct options *o)
+{
+        if (!conflict->unpaired || !flag_conflicts(conflict, o))
+                return false;
+        for (int i = 0; i < FLAG_CONDITIONS && conflict->when[i].flag; i++)
+                if (!has_another(axes, flag_named(conflict->when[i].flag), conflict, o))
+                        return false;
+        return true;
+}
+
 bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *o)
 {
-        const bool schedules =
-                axes->axis[AXIS_SCHEDULE].count > 1 || axes->axis[AXIS_VIRTUAL_STAGES].count > 1;
-        const bool shards = axes->axis[AXIS_SHARDS].count > 1 || axes->axis[AXIS_SEQUENCE_PARALLEL].count > 1;
-        if (o->pp == 1 && (place[AXIS_SCHEDULE] || place[AXIS_P2P] || place[AXIS_VIRTUAL_STAGES]))
-                return false;
-        if (o->dp == 1 && place[AXIS_ZERO])
-                return false;
-        if (schedules && o->pp > 1 && (o->policy == POLICY_INTERLEAVED) != (o->virtual_stages > 1))
-                return false;
-        if (shards && o->sequence_parallel && o->tp == 1)
-                return false;
-        return (o->pp > 1 && o->dp > 1) || !place[AXIS_ORDER];
+        for (int i = 0; i < axes->count; i++) {
+                bool (*matters)(const struct options *) = axes->axis[i].flag->axis->matters;
+                if (place[i] && matters && !matters(o))
+                        return false;
+        }
+        for (int i = 0; i < axes->count; i++)
+                for (const struct flag_conflict *c = axes->axis[i].flag->conflicts; c && c->sentence; c++)
+                        if (is_unpaired(axes, c, o))
+                                return false;
+        return true;
 }
 
 /* ---- presets ---- */
 
-/* What there is of each axis, and which of it Megatron-LM has. */
-static const struct {
-        struct axis_values all, megatron;
-} presets[AXES] = {
-        [AXIS_SHARDS] = {{{1, 2, 4, 8}, 4}, {{1, 2, 4, 8}, 4}},
-        [AXIS_SEQUENCE_PARALLEL] = {{{0, 1}, 2}, {{0, 1}, 2}},
-        [AXIS_SCHEDULE] = {{{POLICY_AXONN, POLICY_1F1B, POLICY_INTERLEAVED, POLICY_ZERO_BUBBLE, POLICY_GPIPE},
-                            5},
-                           {{POLICY_1F1B, POLICY_INTERLEAVED}, 2}},
-        [AXIS_VIRTUAL_STAGES] = {{{1, 2, 4}, 3}, {{1, 2, 4}, 3}},
-        [AXIS_P2P] = {{{false}, 1}, {{true}, 1}},
-        [AXIS_ZERO] = {{{0, 1, 3}, 3}, {{0, 1}, 2}},
-        [AXIS_ORDER] = {{{ORDER_STAGES, ORDER_REPLICAS}, 2}, {{ORDER_REPLICAS}, 1}},
-};
-
-bool axes_preset(struct axes *axes, const char *preset, unsigned given)
+bool axes_preset(struct axes *axes, const char *preset)
 {
         const bool all = strcmp(preset, "all") == 0;
         if (!all && strcmp(preset, "megatron") != 0)
                 return false;
-        for (enum axis axis = 0; axis < AXES; axis++)
-                if (!(given & 1u << axis))
-                        axes->axis[axis] = all ? presets[axis].all : presets[axis].megatron;
+        for (struct axis *axis = axes->axis; axis < axes->axis + axes->count; axis++)
+                if (!axis->given)
+                        axis->list = all ? axis->flag->axis->all : axis->flag->axis->megatron;
         return true;
 }
 
-static bool has_value(const struct axis_values *list, int value)
-{
-        for (int i = 0; i < list->count; i++)
-                if (list->values[i] == value)
-                        return true;
-        return false;
-}
-
 /* A value as the command line has it. */
-static char *write_value(enum axis axis, int value, char text[FLAG_TEXT])
+static char *write_value(const struct flag *flag, int value, char text[FLAG_TEXT])
 {
         struct options probe;
         options_init(&probe);
-        flag_set(flag_of(axis), &probe, value);
-        return flag_write(flag_of(axis), &probe, text);
+        flag_set(flag, &probe, value);
+        return flag_write(flag, &probe, text);
 }
 
-void axes_untried(const struct axes *axes, enum axis axis, char *text, size_t text_size)
+void axis_untried(const struct axis *axis, char *text, size_t text_size)
 {
-        const struct axis_values *all = &presets[axis].all;
+        const struct flag_values *all = &axis->flag->axis->all;
         text[0] = 0;
         for (int i = 0; i < all->count; i++) {
                 const size_t length = strlen(text);
                 char value[FLAG_TEXT];
-                if (has_value(&axes->axis[axis], all->values[i]))
+                if (has_value(&axis->list, all->values[i]))
                         continue;
-                write_value(axis, all->values[i], value);
-                snprintf(text + length, text_size - length, length ? ",%s" : "--%s ",
-                         length ? value : flag_of(axis)->name);
+                write_value(axis->flag, all->values[i], value);
                 if (length == 0)
-                        snprintf(text + strlen(text), text_size - strlen(text), "%s", value);
+                        snprintf(text, text_size, "--%s %s", axis->flag->name, value);
+                else
+                        snprintf(text + length, text_size - length, ",%s", value);
         }
 }
 
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES])
 {
-        for (enum axis axis = 0; axis < AXES; axis++)
-                flag_set(flag_of(axis), options, axes->axis[axis].values[place[axis]]);
+        for (int i = 0; i < axes->count; i++)
+                flag_set(axes->axis[i].flag, options, axes->axis[i].list.values[place[i]]);
 }
 
-static void describe(enum axis axis, int value, char *text, size_t text_size)
+/* ---- words ---- */
+
+/* A label has one %s at most. */
+static void add_label(const struct flag *flag, const struct options *options, char *text, size_t text_size)
 {
-        char word[FLAG_TEXT];
-        write_value(axis, value, word);
-        switch (axis) {
-        case AXIS_SEQUENCE_PARALLEL:
-                snprintf(text, text_size, "%s", value ? "sequence parallel" : "");
-                break;
-        case AXIS_SCHEDULE:
-        case AXIS_P2P:
-                snprintf(text, text_size, "%s", word);
-                break;
-        case AXIS_ORDER:
-                snprintf(text, text_size, "%s first", word);
-                break;
-        case AXIS_VIRTUAL_STAGES:
-                snprintf(text, text_size, value > 1 ? "%d virtual" : "", value);
-                break;
-        default:
-                snprintf(text, text_size, "%s %s", flag_of(axis)->name, word);
-        }
+        const char *label = flag->axis->label, *value_at = strstr(label, "%s");
+        const int before = value_at ? (int)(value_at - label) : (int)strlen(label);
+        const size_t length = strlen(text);
+        char value[FLAG_TEXT];
+        snprintf(text + length, text_size - length, "%s%.*s%s%s", length ? ", " : "", before, label,
+                 value_at ? flag_write(flag, options, value) : "", value_at ? value_at + 2 : "");
 }
 
 void axes_describe(const struct axes *axes, const struct options *options, char *text, size_t text_size)
 {
-        struct axes defaults;
-        axes_init(&defaults);
+        struct options defaults;
+        options_init(&defaults);
         text[0] = 0;
-        for (enum axis axis = 0; axis < AXES; axis++) {
-                const struct axis_values *list = &axes->axis[axis];
-                char part[FLAG_TEXT + 32];
-                if (list->count == 1 && list->values[0] == defaults.axis[axis].values[0])
-                        continue;
-                describe(axis, flag_value(flag_of(axis), options), part, sizeof part);
-                if (part[0])
-                        snprintf(text + strlen(text), text_size - strlen(text), "%s%s", text[0] ? ", " : "",
-                                 part);
+        for (const struct axis *axis = axes->axis; axis < axes->axis + axes->count; axis++) {
+                const int usual = flag_value(axis->flag, &defaults);
+                const bool fixed = axis->list.count == 1 && axis->list.values[0] == usual;
+                if (!fixed && (axis->flag->axis->label_default || flag_value(axis->flag, options) != usual))
+                        add_label(axis->flag, options, text, text_size);
         }
 }
 
 void axes_write(const struct options *options, FILE *out)
 {
         struct options defaults;
+        struct axes axes;
         options_init(&defaults);
-        for (enum axis axis = 0; axis < AXES; axis++) {
-                const struct flag *flag = flag_of(axis);
+        axes_init(&axes);
+        for (int i = 0; i < axes.count; i++) {
+                const struct flag *flag = axes.axis[i].flag;
                 char text[FLAG_TEXT];
                 if (flag_equal(flag, options, &defaults))
                         continue;

@@ -178,8 +178,7 @@ static void print_command(const struct results *r, const struct job *job, FILE *
         print_word(r->profile, out);
         fputs(" --platform ", out);
         print_word(r->platform, out);
-        fprintf(out, "%s --pp %d --dp %d --micro-batch-size %d", r->passed, o->pp, o->dp,
-                o->micro_batch_size);
+        fprintf(out, "%s --pp %d --dp %d --micro-batch-size %d", r->fixed, o->pp, o->dp, o->micro_batch_size);
         axes_write(o, out);
         if (o->recompute)
                 fprintf(out, " --recompute %s", recompute_name(o->recompute));
@@ -219,7 +218,7 @@ static void print_left(const struct results *r, FILE *out)
                         "their time on "
                         "paper; on paper the best of the others takes %.1f %% %s than the winner\n",
                         group->gpus, rv_plural(group->gpus), group->offload ? "with" : "without",
-                        group->chosen, group->count, state.least, state.most, fabs(slower),
+                        group->chosen, group->count, state.min, state.max, fabs(slower),
                         slower < 0 ? "less" : "longer");
         }
 }
@@ -278,9 +277,9 @@ static void print_exclusions(const struct results *r, FILE *out)
 static void print_untried(const struct results *r, FILE *out)
 {
         int left = 0;
-        for (enum axis axis = 0; axis < AXES; axis++) {
+        for (int i = 0; i < r->space->axes.count; i++) {
                 char text[128];
-                axes_untried(&r->space->axes, axis, text, sizeof text);
+                axis_untried(&r->space->axes.axis[i], text, sizeof text);
                 if (text[0])
                         fprintf(out, "%s%s", left++ ? ", " : "not tried: ", text);
         }
@@ -308,16 +307,16 @@ static void print_basis(const struct results *r, FILE *out)
 /* Of the best plans, what the first line says of the one of which the least was measured. */
 static void find_caveat(const struct results *r, char text[MACHINE_CAVEAT])
 {
-        const struct job *least = NULL;
+        const struct job *min = NULL;
         text[0] = 0;
         for (int i = 0; i < r->groups->count; i++) {
                 const struct job *job = best_of(r, &r->groups->groups[i]);
-                if (job && (!least || outcome_measured_less(&job->outcome, &least->outcome)))
-                        least = job;
+                if (job && (!min || outcome_measured_less(&job->outcome, &min->outcome)))
+                        min = job;
         }
-        if (least)
-                machine_caveat(least->candidate->machine, least->outcome.shapes_measured,
-                               least->outcome.shapes, text);
+        if (min)
+                machine_caveat(min->candidate->machine, min->outcome.shapes_measured, min->outcome.shapes,
+                               text);
 }
 
 /* What is to be known before the figures. */
@@ -332,18 +331,16 @@ static void print_remarks(const struct results *r, FILE *out)
 void results_print(const struct results *r, FILE *out)
 {
         const struct options *o = &r->space->base;
-        const bool several = r->space->axes.axis[AXIS_SCHEDULE].count > 1;
-        const char *schedules =
-                several ? "several schedules"
-                        : policy_get((enum policy_id)r->space->axes.axis[AXIS_SCHEDULE].values[0])->name;
+        const struct flag_values *policies = axes_values(&r->space->axes, "schedule");
+        const char *schedules = policies->count > 1 ? "several schedules"
+                                                    : policy_get((enum policy_id)policies->values[0])->name;
         const struct job **list = calloc((size_t)r->jobs->count + 1, sizeof(const struct job *));
         char caveat[MACHINE_CAVEAT];
         find_caveat(r, caveat);
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
         fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated%s%s\n",
-                o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
-                half_precision(options_format(o)), fused ? ", fused kernels" : "", caveat[0] ? "; " : "",
-                caveat);
+                o->gpt.name, (long long)o->batch_size, o->seq_len, schedules, dtype_precision(o->dtype),
+                fused ? ", fused kernels" : "", caveat[0] ? "; " : "", caveat);
         print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %20s  %11s  %7s  %12s  %12s  %7s\n", "GPUs",
                 "offload", "pp x dp", "micro-batch", "recompute", "activations", "time per batch",

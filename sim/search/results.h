@@ -4,7 +4,7 @@
 
 #include "sim/search/jobs.h"
 
-enum { RESULTS_PASSED = 4096 };
+enum { RESULTS_FIXED = 4096 };
 
 struct results {
         const struct space *space;
@@ -12,7 +12,7 @@ struct results {
         const struct jobs *jobs;
         const char *profile, *platform; /* as the command line names them */
         bool preset;                    /* --plans was given */
-        const char *passed; /* flags that hold for all plans, each after a blank, for `ranvier simulate` */
+        const char *fixed; /* flags that hold for all plans, each after a blank, for `ranvier simulate` */
 };
 
 /* How many simulations failed, after saying so, each in a sentence. */

@@ -22,14 +22,14 @@ int search_order(const struct job *a, const struct job *b)
 
 struct search_state search_look(const struct space_group *group, const struct jobs *jobs)
 {
-        struct search_state state = {.least = INFINITY, .next_seconds = NAN};
+        struct search_state state = {.min = INFINITY, .next_seconds = NAN};
         for (int i = 0; i < jobs->count; i++) {
                 const struct job *job = &jobs->list[i];
                 if (job->outcome.state != OUTCOME_DONE || !search_has(group, job))
                         continue;
                 const double ratio = job->outcome.figures.median / job->candidate->paper_seconds;
-                state.least = fmin(state.least, ratio);
-                state.most = fmax(state.most, ratio);
+                state.min = fmin(state.min, ratio);
+                state.max = fmax(state.max, ratio);
                 if (!state.best || search_order(job, state.best) < 0)
                         state.best = job;
         }
@@ -55,7 +55,7 @@ static int add(struct space_group *group, struct jobs *jobs, int count, struct r
 static int promising(const struct space_group *group, const struct jobs *jobs)
 {
         const struct search_state state = search_look(group, jobs);
-        const double reach = fmin(state.least, 1) * (1 - MARGIN);
+        const double reach = fmin(state.min, 1) * (1 - MARGIN);
         const int left = group->count - group->chosen;
         int count = 0;
         while (count < left && count < STEP &&

@@ -15,7 +15,7 @@ int search_order(const struct job *a, const struct job *b);
 /* What is known of a group after some of its plans were simulated. */
 struct search_state {
         const struct job *best; /* NULL: none succeeded */
-        double least, most;     /* simulated time / time on paper, over those that succeeded */
+        double min, max;        /* simulated time / time on paper, over those that succeeded */
         double next_seconds;    /* on paper, of the best plan that is not simulated; NAN: there is none */
 };
 struct search_state search_look(const struct space_group *group, const struct jobs *jobs);

@@ -220,7 +220,7 @@ static int by_paper(const void *left, const void *right)
         return a->number - b->number;
 }
 
-static void format_list(const struct space_list *list, char *text, size_t text_size)
+static void format_list(const struct int_list *list, char *text, size_t text_size)
 {
         text[0] = 0;
         for (int i = 0; i < list->count; i++)
@@ -231,7 +231,7 @@ static void format_list(const struct space_list *list, char *text, size_t text_s
 /* Whether some number of shards that is asked for divides the devices. */
 static bool shards_divide(const struct space *space, int gpus)
 {
-        const struct axis_values *shards = &space->axes.axis[AXIS_SHARDS];
+        const struct flag_values *shards = axes_values(&space->axes, "tp");
         for (int i = 0; i < shards->count; i++)
                 if (gpus % shards->values[i] == 0)
                         return true;
@@ -302,11 +302,11 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
                   const char *platform, bool fits_only, struct rv_error_info *err)
 {
-        size_t most = (size_t)space->gpus.count;
-        *groups = (struct space_groups){.machines = calloc(most, sizeof *groups->machines),
-                                        .groups = calloc(2 * most, sizeof *groups->groups)};
+        size_t max = (size_t)space->gpus.count;
+        *groups = (struct space_groups){.machines = calloc(max, sizeof *groups->machines),
+                                        .groups = calloc(2 * max, sizeof *groups->groups)};
         if (!groups->machines || !groups->groups)
-                return rv_fail(err, RV_ESYSTEM, "no memory for %zu machines", most);
+                return rv_fail(err, RV_ESYSTEM, "no memory for %zu machines", max);
         int rc = 0;
         for (int i = 0; rc == 0 && i < space->gpus.count; i++) { /* all, before any work */
                 rc = machine_open(&groups->machines[i], profile, platform, space->gpus.values[i], fits_only,

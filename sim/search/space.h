@@ -3,14 +3,9 @@
 #ifndef RANVIER_SIM_SEARCH_SPACE_H
 #define RANVIER_SIM_SEARCH_SPACE_H
 
+#include "runtime/base/parse.h"
 #include "sim/search/axes.h"
 #include "sim/world/machine.h"
-
-enum { SPACE_LIST = 64 }; /* most entries of a list on the command line */
-
-struct space_list {
-        int values[SPACE_LIST], count;
-};
 
 enum space_choice { SPACE_NO = 1, SPACE_YES = 2, SPACE_BOTH = 3 }; /* as bits */
 
@@ -18,8 +13,8 @@ enum space_choice { SPACE_NO = 1, SPACE_YES = 2, SPACE_BOTH = 3 }; /* as bits */
 struct space {
         struct options
                 base; /* resolved for one device; grid, sizes and the choices below are the candidates' */
-        struct space_list gpus, micro_batch_sizes;
-        struct space_list stages; /* empty: every divisor of the devices up to the layers */
+        struct int_list gpus, micro_batch_sizes;
+        struct int_list stages; /* empty: every divisor of the devices up to the layers */
         struct axes axes;
         enum fold fold;
         enum space_choice offload;

@@ -3,10 +3,9 @@
 #include "sim/search/sweep.h"
 
 #include "runtime/base/command_line.h"
-
-#include "runtime/base/parse.h"
-
 #include "runtime/base/file.h"
+#include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 #include "sim/search/parts.h"
 #include "sim/world/predict.h"
 #include "sim/search/results.h"
@@ -19,94 +18,8 @@
 
 /* ---- the command line ---- */
 
-enum {
-        KEY_PASSED = 0x500,
-        KEY_GPUS = 0x600,
-        KEY_PROFILE,
-        KEY_PLATFORM,
-        KEY_OFFLOAD,
-        KEY_MICRO_BATCH_SIZE,
-        KEY_RECOMPUTE,
-        KEY_PP,
-        KEY_OFFLOAD_ACTIVATIONS,
-        KEY_SIMULATE,
-        KEY_TOKENS,
-        KEY_FITS_ONLY,
-        KEY_CSV,
-        KEY_PLOT,
-        KEY_JOBS,
-        KEY_PATIENCE,
-        KEY_FOLD,
-        KEY_PLANS,
-        KEY_AXIS /* and as many as there are */
-};
-
-/* Flags that are those of one plan, and are checked as such; their keys follow KEY_PASSED. */
-static const char *const passed[] = {"batch-size",  "seq-len",       "pipeline-limit",    "clip",
-                                     "precision",   "bucket-params", "allreduce-buckets", "device-memory",
-                                     "host-memory", "fusion",        "messages",          "allreduce",
-                                     "split"};
-enum { PASSED = sizeof passed / sizeof *passed, LONGEST_PASSED = 120 };
-
-static const struct argp_option sweep_options[] = {
-        {0, 0, 0, 0, "What is asked: MODEL is a preset's name or a Hugging Face style config.json", 1},
-        {"gpus", KEY_GPUS, "N,N,...", 0, "Numbers of devices, such as 48,96,192 (required)", 1},
-        {"offload", KEY_OFFLOAD, "WHICH", 0,
-         "Master parameters and moments in host memory: yes, no, or both, the default, which compares", 1},
-        {"profile", KEY_PROFILE, "PROFILE", 0,
-         "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required)", 1},
-        {"platform", KEY_PLATFORM, "PLATFORM", 0,
-         "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) "
-         "(required)",
-         1},
-        {0, 0, 0, 0, "Plans to consider:", 2},
-        {"micro-batch-size", KEY_MICRO_BATCH_SIZE, "B,B,...", 0, "Sizes of micro-batches (default 1,2,4,8)",
-         2},
-        {"pp", KEY_PP, "P,P,...", 0, "Pipeline stages (default: all that divide N, up to the layers)", 2},
-        {"recompute", KEY_RECOMPUTE, "WHICH", 0,
-         "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default",
-         2},
-        {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "WHICH", 0,
-         "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than "
-         "four "
-         "micro-batches, and it wins",
-         2},
-        {"plans", KEY_PLANS, "WHICH", 0,
-         "What the options below vary where they are not given: default; megatron: what Megatron-LM has; "
-         "all: what could "
-         "be the best (neither blocking messages nor --recompute layer)",
-         2},
-        {"tp", KEY_AXIS + AXIS_SHARDS, "T,T,...", 0, "Shards of each stage (default 1)", 2},
-        {"sequence-parallel", KEY_AXIS + AXIS_SEQUENCE_PARALLEL, "WHICH", 0,
-         "With shards: no, yes, or no,yes (default no)", 2},
-        {"schedule", KEY_AXIS + AXIS_SCHEDULE, "NAME,...", 0,
-         "Of axonn,gpipe,1f1b,interleaved,zero-bubble (default axonn)", 2},
-        {"virtual-stages", KEY_AXIS + AXIS_VIRTUAL_STAGES, "V,V,...", 0,
-         "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)", 2},
-        {"p2p", KEY_AXIS + AXIS_P2P, "HOW,...", 0,
-         "async, the default; blocking: as Megatron-LM's and DeepSpeed's; or both in a list", 2},
-        {"zero", KEY_AXIS + AXIS_ZERO, "STAGE,...", 0, "What replicas share, such as 0,1 (default 0)", 2},
-        {"order", KEY_AXIS + AXIS_ORDER, "WHICH,...", 0,
-         "Which ranks are neighbours: stages (default), replicas, or both in a list", 2},
-        {0, 0, 0, 0, "The same for all plans:", 3},
-        {"tokens", KEY_TOKENS, "T", 0, "Tokens of the whole training, for its days (default 300B)", 3},
-        {"fits-only", KEY_FITS_ONLY, 0, 0, "Price by the profile's fits even what was measured", 3},
-        {0, 0, 0, 0, "The work:", 4},
-        {"simulate", KEY_SIMULATE, "HOW", 0,
-         "Which plans are simulated, for each number of devices with and without offloading: auto, the "
-         "default: the "
-         "best on paper, and on until none that is left can beat the best one found; all; or the K best on "
-         "paper",
-         4},
-        {"jobs", KEY_JOBS, "N", 0, "Simulations at a time (default: the processor's cores)", 4},
-        {"fold", KEY_FOLD, "WHEN", 0,
-         "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off", 4},
-        {"csv", KEY_CSV, "FILE", 0, "Write every simulated plan, a line each", 4},
-        {"plot", KEY_PLOT, "PREFIX", 0, "Draw PREFIX-throughput.png and PREFIX-memory.png", 4},
-        {"patience", KEY_PATIENCE, "SECONDS", 0,
-         "Under mpirun: how long to wait for a sign of life of another rank (default 120)", 4},
-        {0},
-};
+/* Keys of the flags of one plan, by row. */
+enum { KEY_FLAGS = 0x600, MAX_FLAGS = 64, LARGEST_GRID = 1048576 };
 
 static const char documentation[] =
         "Finds the best plan for each number of devices, with and without offloading: weighs all, runs those "
@@ -121,42 +34,15 @@ static const char documentation[] =
 
 struct settings {
         const char *model, *profile, *platform, *csv, *plot;
-        const char *passed[PASSED];
         struct space space;
-        const char *plans;   /* NULL: not given */
-        unsigned axes_given; /* a bit each */
+        const char *plans;            /* NULL: not given */
+        const char *fixed[MAX_FLAGS]; /* by row: as given for all plans, or NULL */
         bool recompute_given;
         double tokens;
         const char *tokens_text; /* as given; NULL: not */
         int jobs, patience;      /* jobs: 0: not given */
         bool fits_only;
 };
-
-/* A list of different whole numbers. */
-static int parse_list(const char *option, const char *text, int most, struct space_list *list,
-                      struct rv_error_info *err)
-{
-        char *copy = strdup(text), *rest = copy;
-        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %s", option);
-        list->count = 0;
-        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
-                int number = 0;
-                if (!*word)
-                        rc = rv_fail(err, RV_EINPUT, "%s: '%s' is not a list of numbers such as 1,2,4",
-                                     option, text);
-                else if (list->count == SPACE_LIST)
-                        rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, SPACE_LIST);
-                else
-                        rc = parse_count(option, word, 1, most, &number, err);
-                for (int i = 0; rc == 0 && i < list->count; i++)
-                        if (list->values[i] == number)
-                                rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
-                if (rc == 0)
-                        list->values[list->count++] = number;
-        }
-        free(copy);
-        return rc;
-}
 
 static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
                         const char *both, enum space_choice *choice, struct rv_error_info *err)
@@ -201,8 +87,29 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
         return rc;
 }
 
-static int parse_simulate(const char *text, int *simulate, struct rv_error_info *err)
+static int parse_offload(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
+        return parse_choice(option, text, "no", "yes", "both", at, err);
+}
+
+static int parse_offload_activations(void *at, const char *option, const char *text,
+                                     struct rv_error_info *err)
+{
+        return parse_choice(option, text, "no", "yes", "auto", at, err);
+}
+
+static int parse_recompute(void *settings, const char *option, const char *text, struct rv_error_info *err)
+{
+        struct settings *s = settings;
+        (void)option;
+        s->recompute_given = true;
+        return parse_recomputations(text, &s->space.recompute, err);
+}
+
+static int parse_simulate(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        int *simulate = at;
+        (void)option;
         if (strcmp(text, "auto") == 0)
                 *simulate = SPACE_AUTO;
         else if (strcmp(text, "all") == 0)
@@ -212,75 +119,83 @@ static int parse_simulate(const char *text, int *simulate, struct rv_error_info 
         return 0;
 }
 
-static int parse_value(struct settings *s, int key, const char *text, struct rv_error_info *err)
+static int parse_fold(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        struct space *space = &s->space;
-        if (key >= KEY_AXIS) {
-                s->axes_given |= 1u << (key - KEY_AXIS);
-                return axes_parse(&space->axes, (enum axis)(key - KEY_AXIS), text, err);
-        }
-        switch (key) {
-        case KEY_FOLD:
-                return fold_parse("--fold", text, &space->fold, err);
-        case KEY_GPUS:
-                return parse_list("--gpus", text, 1048576, &space->gpus, err);
-        case KEY_MICRO_BATCH_SIZE:
-                return parse_list("--micro-batch-size", text, 1048576, &space->micro_batch_sizes, err);
-        case KEY_PP:
-                return parse_list("--pp", text, 1048576, &space->stages, err);
-        case KEY_OFFLOAD:
-                return parse_choice("--offload", text, "no", "yes", "both", &space->offload, err);
-        case KEY_RECOMPUTE:
-                s->recompute_given = true;
-                return parse_recomputations(text, &space->recompute, err);
-        case KEY_OFFLOAD_ACTIVATIONS:
-                return parse_choice("--offload-activations", text, "no", "yes", "auto",
-                                    &space->offload_activations, err);
-        case KEY_SIMULATE:
-                return parse_simulate(text, &space->simulate, err);
-        case KEY_PLANS:
-                s->plans = text;
-                return 0;
-        case KEY_TOKENS:
-                s->tokens_text = text;
-                return parse_tokens("--tokens", text, &s->tokens, err);
-        case KEY_CSV:
-                return parse_path("--csv", text, &s->csv, err);
-        case KEY_PLOT:
-                return parse_path("--plot", text, &s->plot, err);
-        case KEY_JOBS:
-                return parse_count("--jobs", text, 1, 4096, &s->jobs, err);
-        default:
-                return parse_count("--patience", text, 1, 86400, &s->patience, err);
-        }
+        return fold_parse(option, text, at, err);
 }
+
+static int parse_tokens_of_all(void *settings, const char *option, const char *text,
+                               struct rv_error_info *err)
+{
+        struct settings *s = settings;
+        s->tokens_text = text;
+        return parse_tokens(option, text, &s->tokens, err);
+}
+
+#define AT(member) .offset = offsetof(struct settings, member)
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_HEADING, .help = "What is asked: MODEL is a preset's name or a Hugging Face style config.json"},
+        {SETTING_LIST, "gpus", .argument = "N,N,...", AT(space.gpus), .min = 1, .max = LARGEST_GRID,
+         .help = "Numbers of devices, such as 48,96,192 (required)"},
+        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload,
+         .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
+        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile),
+         .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required)"},
+        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform),
+         .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required)"},
+        {SETTING_HEADING, .help = "Plans to consider:"},
+        {SETTING_LIST, "micro-batch-size", .argument = "B,B,...", AT(space.micro_batch_sizes), .min = 1,
+         .max = LARGEST_GRID,
+         .help = "Sizes of micro-batches (default 1,2,4,8)"},
+        {SETTING_LIST, "pp", .argument = "P,P,...", AT(space.stages), .min = 1, .max = LARGEST_GRID,
+         .help = "Pipeline stages (default: all that divide N, up to the layers)"},
+        {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute,
+         .help = "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default"},
+        {SETTING_OWN, "offload-activations", .argument = "WHICH", AT(space.offload_activations),
+         .parse = parse_offload_activations,
+         .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
+                 "micro-batches, and it wins"},
+        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans),
+         .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
+                 "what could be the best (neither blocking messages nor --recompute layer)"},
+        {SETTING_HEADING, .help = "The same for all plans:"},
+        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
+         .help = "Tokens of the whole training, for its days (default 300B)"},
+        {SETTING_SET, "fits-only", AT(fits_only), .help = "Price by the profile's fits even what was measured"},
+        {SETTING_HEADING, .help = "The work:"},
+        {SETTING_OWN, "simulate", .argument = "HOW", AT(space.simulate), .parse = parse_simulate,
+         .help = "Which plans are simulated, for each number of devices with and without offloading: auto, the "
+                 "default: the best on paper, and on until none that is left can beat the best one found; all; or the "
+                 "K best on paper"},
+        {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
+         .help = "Simulations at a time (default: the processor's cores)"},
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(space.fold), .parse = parse_fold,
+         .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
+        {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
+        {SETTING_PATH, "plot", .argument = "PREFIX", AT(plot),
+         .help = "Draw PREFIX-throughput.png and PREFIX-memory.png"},
+        {SETTING_INT, "patience", .argument = "SECONDS", AT(patience), .min = 1, .max = 86400,
+         .help = "Under mpirun: how long to wait for a sign of life of another rank (default 120)"},
+        {.help = NULL},
+};
+/* clang-format on */
+enum { GROUP_ASKED = 1, GROUP_PLANS, GROUP_FIXED }; /* of these headings */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        switch (key) {
-        case ARGP_KEY_INIT:
+        if (key == ARGP_KEY_INIT) {
                 state->child_inputs[0] = s;
                 return 0;
-        case ARGP_KEY_ARG:
-                if (s->model)
-                        return ARGP_ERR_UNKNOWN;
-                s->model = text;
-                return 0;
-        case KEY_PROFILE:
-                s->profile = text;
-                return 0;
-        case KEY_PLATFORM:
-                s->platform = text;
-                return 0;
-        case KEY_FITS_ONLY:
-                s->fits_only = true;
-                return 0;
-        default:
-                if (key < KEY_GPUS || key >= KEY_AXIS + AXES)
-                        return ARGP_ERR_UNKNOWN;
-                return parse_value(s, key, text, command_line_error(state)) ? EINVAL : 0;
         }
+        if (key != ARGP_KEY_ARG)
+                return settings_take(option_rows, s, key, text, command_line_error(state));
+        if (s->model)
+                return ARGP_ERR_UNKNOWN;
+        s->model = text;
+        return 0;
 }
 
 /* What --plans says of choices that are not given. */
@@ -288,7 +203,7 @@ static int take_preset(struct settings *s, struct rv_error_info *err)
 {
         if (!s->plans || strcmp(s->plans, "default") == 0)
                 return 0;
-        if (!axes_preset(&s->space.axes, s->plans, s->axes_given))
+        if (!axes_preset(&s->space.axes, s->plans))
                 return rv_fail(err, RV_EINPUT,
                                "--plans: '%.32s' is not known; there are default, megatron and all",
                                s->plans);
@@ -300,28 +215,20 @@ static int take_preset(struct settings *s, struct rv_error_info *err)
 /* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
 static void take_single(const struct axes *axes, struct options *base)
 {
-        const struct axis_values *schedules = &axes->axis[AXIS_SCHEDULE], *p2p = &axes->axis[AXIS_P2P];
+        const struct flag_values *schedules = axes_values(axes, "schedule"), *p2p = axes_values(axes, "p2p");
         if (schedules->count > 1 || p2p->count > 1 || schedules->values[0] == POLICY_INTERLEAVED)
                 return;
         base->policy = (enum policy_id)schedules->values[0];
         base->blocking = p2p->values[0];
 }
 
-/* The plan that all candidates begin from, checked as one plan's flags are. */
+/* Completes the plan that all candidates begin from, and checks it as one plan's flags are. */
 static int parse_base(struct settings *s, struct rv_error_info *err)
 {
         struct options *base = &s->space.base;
-        int rc = 0;
-        options_init(base);
         base->model = s->model;
-        for (int i = 0; rc == 0 && i < PASSED; i++)
-                if (s->passed[i] && strlen(s->passed[i]) > LONGEST_PASSED)
-                        rc = rv_fail(err, RV_EINPUT, "--%s: '%.32s...' is too long", passed[i], s->passed[i]);
-                else if (s->passed[i])
-                        rc = flag_parse(flag_named(passed[i]), base, s->passed[i], err);
         base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
-        if (rc == 0)
-                rc = machine_choose_precision(s->profile, base, err);
+        int rc = machine_choose_precision(s->profile, base, err);
         base->micro_batch_size = 1; /* which any batch can be divided into */
         take_single(&s->space.axes, base);
         if (rc == 0)
@@ -510,13 +417,15 @@ static int plot(const struct results *results, const struct settings *s, struct 
 }
 
 /* What holds for all plans, as `ranvier simulate` takes it. */
-static void write_passed(const struct settings *s, char *text, size_t text_size)
+static void write_fixed(const struct settings *s, char *text, size_t text_size)
 {
+        int count;
+        const struct flag *flags = flags_all(&count);
         text[0] = 0;
-        for (int i = 0; i < PASSED; i++)
-                if (s->passed[i])
-                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", passed[i],
-                                 s->passed[i]);
+        for (int i = 0; i < count; i++)
+                if (s->fixed[i])
+                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", flags[i].name,
+                                 s->fixed[i]);
         if (s->fits_only)
                 snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
         if (s->tokens_text)
@@ -527,15 +436,15 @@ static void write_passed(const struct settings *s, char *text, size_t text_size)
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
-        char passed_on[RESULTS_PASSED];
-        write_passed(given, passed_on, sizeof passed_on);
+        char fixed[RESULTS_FIXED];
+        write_fixed(given, fixed, sizeof fixed);
         const struct results results = {.space = &given->space,
                                         .groups = &s->groups,
                                         .jobs = &s->jobs,
                                         .profile = given->profile,
                                         .platform = given->platform,
                                         .preset = given->plans != NULL,
-                                        .passed = passed_on};
+                                        .fixed = fixed};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;
         results_print(&results, stdout);
@@ -566,26 +475,45 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         return rc;
 }
 
-/* The flags that are those of one plan, in the group of what is the same for all. */
-static error_t parse_passed(int key, char *text, struct argp_state *state)
+/* The flags of one plan: of those that a sweep varies a list, of others a value for all. */
+static error_t parse_flag(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        if (key < KEY_PASSED || key >= KEY_PASSED + PASSED)
+        int count;
+        const struct flag *flag = flags_all(&count) + (key - KEY_FLAGS);
+        if (key < KEY_FLAGS || key >= KEY_FLAGS + count)
                 return ARGP_ERR_UNKNOWN;
-        s->passed[key - KEY_PASSED] = text;
-        return 0;
+        struct rv_error_info *err = command_line_error(state);
+        if (flag->sweep == SWEEP_LIST)
+                return axis_parse(axes_named(&s->space.axes, flag->name), text, err) ? EINVAL : 0;
+        s->fixed[key - KEY_FLAGS] = text;
+        return flag_parse(flag, &s->space.base, text, err) ? EINVAL : 0;
+}
+
+/* Their rows, in the groups of what is varied and of what is the same for all. */
+static void add_flags(struct argp_option *rows)
+{
+        int count;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; i < count; i++) {
+                const struct flag *flag = &flags[i];
+                if (flag->sweep == SWEEP_LIST)
+                        *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i,    flag->axis->argument,
+                                                       0,          flag->axis->help, GROUP_PLANS};
+                else if (flag->sweep == SWEEP_FIXED)
+                        *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i, flag->argument,
+                                                       0,          flag->help,    GROUP_FIXED};
+        }
 }
 
 int sweep_main(int argc, char **argv)
 {
-        struct argp_option rows[PASSED + 1] = {{0}};
-        for (int i = 0; i < PASSED; i++) {
-                const struct flag *flag = flag_named(passed[i]);
-                rows[i] = (struct argp_option){passed[i], KEY_PASSED + i, flag->argument, 0, flag->help, 3};
-        }
-        const struct argp of_all = {.options = rows, .parser = parse_passed};
-        const struct argp_child children[] = {{&of_all, 0, NULL, 0}, {0}};
-        const struct argp argp = {sweep_options, parse_option, "MODEL", documentation, children, NULL, NULL};
+        struct argp_option flags[MAX_FLAGS + 1] = {{0}}, options[SETTINGS + 1];
+        add_flags(flags);
+        settings_options(option_rows, options, GROUP_ASKED);
+        const struct argp of_a_plan = {.options = flags, .parser = parse_flag};
+        const struct argp_child children[] = {{&of_a_plan, 0, NULL, 0}, {0}};
+        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings s = {.tokens = 300e9,
                              .patience = 120,
                              .space = {.offload = SPACE_BOTH,
@@ -594,6 +522,7 @@ int sweep_main(int argc, char **argv)
                                        .offload_activations = SPACE_BOTH,
                                        .simulate = SPACE_AUTO,
                                        .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
+        options_init(&s.space.base);
         axes_init(&s.space.axes);
         struct rv_error_info err = {.code = RV_OK};
         struct parts parts = parts_find();

@@ -38,24 +38,24 @@ static void sleep_seconds(double seconds)
 
 /* ---- messages that are under way at once ---- */
 
-enum { MOST_MESSAGES = 8 };
+enum { MAX_MESSAGES = 8 };
 
 struct messages {
-        sg_comm_t comms[MOST_MESSAGES];
-        void *arrived[MOST_MESSAGES];
+        sg_comm_t comms[MAX_MESSAGES];
+        void *arrived[MAX_MESSAGES];
         size_t count;
 };
 
 static void receive(struct messages *m, sg_mailbox_t from)
 {
-        assert(m->count < MOST_MESSAGES);
+        assert(m->count < MAX_MESSAGES);
         m->comms[m->count] = sg_mailbox_get_async(from, &m->arrived[m->count]);
         m->count++;
 }
 
 static void send(struct messages *m, sg_mailbox_t to, int64_t bytes)
 {
-        assert(m->count < MOST_MESSAGES);
+        assert(m->count < MAX_MESSAGES);
         m->comms[m->count++] = sg_mailbox_put_async(to, PAYLOAD, (long)bytes);
 }
 
@@ -343,8 +343,8 @@ static void steps_to_twins(const struct run *run, int steps, int times)
 /* Many steps are taken several at a time, so that it does not take a flow for each of many members. */
 static void work_folded(const struct run *run)
 {
-        const int most = 128; /* more than a ring of 64 members has */
-        const int steps = run->phase->steps, times = (steps + most - 1) / most;
+        const int max = 128; /* more than a ring of 64 members has */
+        const int steps = run->phase->steps, times = (steps + max - 1) / max;
         if (times == 0)
                 return;
         steps_to_twins(run, steps / times, times);
@@ -380,5 +380,5 @@ void collective_run(const struct sim_group *group, const struct collective_shape
                 else
                         work(&(struct run){group, shape, &phases[i]});
         }
-        sleep_seconds(began + costs->least_seconds - simgrid_get_clock());
+        sleep_seconds(began + costs->min_seconds - simgrid_get_clock());
 }

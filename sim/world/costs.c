@@ -9,18 +9,18 @@
  * pass takes longer than a kernel may: a rate is then far too small. */
 static int check_prices(const struct costs *c, struct rv_error_info *err)
 {
-        double sum = 0, most = 0;
+        double sum = 0, max = 0;
         for (int i = 0; i < c->options->pp * c->options->virtual_stages; i++) {
                 const double both =
                         c->prices.stages[i].forward.seconds + c->prices.stages[i].backward.seconds;
                 sum += both;
-                most = fmax(most, both);
+                max = fmax(max, both);
         }
-        if (!(most <= MODEL_MOST_SECONDS)) /* NAN too */
+        if (!(max <= MODEL_MAX_SECONDS)) /* NAN too */
                 return rv_fail(err, RV_EINPUT,
                                "profile %s prices a forward and backward of this plan at %.3g s, must be at "
                                "most %g; is a rate or a number of seconds of another unit?",
-                               c->machine->profile.path, most, MODEL_MOST_SECONDS);
+                               c->machine->profile.path, max, MODEL_MAX_SECONDS);
         if (sum == 0)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -127,9 +127,9 @@ enum collective_kind costs_collective(const struct op *op)
 }
 
 /* Gradients or weights; scalars are double. */
-enum half costs_format(const struct costs *costs, const struct op *op)
+enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
-        return op->lane == LANE_COLLECTIVE ? options_format(costs->options) : HALF_NONE;
+        return op->lane == LANE_COLLECTIVE ? costs->options->dtype : DTYPE_FP32;
 }
 
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)

@@ -36,7 +36,7 @@ void costs_close(struct costs *costs);
 /* How a collective of the core is one of the platform's library: which, of what format, and between which
  * GPUs. Replicas of all stages sum their gradients at about the same time. */
 enum collective_kind costs_collective(const struct op *op);
-enum half costs_format(const struct costs *costs, const struct op *op);
+enum dtype costs_format(const struct costs *costs, const struct op *op);
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind);
 
 /* Those of the GPU that `rank` has. */

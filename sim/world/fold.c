@@ -55,14 +55,14 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
 /* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
  * differ, which matters as long as there are few of them, and bytes enough to matter. */
 static bool members_are_alike(const struct platform *p, const struct plan *plan, int64_t bytes,
-                              enum half half)
+                              enum dtype dtype)
 {
         const int many = 512, stride = plan_stride(plan, GRID_REPLICAS), node = p->gpus_per_node;
         const int64_t little = 1 << 20;
         const struct collective_group group = {0, stride, plan->dp, stride < node ? stride : node};
         const struct collective_shape shape = collective_shape(p, &group);
         const enum collective_algorithm algorithm =
-                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, half).algorithm;
+                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, dtype).algorithm;
         return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
                plan->dp > many;
 }
@@ -75,8 +75,7 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
         const int64_t sums[] = {parameters < chunk ? parameters : chunk, parameters % chunk};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-                if (sums[i] &&
-                    !members_are_alike(p, plan, sums[i] * plan->element_bytes, options_format(options)))
+                if (sums[i] && !members_are_alike(p, plan, sums[i] * plan->element_bytes, options->dtype))
                         return "gradients are summed along trees, in which replicas differ";
         return NULL;
 }

@@ -33,7 +33,7 @@ struct change {
 };
 
 /* Prices are changed by no more than this; what a larger error does is taken in proportion. */
-static const double MOST_CHANGE = 0.5;
+static const double MAX_CHANGE = 0.5;
 
 struct propagation {
         const struct machine *machine;
@@ -69,7 +69,7 @@ static int group_of(const struct propagation *p, const struct kernel *kernel)
         const bool measured = p->machine->profile.measured;
         for (int i = 0; i < p->kernel_count && !has_point(p, kernel); i++) {
                 const struct kernel *other = &p->kernels[i].kernel;
-                const bool same_kind = other->kind == kernel->kind && other->half == kernel->half;
+                const bool same_kind = other->kind == kernel->kind && other->dtype == kernel->dtype;
                 if ((same_kind || !measured) && !has_point(p, other))
                         return p->kernels[i].group;
         }
@@ -106,12 +106,12 @@ static const struct profile_load *line_of(const struct propagation *p, enum inte
                                           enum profile_line *line)
 {
         const struct platform *platform = &p->machine->platform;
-        const enum half half = options_format(p->options);
+        const enum dtype dtype = p->options->dtype;
         *line = part == INTERVAL_MESSAGES ? LINE_MESSAGE
-                : part == INTERVAL_SUMS   ? profile_allreduce_line(half)
+                : part == INTERVAL_SUMS   ? profile_allreduce_line(dtype)
                                           : LINE_COPY;
         return part == INTERVAL_MESSAGES ? platform->messages
-               : part == INTERVAL_SUMS   ? platform->allreduces[half]
+               : part == INTERVAL_SUMS   ? platform->allreduces[dtype]
                                          : platform->copies;
 }
 
@@ -173,8 +173,8 @@ static double effect_of(struct propagation *p, struct change change)
         double scale = 1;
         change.way = 1;
         double up = batch_with(p, &change);
-        if (p->largest > MOST_CHANGE) {
-                change.way = scale = MOST_CHANGE / p->largest;
+        if (p->largest > MAX_CHANGE) {
+                change.way = scale = MAX_CHANGE / p->largest;
                 up = batch_with(p, &change);
         }
         change.way = -scale;
@@ -190,7 +190,7 @@ static bool lacks_kernel_error(struct propagation *p, struct interval *interval)
                 char name[PROFILE_NAME];
                 if (error_of(p, INTERVAL_KERNELS, kernel, 0) > 0 || effect_of(p, tried) < MATTERS)
                         continue;
-                profile_kernel_name(name, kernel->kind, (enum half)kernel->half);
+                profile_kernel_name(name, kernel->kind, (enum dtype)kernel->dtype);
                 snprintf(interval->unknown, sizeof interval->unknown,
                          "profile %.100s does not say the error of %s", p->machine->profile.path, name);
                 return true;

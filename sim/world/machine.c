@@ -53,12 +53,12 @@ static int likeness(const char *device, const char *gpu)
 /* The profile that is most like a GPU, 0 or 1 + one of the others; -1: none is. */
 static int find_profile(const struct machine *m, const char *gpu)
 {
-        int best = -1, most = 0;
+        int best = -1, max = 0;
         for (int i = 0; i <= m->other_count; i++) {
                 const struct profile *profile = i ? &m->others[i - 1] : &m->profile;
                 const int like = likeness(profile->device.name, gpu);
-                if (like > most) {
-                        most = like;
+                if (like > max) {
+                        max = like;
                         best = i;
                 }
         }
@@ -132,16 +132,16 @@ static int load_profiles(struct machine *m, const char *names, struct rv_error_i
 
 /* ---- the precision ---- */
 
-static bool all_have(const struct machine *m, enum half half)
+static bool all_have(const struct machine *m, enum dtype dtype)
 {
-        bool all = profile_has_precision(&m->profile, half);
+        bool all = profile_has_precision(&m->profile, dtype);
         for (int i = 0; i < m->other_count; i++)
-                all = all && profile_has_precision(&m->others[i], half);
+                all = all && profile_has_precision(&m->others[i], dtype);
         return all;
 }
 
 /* The first is taken. */
-static const enum half preferred[HALF_FORMATS] = {HALF_FP16, HALF_BF16, HALF_NONE};
+static const enum dtype preferred[DTYPES] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32};
 
 int machine_choose_precision(const char *profiles, struct options *o, struct rv_error_info *err)
 {
@@ -149,11 +149,10 @@ int machine_choose_precision(const char *profiles, struct options *o, struct rv_
         if (o->precision_given)
                 return 0;
         int rc = load_profiles(&m, profiles, err), i = 0;
-        while (rc == 0 && i < HALF_FORMATS - 1 && !all_have(&m, preferred[i]))
+        while (rc == 0 && i < DTYPES - 1 && !all_have(&m, preferred[i]))
                 i++;
-        o->mixed = preferred[i] != HALF_NONE;
-        o->bf16 = preferred[i] == HALF_BF16;
-        if (rc == 0 && o->offload && !o->mixed)
+        o->dtype = preferred[i];
+        if (rc == 0 && o->offload && !options_mixed(o))
                 rc = rv_fail(
                         err, RV_EINPUT,
                         "--offload needs --precision mixed or bf16, and profile %.160s has kernels of fp32 "
@@ -168,10 +167,10 @@ static int list_precisions(const struct machine *m, char *text, size_t size)
 {
         int count = 0;
         text[0] = 0;
-        for (int i = 0; i < HALF_FORMATS; i++)
+        for (int i = 0; i < DTYPES; i++)
                 if (all_have(m, preferred[i]))
                         snprintf(text + strlen(text), size - strlen(text), "%s%s", count++ ? ", " : "",
-                                 half_precision(preferred[i]));
+                                 dtype_precision(preferred[i]));
         return count;
 }
 
@@ -218,19 +217,19 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
                                 "no more, and ranks that share a node's memory or cores slow each other down",
                                 ranks_beyond(m), m->load->ranks, m->profile.path));
         char precisions[64];
-        const char *taken = half_precision(options_format(o));
+        const char *taken = dtype_precision(o->dtype);
         const int count = list_precisions(m, precisions, sizeof precisions);
         if (!o->precision_given && count > 1)
                 json_array_append_new(remarks,
                                       json_sprintf("--precision was not given: %s is taken, the first of %s, "
                                                    "which profile %s has",
                                                    taken, precisions, m->profile.path));
-        else if (!o->precision_given && o->mixed)
+        else if (!o->precision_given && options_mixed(o))
                 json_array_append_new(
                         remarks, json_sprintf("--precision was not given: %s is taken, the only one that "
                                               "profile %s has",
                                               taken, m->profile.path));
-        if (m->profile.unfused && o->fusion == FUSION_AUTO && profile_has_fused(m->load, options_format(o)))
+        if (m->profile.unfused && o->fusion == FUSION_AUTO && profile_has_fused(m->load, o->dtype))
                 json_array_append_new(
                         remarks,
                         json_sprintf("kernels are not fused, as in the runs that profile %s is from: "
@@ -275,7 +274,7 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                "profile",
                                options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
-                options->fused = !m->profile.unfused && profile_has_fused(m->load, options_format(options));
+                options->fused = !m->profile.unfused && profile_has_fused(m->load, options->dtype);
         return 0;
 }
 
@@ -296,7 +295,7 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
-double machine_peak_flops_per_second(const struct machine *m, enum half half)
+double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype)
 {
         double sum = 0;
         for (int first = 0; first < m->gpus;) {
@@ -305,9 +304,9 @@ double machine_peak_flops_per_second(const struct machine *m, enum half half)
                 const int64_t here = of_kind < m->gpus - first ? of_kind : m->gpus - first;
                 const struct profile *profile = machine_profile(m, place.group);
                 const double stated = place.figures->gpu_peak_flops_per_second;
-                sum += (double)here * (profile->peaks[half] > 0 ? profile->peaks[half]
-                                       : stated > 0             ? stated
-                                                                : profile->peak_flops_per_second);
+                sum += (double)here * (profile->peaks[dtype] > 0 ? profile->peaks[dtype]
+                                       : stated > 0              ? stated
+                                                                 : profile->peak_flops_per_second);
                 first += (int)here;
         }
         return sum / m->gpus;

@@ -61,6 +61,6 @@ struct capacity machine_capacity(const struct machine *machine, const struct opt
 
 /* Of one device, in the mean over all that have a rank, as percent of peak counts it: the profile's of that
  * precision, if it tells them apart, else the platform's, else the profile's; 0: not known. */
-double machine_peak_flops_per_second(const struct machine *machine, enum half half);
+double machine_peak_flops_per_second(const struct machine *machine, enum dtype dtype);
 
 #endif

@@ -19,18 +19,18 @@
 
 /* SimGrid clears a stack without a guard page whole, so guards save memory as well as faults; but each costs
  * two of the 65,530 mappings that Linux allows a process. */
-enum { MOST_GUARDED_LANES = 30000 };
+enum { MAX_GUARDED_LANES = 30000 };
 
 /* Up to so many ranks, every route is tried. */
-enum { MOST_ALL_ROUTES = 64 };
+enum { MAX_ALL_ROUTES = 64 };
 
 /* A platform that takes longer to load and to try than so many seconds of a processor is no use: 100,000
  * hosts take 3 s. */
-enum { MOST_TRIAL_SECONDS = 120 };
+enum { MAX_TRIAL_SECONDS = 120 };
 
 /* As platforms of our own format have. */
-#define MOST_LATENCY_SECONDS  3600.0
-#define MOST_BYTES_PER_SECOND 1e18
+#define MAX_LATENCY_SECONDS  3600.0
+#define MAX_BYTES_PER_SECOND 1e18
 
 /* Status of a trial that ends with a sentence of our own. */
 enum { REFUSED = 3 };
@@ -51,7 +51,7 @@ static const bool SANITIZED = false;
  * costs). */
 static void start_simgrid(int ranks)
 {
-        bool guarded = ranks <= MOST_GUARDED_LANES / LANES;
+        bool guarded = ranks <= MAX_GUARDED_LANES / LANES;
         char *settings[] = {"ranvier-sim",
                             "--cfg=network/model:CM02",
                             "--cfg=network/crosstraffic:0",
@@ -197,7 +197,7 @@ static void try_routes(int argc, char **argv)
                         try_route(all[i], memory_of(all[i]));
                 }
         for (int distance = 1; distance < ranks; distance++) {
-                if (ranks > MOST_ALL_ROUTES && !may_send(trial, distance))
+                if (ranks > MAX_ALL_ROUTES && !may_send(trial, distance))
                         continue;
                 for (int i = 0; i < ranks; i++) {
                         try_route(all[i], all[(i + distance) % ranks]);
@@ -214,15 +214,15 @@ static void check_links(void)
         sg_link_t *links = sg_link_list();
         for (size_t i = 0; i < count; i++) {
                 const double latency = sg_link_get_latency(links[i]), rate = sg_link_get_bandwidth(links[i]);
-                const bool carries = rate > 0 && rate <= MOST_BYTES_PER_SECOND; /* no NaN passes either */
-                if (carries && latency >= 0 && latency <= MOST_LATENCY_SECONDS)
+                const bool carries = rate > 0 && rate <= MAX_BYTES_PER_SECOND; /* no NaN passes either */
+                if (carries && latency >= 0 && latency <= MAX_LATENCY_SECONDS)
                         continue;
                 fprintf(stderr,
                         carries ? "link %s has a latency of %g s, 0 to %g s was expected\n"
                                 : "link %s has a bandwidth of %g B/s, more than 0 and at most %g B/s was "
                                   "expected\n",
                         sg_link_get_name(links[i]), carries ? latency : rate,
-                        carries ? MOST_LATENCY_SECONDS : MOST_BYTES_PER_SECOND);
+                        carries ? MAX_LATENCY_SECONDS : MAX_BYTES_PER_SECOND);
                 _exit(REFUSED);
         }
         free(links);
@@ -234,8 +234,8 @@ static void limit_trial(void)
 {
         struct rlimit limit;
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        if (getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur > MOST_TRIAL_SECONDS) {
-                limit.rlim_cur = MOST_TRIAL_SECONDS;
+        if (getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur > MAX_TRIAL_SECONDS) {
+                limit.rlim_cur = MAX_TRIAL_SECONDS;
                 setrlimit(RLIMIT_CPU, &limit);
         }
 }
@@ -298,7 +298,7 @@ static int check_xml(const char *path, int ranks, int stages, struct rv_error_in
                         err, RV_EINPUT,
                         "%s: SimGrid did not load this platform and find its routes within the limit of "
                         "processor time (at most %d s): fewer hosts or simpler routing was expected",
-                        path, MOST_TRIAL_SECONDS);
+                        path, MAX_TRIAL_SECONDS);
         find_complaint(text, &complaint);
         if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
                 return rv_fail(err, RV_EINPUT, "%s: %.300s", path, complaint);

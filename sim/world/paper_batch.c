@@ -63,11 +63,10 @@ static double collective_of(const struct machine_links *l, int rank, const struc
         if (group.size < 2)
                 return 0;
         if (op_of_pass(op))
-                return tensor_unit_seconds(p, group, l->costs->machine->load, op,
-                                           options_format(l->costs->options));
+                return tensor_unit_seconds(p, group, l->costs->machine->load, op, l->costs->options->dtype);
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
         const enum collective_kind kind = costs_collective(op);
-        const enum half format = costs_format(l->costs, op);
+        const enum dtype format = costs_format(l->costs, op);
         const double key[] = {kind,
                               format,
                               (double)op->bytes,

@@ -100,7 +100,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        struct priced priced = {.costs = &p->costs, .half = options_format(o)};
+        struct priced priced = {.costs = &p->costs, .dtype = o->dtype};
         struct sim_physics own = priced_physics(&priced);
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);
@@ -135,8 +135,7 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .tensor_seconds = p->phases.tensor_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second =
-                        p->machine ? machine_peak_flops_per_second(p->machine, options_format(p->options))
-                                   : 0,
+                        p->machine ? machine_peak_flops_per_second(p->machine, p->options->dtype) : 0,
                 .tokens = (int64_t)tokens,
                 .ranks = (int)options_ranks(p->options),
                 .rank_bytes = p->rank_bytes,

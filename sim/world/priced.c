@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* A message begins when both ends have come to it. The payload is the piece's number. */
+/* A message begins when both ends have come to it. The payload is the virtual micro-batch's number. */
 static bool begin_message(struct sim_lane *lane)
 {
         struct sim_lane *opposite = sim_lane_opposite(lane);
@@ -16,13 +16,12 @@ static bool begin_message(struct sim_lane *lane)
         opposite->ready = false;
         opposite->busy = true;
         const struct plan *plan = &lane->rank->world->plan;
-        core_set_piece(plan, &receiver->now.op,
-                       core_message_piece(plan, sender->rank->stage, &sender->now.op));
+        core_set_vmb(plan, &receiver->now.op, core_message_vmb(plan, sender->rank->stage, &sender->now.op));
         sim_lane_flow(sender, sim_lane_host(sender), sim_lane_host(receiver), sender->now.op.bytes);
         return true;
 }
 
-/* Seconds of what a group of shards does together behind a part, looked up again only for another one. */
+/* Seconds of a collective of shards behind a part, looked up again only for another one. */
 static double tensor_of(struct priced *priced, struct plan_group shards, const struct price_pass *pass,
                         int part)
 {
@@ -39,7 +38,7 @@ static double tensor_of(struct priced *priced, struct plan_group shards, const s
         return known->seconds;
 }
 
-/* What shards do together begins when the last of them has come to it, and takes the closed form: there are
+/* A collective of shards begins when the last of them has come to it, and takes the closed form: there are
  * thousands a batch, one after another, on links that nothing else uses meanwhile. */
 static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
@@ -69,7 +68,7 @@ static double unit_of(struct priced *priced, struct plan_group all, const struct
                 if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
                         return priced->units[i].seconds;
         const double seconds = tensor_unit_seconds(&priced->costs->platform, all,
-                                                   priced->costs->machine->load, op, priced->half);
+                                                   priced->costs->machine->load, op, priced->dtype);
         if (priced->unit_count < PRICED_UNITS)
                 priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
         return seconds;
@@ -95,15 +94,15 @@ static void collect(void *context, struct sim_lane *lane)
         struct priced *priced = context;
         const struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(lane->rank, op->group);
-        const enum half half = costs_format(priced->costs, op);
+        const enum dtype dtype = costs_format(priced->costs, op);
         const enum collective_kind kind = costs_collective(op);
         struct priced_shape *known = shape_of(priced, &group);
-        if (known->bytes != op->bytes || known->kind != kind || known->half != half) {
+        if (known->bytes != op->bytes || known->kind != kind || known->dtype != dtype) {
                 known->kind = kind;
-                known->half = half;
+                known->dtype = dtype;
                 known->bytes = op->bytes;
                 known->costs =
-                        collective_choose(&priced->costs->platform, &known->shape, kind, op->bytes, half);
+                        collective_choose(&priced->costs->platform, &known->shape, kind, op->bytes, dtype);
         }
         const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
         const struct collective_costs costs = known->costs;
@@ -118,7 +117,7 @@ static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
         if (op_of_pass(op))
                 return unit_of(priced, all, op);
         return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
-                                  HALF_NONE);
+                                  DTYPE_FP32);
 }
 
 /* What is between all ranks and takes its closed form from when the last of them has come: weights and
@@ -222,9 +221,9 @@ int priced_check_lines(const struct platform *platform, const struct options *op
                 if (needs[i].needed && !load->lines[needs[i].line].fit.present)
                         return profile_no_line(profile, load, needs[i].line, err);
         bool sums = plan.dp > 1 || plan.tied;
-        const enum half half = options_format(options);
-        if (load && half && sums && !platform->allreduces[half])
-                return profile_no_line(profile, load, profile_allreduce_line(half), err);
+        const enum dtype dtype = options->dtype;
+        if (load && dtype != DTYPE_FP32 && sums && !platform->allreduces[dtype])
+                return profile_no_line(profile, load, profile_allreduce_line(dtype), err);
         return 0;
 }
 

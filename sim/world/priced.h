@@ -15,12 +15,12 @@ struct priced_shape {
         struct collective_shape shape; /* its size 0: not looked up yet */
         /* The last choice for it. */
         enum collective_kind kind;
-        enum half half;
+        enum dtype dtype;
         int64_t bytes;
         struct collective_costs costs;
 };
 
-/* What shards did together last, where another group or collective did not take its place. */
+/* The last collective of shards, where another group or collective did not take its place. */
 struct priced_tensor {
         int size, id; /* the group's; 0: none */
         struct kernel collective;
@@ -36,7 +36,7 @@ struct priced_unit {
 
 struct priced {
         const struct costs *costs;
-        enum half half; /* what gradients are stored as */
+        enum dtype dtype; /* what gradients are stored as */
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];
         struct priced_unit units[PRICED_UNITS];

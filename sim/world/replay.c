@@ -56,7 +56,7 @@ static int keep_batch(struct replay *replay, const char *path, struct rv_error_i
 {
         struct trace *trace = &replay->recorded;
         int64_t kept = 0;
-        int most = -1, first, last;
+        int max = -1, first, last;
         if (trace->count == 0)
                 return rv_fail(err, RV_EINPUT, "%s: is a trace without operations", path);
         find_batches(trace, &first, &last);
@@ -65,15 +65,15 @@ static int keep_batch(struct replay *replay, const char *path, struct rv_error_i
         for (int64_t i = 0; i < trace->count; i++)
                 if (trace->records[i].batch == replay->batch) {
                         trace->records[kept++] = trace->records[i];
-                        if (trace->records[i].rank > most)
-                                most = trace->records[i].rank;
+                        if (trace->records[i].rank > max)
+                                max = trace->records[i].rank;
                 }
         if (kept == 0)
                 return rv_fail(err, RV_EINPUT, "%s: has no batch %d; its batches go from %d to %d", path,
                                replay->batch, first, last);
-        if (most + 1 != replay->ranks)
-                return rv_fail(err, RV_EPLAN, "%s: the trace is of %d rank%s, --gpus is %d", path, most + 1,
-                               most ? "s" : "", replay->ranks);
+        if (max + 1 != replay->ranks)
+                return rv_fail(err, RV_EPLAN, "%s: the trace is of %d rank%s, --gpus is %d", path, max + 1,
+                               max ? "s" : "", replay->ranks);
         trace->count = kept;
         qsort(trace->records, (size_t)kept, sizeof *trace->records, by_identity);
         return check_no_skip(replay, path, err);
@@ -210,7 +210,7 @@ static bool more(const struct replay *replay, int rank, const struct op *op)
 
 /* ---- the physics ---- */
 
-static void append(struct replay_list *list, double seconds, int piece)
+static void append(struct replay_list *list, double seconds, int vmb)
 {
         if (list->count == list->capacity) {
                 int capacity = list->capacity ? 2 * list->capacity : 8;
@@ -219,7 +219,7 @@ static void append(struct replay_list *list, double seconds, int piece)
                         abort(); /* a driver cannot fail */
                 list->capacity = capacity;
         }
-        list->entries[list->count++] = (struct replay_entry){seconds, piece};
+        list->entries[list->count++] = (struct replay_entry){seconds, vmb};
 }
 
 /* A message arrives as long after its send was issued as it did in the real run. */
@@ -231,10 +231,10 @@ static void send_issued(struct replay *replay, struct sim_rank *rank, const stru
         enum op_kind receive =
                 op->op.kind == OP_SEND_ACTIVATION ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT;
         struct op arrival = {.kind = receive, .of = receive, .bucket = -1};
-        const int piece = core_message_piece(&rank->world->plan, rank->stage, &op->op);
-        core_set_piece(&rank->world->plan, &arrival, piece);
+        const int vmb = core_message_vmb(&rank->world->plan, rank->stage, &op->op);
+        core_set_vmb(&rank->world->plan, &arrival, vmb);
         struct trace_record received = find_op(replay, peer->rank, &arrival);
-        append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued), piece);
+        append(&replay->rank[peer->rank].arrivals[lane], op->issued + (received.end - sent.issued), vmb);
         sim_lane_mark(peer->lanes[lane]);
 }
 
@@ -257,7 +257,7 @@ static bool receive(struct replay *replay, struct sim_lane *lane)
         if (arrivals->taken == arrivals->count)
                 return false;
         struct replay_entry message = arrivals->entries[arrivals->taken++];
-        core_set_piece(&lane->rank->world->plan, &lane->now.op, message.piece);
+        core_set_vmb(&lane->rank->world->plan, &lane->now.op, message.vmb);
         lane->now.ends = message.seconds;
         return true;
 }

@@ -11,7 +11,7 @@
 struct replay_list {
         struct replay_entry {
                 double seconds;
-                int piece; /* of a message */
+                int vmb; /* of a message */
         } * entries;
         int count, taken, capacity;
 };

@@ -4,6 +4,7 @@
 #include "runtime/base/command_line.h"
 
 #include "runtime/base/parse.h"
+#include "runtime/base/setting.h"
 
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
@@ -46,117 +47,69 @@ struct simulation {
 
 /* ---- the command line ---- */
 
-enum key {
-        KEY_PROFILE = 0x400,
-        KEY_PLATFORM,
-        KEY_GPUS,
-        KEY_BATCHES,
-        KEY_TOKENS,
-        KEY_FITS_ONLY,
-        KEY_PLATFORM_XML,
-        KEY_REPLAY,
-        KEY_REPLAY_BATCH,
-        KEY_IGNORE_MEMORY,
-        KEY_CUDA_GRAPHS,
-        KEY_FOLD
-};
+static int parse_tokens_of_all(void *settings, const char *option, const char *text,
+                               struct rv_error_info *err)
+{
+        struct settings *s = settings;
+        s->tokens_given = true;
+        return parse_tokens(option, text, &s->tokens, err);
+}
 
-static const struct argp_option simulate_options[] = {
-        {0, 0, 0, 0, "The machine:", 2},
-        {"profile", KEY_PROFILE, "PROFILE", 0,
-         "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several "
-         "between "
-         "commas where a platform has several kinds of GPUs (required)",
-         2},
-        {"platform", KEY_PLATFORM, "PLATFORM", 0,
-         "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
-         "SimGrid XML file (required)",
-         2},
-        {"gpus", KEY_GPUS, "N", 0, "How many devices: P x D x T of the plan (required)", 2},
-        {0, 0, 0, 0, "The prediction:", 3},
-        {"batches", KEY_BATCHES, "K", 0, "Batches to simulate (default 1)", 3},
-        {"tokens", KEY_TOKENS, "T", 0,
-         "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
-         "parameters no days)",
-         3},
-        {"fits-only", KEY_FITS_ONLY, 0, 0,
-         "Price kernels, and messages on the local platform, by the profile's fits even where they were "
-         "measured",
-         3},
-        {"ignore-memory", KEY_IGNORE_MEMORY, 0, 0, "Predict a plan that does not fit the devices' memory too",
-         3},
-        {"cuda-graphs", KEY_CUDA_GRAPHS, "WHEN", 0,
-         "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. "
-         "Where "
-         "the profile has measured launches, no operation takes less than those of its kernels",
-         3},
-        {"fold", KEY_FOLD, "WHEN", 0,
-         "Simulate one replica for all: auto, the default, where the platform makes them equal and no trace "
-         "is asked for; on, or an error says why not; off",
-         3},
-        {"platform-xml", KEY_PLATFORM_XML, "FILE", 0, "Write the platform as SimGrid XML", 3},
-        {"replay", KEY_REPLAY, "TRACE", 0,
-         "Take every duration from the trace of a real run instead of --profile and --platform, and check "
-         "that "
-         "the same decisions follow. The plan is to be the run's: --device and --fusion too, which memory is "
-         "counted by; --messages and --allreduce are what the trace has",
-         3},
-        {"replay-batch", KEY_REPLAY_BATCH, "K", 0, "Which batch of the trace (default: its last)", 3},
-        {0},
+static int parse_fold(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        return fold_parse(option, text, at, err);
+}
+
+#define AT(member) .offset = offsetof(struct settings, member)
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_HEADING, .help = "The machine:"},
+        {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile),
+         .help = "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several between "
+                 "commas where a platform has several kinds of GPUs (required)"},
+        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform),
+         .help = "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
+                 "SimGrid XML file (required)"},
+        {SETTING_INT, "gpus", .argument = "N", AT(gpus), .min = 1, .max = 1048576,
+         .help = "How many devices: P x D x T of the plan (required)"},
+        {SETTING_HEADING, .help = "The prediction:"},
+        {SETTING_INT, "batches", .argument = "K", AT(batches), .min = 1, .max = 1000000,
+         .help = "Batches to simulate (default 1)"},
+        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
+         .help = "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
+                 "parameters no days)"},
+        {SETTING_SET, "fits-only", AT(fits_only),
+         .help = "Price kernels, and messages on the local platform, by the profile's fits even where they were "
+                 "measured"},
+        {SETTING_SET, "ignore-memory", AT(ignore_memory),
+         .help = "Predict a plan that does not fit the devices' memory too"},
+        {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
+         .help = "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. Where "
+                 "the profile has measured launches, no operation takes less than those of its kernels"},
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(fold), .parse = parse_fold,
+         .help = "Simulate one replica for all: auto, the default, where the platform makes them equal and no trace "
+                 "is asked for; on, or an error says why not; off"},
+        {SETTING_PATH, "platform-xml", .argument = "FILE", AT(platform_xml),
+         .help = "Write the platform as SimGrid XML"},
+        {SETTING_PATH, "replay", .argument = "TRACE", AT(replay),
+         .help = "Take every duration from the trace of a real run instead of --profile and --platform, and check that "
+                 "the same decisions follow. The plan is to be the run's: --device and --fusion too, which memory is "
+                 "counted by; --messages and --allreduce are what the trace has"},
+        {SETTING_INT, "replay-batch", .argument = "K", AT(replay_batch), .min = 0, .max = INT32_MAX,
+         .help = "Which batch of the trace (default: its last)"},
+        {.help = NULL},
 };
+/* clang-format on */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
-        struct rv_error_info *err = command_line_error(state);
-        bool on = true;
-        int rc = 0;
-        switch (key) {
-        case ARGP_KEY_INIT:
+        if (key == ARGP_KEY_INIT) {
                 state->child_inputs[0] = &s->plan;
-                break;
-        case KEY_PROFILE:
-                rc = parse_path("--profile", text, &s->profile, err);
-                break;
-        case KEY_PLATFORM:
-                rc = parse_path("--platform", text, &s->platform, err);
-                break;
-        case KEY_GPUS:
-                rc = parse_count("--gpus", text, 1, 1048576, &s->gpus, err);
-                break;
-        case KEY_BATCHES:
-                rc = parse_count("--batches", text, 1, 1000000, &s->batches, err);
-                break;
-        case KEY_TOKENS:
-                rc = parse_tokens("--tokens", text, &s->tokens, err);
-                s->tokens_given = true;
-                break;
-        case KEY_FITS_ONLY:
-                s->fits_only = true;
-                break;
-        case KEY_IGNORE_MEMORY:
-                s->ignore_memory = true;
-                break;
-        case KEY_CUDA_GRAPHS:
-                rc = parse_switch("--cuda-graphs", text, &on, err);
-                s->no_graphs = !on;
-                break;
-        case KEY_FOLD:
-                rc = fold_parse("--fold", text, &s->fold, err);
-                break;
-        case KEY_PLATFORM_XML:
-                rc = parse_path("--platform-xml", text, &s->platform_xml, err);
-                break;
-        case KEY_REPLAY:
-                rc = parse_path("--replay", text, &s->replay, err);
-                break;
-        case KEY_REPLAY_BATCH:
-                rc = parse_count("--replay-batch", text, 0, INT32_MAX, &s->replay_batch, err);
-                break;
-        default:
-                return ARGP_ERR_UNKNOWN;
+                return 0;
         }
-        return rc ? EINVAL : 0;
+        return settings_take(option_rows, s, key, text, command_line_error(state));
 }
 
 static const char documentation[] =
@@ -356,7 +309,7 @@ static void print_gathered(const struct simulation *s)
 /* The all-reduces of gradients that were measured; NULL: none. */
 static const struct profile_load *measured_allreduces(const struct simulation *s)
 {
-        return s->machine.platform.allreduces[options_format(&s->settings->plan)];
+        return s->machine.platform.allreduces[s->settings->plan.dtype];
 }
 
 static void print_messages(const struct simulation *s)
@@ -370,10 +323,10 @@ static void print_messages(const struct simulation *s)
                 printf("messages   %d sizes measured (a line over them errs by %.1f %% in the median)",
                        line->quality.points, 100 * line->quality.median_error);
         if (allreduces) {
-                static const char *const formats[HALF_FORMATS] = {"", " of fp16", " of bf16"};
-                const enum half half = options_format(&s->settings->plan);
-                line = &allreduces->lines[profile_allreduce_line(half)].fit;
-                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[half],
+                static const char *const formats[DTYPES] = {"", " of fp16", " of bf16"};
+                const enum dtype dtype = s->settings->plan.dtype;
+                line = &allreduces->lines[profile_allreduce_line(dtype)].fit;
+                printf("; all-reduces%s %d sizes between %d ranks (%.1f %%)", formats[dtype],
                        line->quality.points, allreduces->ranks, 100 * line->quality.median_error);
         }
         printf("\n");
@@ -607,8 +560,9 @@ static int simulate(struct settings *settings, const char *command, struct rv_er
 static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
         const struct argp_child children[] = {{options_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {simulate_options, parse_option, "MODEL", documentation,
-                                  children,         NULL,         NULL};
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, 2);
+        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
         options_init(&settings.plan);
         int rc = command_line_parse(&argp, argc, argv, &settings, false, err);

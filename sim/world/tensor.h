@@ -1,4 +1,4 @@
-/* What ranks do together in the midst of a forward or backward takes, by closed form. */
+/* Seconds of the collectives of shards in the midst of a forward or backward, by closed form. */
 #ifndef RANVIER_SIM_WORLD_TENSOR_H
 #define RANVIER_SIM_WORLD_TENSOR_H
 
@@ -8,9 +8,9 @@
 
 /* One collective (kernel_collective) of `bytes` in all between the GPUs of shards, wherever they lie. */
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
-                                 enum kernel_kind collective, int64_t bytes, enum half half);
+                                 enum kernel_kind collective, int64_t bytes, enum dtype dtype);
 
-/* What shards do together behind the part `part` of a pass, and in all of it. */
+/* Seconds of the collective behind the part `part` of a pass, and of all in it. */
 double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
                            const struct price_pass *pass, int part);
 double tensor_seconds(const struct platform *platform, struct plan_group shards,
@@ -19,6 +19,6 @@ double tensor_seconds(const struct platform *platform, struct plan_group shards,
 /* Zero 3: the weights of a unit are gathered, or its gradients reduced, between the replicas: by the line
  * layer_gather of `load`, of a framework whose collectives are slower than its library's, if it has one. */
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
-                           const struct profile_load *load, const struct op *op, enum half half);
+                           const struct profile_load *load, const struct op *op, enum dtype dtype);
 
 #endif

@@ -74,7 +74,7 @@ static struct job job_of(const struct platform *platform, int count, int stride,
 {
         struct job job = {.platform = platform, .group = {0, stride, count, 1}, .bytes = bytes};
         job.shape = collective_shape(platform, &job.group);
-        job.costs = collective_choose(platform, &job.shape, COLLECTIVE_ALLREDUCE, bytes, HALF_NONE);
+        job.costs = collective_choose(platform, &job.shape, COLLECTIVE_ALLREDUCE, bytes, DTYPE_FP32);
         return job;
 }
 
@@ -123,14 +123,14 @@ static int presets(void)
 
 /* ---- a table ---- */
 
-enum { MOST_MEMBERS = 64 };
+enum { MAX_MEMBERS = 64 };
 
 static int table(const char *name, const char *path, const char *gpu)
 {
         struct platform platform;
         struct rv_error_info err;
-        double sum[MOST_MEMBERS] = {0}, worst[MOST_MEMBERS] = {0}, all = 0;
-        int rows[MOST_MEMBERS] = {0}, count, total = 0;
+        double sum[MAX_MEMBERS] = {0}, worst[MAX_MEMBERS] = {0}, all = 0;
+        int rows[MAX_MEMBERS] = {0}, count, total = 0;
         char line[256], found[64];
         long long bytes;
         double seconds;
@@ -141,7 +141,7 @@ static int table(const char *name, const char *path, const char *gpu)
         }
         while (fgets(line, sizeof line, stream)) {
                 if (sscanf(line, "%63[^,],%d,%lld,%lf", found, &count, &bytes, &seconds) != 4 ||
-                    strcmp(found, gpu) != 0 || count < 2 || count >= MOST_MEMBERS)
+                    strcmp(found, gpu) != 0 || count < 2 || count >= MAX_MEMBERS)
                         continue;
                 const struct job job = job_of(&platform, count, 1, bytes);
                 const double error = fabs(
@@ -154,7 +154,7 @@ static int table(const char *name, const char *path, const char *gpu)
         fclose(stream);
         printf("%s on %s: errors of the closed form\n%5s %5s %8s %8s\n", gpu, name, "gpus", "rows", "mean %",
                "worst %");
-        for (int i = 2; i < MOST_MEMBERS; i++)
+        for (int i = 2; i < MAX_MEMBERS; i++)
                 if (rows[i] > 0) {
                         printf("%5d %5d %8.1f %8.1f\n", i, rows[i], 100 * sum[i] / rows[i], 100 * worst[i]);
                         all += sum[i];

@@ -91,7 +91,7 @@ static int open_bench(struct bench *b, int64_t size, struct rv_error_info *err)
         if (!b->device || device_reserve(b->device, reserved, err) != RV_OK)
                 return err->code;
         struct device *device = b->device;
-        device->half = HALF_BF16;
+        device->dtype = DTYPE_BF16;
         bool all = true;
         for (int i = 0; i < 3; i++)
                 all &= (b->matrices[i] =
@@ -207,7 +207,7 @@ static json_t *kernel_json(const struct kernel_point *point, double flops_per_se
         const double flops = kernel_flops(k), bytes = kernel_bytes(k);
         const double bound = fmax(flops / flops_per_second, bytes / bytes_per_second);
         char name[PROFILE_NAME];
-        profile_kernel_name(name, k->kind, (enum half)k->half);
+        profile_kernel_name(name, k->kind, (enum dtype)k->dtype);
         return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "kernel", name, "batch",
                          (json_int_t)k->batch, "m", (json_int_t)k->m, "n", (json_int_t)k->n, "k",
                          (json_int_t)k->k, "seconds", point->seconds, "p10", point->p10, "p90", point->p90,

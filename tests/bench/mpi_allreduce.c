@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST = 64 << 10, MOST = 64 << 20, SIZES = 11, TURNS = 21 };
+enum { MIN = 64 << 10, MAX = 64 << 20, SIZES = 11, TURNS = 21 };
 
 static void wait_for(struct net *net)
 {
@@ -53,7 +53,7 @@ static void compare(struct net *net, const struct profile *profile, double secon
         double sum = 0, worst = 0;
         printf("%10s %12s %12s %8s\n", "bytes", "measured us", "profile us", "error %");
         for (int i = 0; i < SIZES; i++) {
-                const int64_t bytes = (int64_t)LEAST << i;
+                const int64_t bytes = (int64_t)MIN << i;
                 const double measured = typical(seconds[i], TURNS);
                 const double said = profile_line_seconds(load, LINE_ALLREDUCE, bytes, false);
                 const double error = said / measured - 1;
@@ -71,17 +71,17 @@ int main(int argc, char **argv)
         struct rv_error_info err = {.code = RV_OK};
         struct profile profile;
         struct net *net = net_mpi_open(&argc, &argv, &err);
-        float *buffer = calloc(1, MOST);
+        float *buffer = calloc(1, MAX);
         if (!net || !buffer || argc != 2 || profile_load(&profile, argv[1], &err)) {
                 fprintf(stderr, "mpi_allreduce: %s\n",
                         err.code ? err.sentence : "mpirun -n 2 mpi_allreduce PROFILE");
                 return 2;
         }
         net_mpi_groups(net, (int[NET_WORLD]){-1, -1, -1});
-        measure(net, buffer, MOST); /* warms up */
+        measure(net, buffer, MAX); /* warms up */
         for (int turn = 0; turn < TURNS; turn++)
                 for (int i = 0; i < SIZES; i++)
-                        seconds[i][turn] = measure(net, buffer, (int64_t)LEAST << i);
+                        seconds[i][turn] = measure(net, buffer, (int64_t)MIN << i);
         if (net->rank == 0)
                 compare(net, &profile, seconds);
         profile_free(&profile);

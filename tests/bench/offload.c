@@ -114,7 +114,8 @@ static void open_bench(struct bench *b, struct device *device, struct net *net, 
         o.batch_size = 2;
         o.seq_len = gpt.n_positions;
         o.clip = 0;
-        o.mixed = o.offload = true;
+        o.dtype = DTYPE_FP16;
+        o.offload = true;
         o.bucket_parameters = BUCKET;
         const struct memory_plan memory = options_memory(&o, 0);
         *b = (struct bench){.real = {.device = device,

@@ -163,7 +163,7 @@ static void run(struct bench *b, unsigned hold_kinds, double figures[FIGURES])
 {
         enum { KERNELS = FIGURES, GATHERED };
         struct net *net = b->real.net;
-        double mine[GATHERED], all[2 * GATHERED] = {0}, most[GATHERED] = {0};
+        double mine[GATHERED], all[2 * GATHERED] = {0}, max[GATHERED] = {0};
         int operations;
         b->kernels = (struct kernels){.hold = hold_kinds};
         net->ops->barrier(net);
@@ -178,12 +178,11 @@ static void run(struct bench *b, unsigned hold_kinds, double figures[FIGURES])
         mine[OPERATION] = mine[HANDLING] / operations;
         net->ops->gather(net, mine, sizeof mine, all);
         for (int i = 0; i < net->ranks * GATHERED; i++)
-                most[i % GATHERED] = fmax(most[i % GATHERED], all[i]);
-        figures[BATCH] =
-                most[BATCH] / (most[KERNELS] * (MICRO_BATCHES + b->real.plan.pp - 1) / MICRO_BATCHES);
-        figures[HANDLING] = most[HANDLING] / most[BATCH];
-        figures[OPERATION] = most[OPERATION];
-        figures[HOST] = most[HOST] / most[BATCH];
+                max[i % GATHERED] = fmax(max[i % GATHERED], all[i]);
+        figures[BATCH] = max[BATCH] / (max[KERNELS] * (MICRO_BATCHES + b->real.plan.pp - 1) / MICRO_BATCHES);
+        figures[HANDLING] = max[HANDLING] / max[BATCH];
+        figures[OPERATION] = max[OPERATION];
+        figures[HOST] = max[HOST] / max[BATCH];
 }
 
 static void print(const struct load *load, const struct plan *plan, double figures[REPEATS][FIGURES])

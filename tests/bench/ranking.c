@@ -29,13 +29,14 @@ static void rank(const char *what, const char *schedules, const char *virtual_st
         space.base.model = "gpt-12b";
         space.base.batch_size = 1536;
         space.base.micro_batch_size = 1;
-        space.base.mixed = true;
+        space.base.dtype = DTYPE_FP16;
         space.base.memory[MEMORY_DEVICE] = (int64_t)1 << 50; /* so that all fit */
         space.base.memory[MEMORY_HOST] = (int64_t)1 << 50;
-        if (axes_parse(&space.axes, AXIS_SCHEDULE, schedules, &err) ||
-            axes_parse(&space.axes, AXIS_VIRTUAL_STAGES, virtual_stages, &err) ||
-            axes_parse(&space.axes, AXIS_SHARDS, shards, &err) ||
-            axes_parse(&space.axes, AXIS_ZERO, "0,1", &err) || options_resolve(&space.base, 1, &err)) {
+        if (axis_parse(axes_named(&space.axes, "schedule"), schedules, &err) ||
+            axis_parse(axes_named(&space.axes, "virtual-stages"), virtual_stages, &err) ||
+            axis_parse(axes_named(&space.axes, "tp"), shards, &err) ||
+            axis_parse(axes_named(&space.axes, "zero"), "0,1", &err) ||
+            options_resolve(&space.base, 1, &err)) {
                 fprintf(stderr, "ranking: %s\n", err.sentence);
                 exit(1);
         }

@@ -8,6 +8,8 @@
  */
 #include "models/workload.h"
 
+#include "runtime/base/minmax.h"
+
 #include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEAT = 5, MOST_THREADS = 256 };
+enum { REPEAT = 5, MAX_THREADS = 256 };
 static const double SECONDS_ENOUGH = 0.5; /* of a product that is slow; it runs four times at least */
 
 static double now(void)
@@ -34,11 +36,6 @@ static bool is_product(const struct kernel *kernel)
 static double product_flops(const struct kernel *kernel)
 {
         return 2 * (double)kernel->m * (double)kernel->n * (double)kernel->k;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-        return a > b ? a : b;
 }
 
 /* Not zero, not constant, and touched. */
@@ -83,8 +80,8 @@ static void *multiply(void *argument)
 
 static void multiply_in_shares(const struct kernel *of, const struct operands *x, int threads)
 {
-        struct share share[MOST_THREADS] = {{0}};
-        pthread_t thread[MOST_THREADS];
+        struct share share[MAX_THREADS] = {{0}};
+        pthread_t thread[MAX_THREADS];
         for (int i = 0; i < threads; i++) {
                 const int64_t first = of->m * i / threads;
                 share[i] = (struct share){of, x, first, of->m * (i + 1) / threads - first};
@@ -97,9 +94,9 @@ static void multiply_in_shares(const struct kernel *of, const struct operands *x
                 pthread_join(thread[i], NULL);
 }
 
-static double least_seconds(const struct kernel *kernel, const struct operands *x, int threads)
+static double min_seconds(const struct kernel *kernel, const struct operands *x, int threads)
 {
-        double least = 1e30, spent = 0;
+        double min = 1e30, spent = 0;
         struct share whole = {kernel, x, 0, kernel->m};
         for (int i = 0; i < 2 * REPEAT && (i < 4 || spent < SECONDS_ENOUGH); i++) {
                 const bool shares = threads > 1 && i % 2;
@@ -110,10 +107,10 @@ static double least_seconds(const struct kernel *kernel, const struct operands *
                 else
                         multiply(&whole);
                 const double seconds = now() - start;
-                least = seconds < least ? seconds : least;
+                min = seconds < min ? seconds : min;
                 spent += seconds;
         }
-        return least;
+        return min;
 }
 
 /* How often each product runs: the first of equal ones has the count, the others 0. */
@@ -133,20 +130,17 @@ static struct operands operands_for(const struct kernel *kernels, int count)
         for (int i = 0; i < count; i++) {
                 if (!is_product(&kernels[i]))
                         continue;
-                a = larger(a, kernels[i].m * kernels[i].k);
-                b = larger(b, kernels[i].k * kernels[i].n);
-                c = larger(c, kernels[i].m * kernels[i].n);
+                a = max_int64(a, kernels[i].m * kernels[i].k);
+                b = max_int64(b, kernels[i].k * kernels[i].n);
+                c = max_int64(c, kernels[i].m * kernels[i].n);
         }
         return (struct operands){numbers(a), numbers(b), numbers(c)};
 }
 
 static int measure(const struct gpt *gpt, int micro_batch_size, int seq_len, int threads)
 {
-        const struct work work = {.micro_batch_size = micro_batch_size,
-                                  .seq_len = seq_len,
-                                  .element_bytes = 4,
-                                  .fused = true,
-                                  .tp = 1};
+        const struct work work = {
+                .micro_batch_size = micro_batch_size, .seq_len = seq_len, .fused = true, .tp = 1};
         const struct stage stage = partition_stage(gpt, 1, 0);
         const int forward = workload_forward(gpt, &stage, &work, false, NULL);
         const int count = forward + workload_backward(gpt, &stage, &work, NULL);
@@ -163,7 +157,7 @@ static int measure(const struct gpt *gpt, int micro_batch_size, int seq_len, int
                 if (times[i] == 0)
                         continue;
                 flops += times[i] * product_flops(&kernels[i]);
-                seconds += times[i] * least_seconds(&kernels[i], &x, threads);
+                seconds += times[i] * min_seconds(&kernels[i], &x, threads);
         }
         printf("{\"flops_per_second\": %.6g, \"product_flops\": %.9g, \"threads\": %d, \"blas\": \"%s\"}\n",
                flops / seconds, flops, threads, openblas_get_config());
@@ -188,9 +182,9 @@ int main(int argc, char **argv)
                 return 2;
         }
         const int micro_batch_size = atoi(argv[2]), seq_len = atoi(argv[3]), threads = atoi(argv[4]);
-        if (micro_batch_size < 1 || seq_len < 1 || threads < 1 || threads > MOST_THREADS) {
+        if (micro_batch_size < 1 || seq_len < 1 || threads < 1 || threads > MAX_THREADS) {
                 fprintf(stderr, "sgemm: MICRO_BATCH, SEQ_LEN and THREADS are 1 or more, threads %d at most\n",
-                        MOST_THREADS);
+                        MAX_THREADS);
                 return 2;
         }
         return measure(&gpt, micro_batch_size, seq_len, threads);

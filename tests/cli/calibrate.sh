@@ -165,7 +165,7 @@ refuse "a number of ranks in words is refused" "--ranks: 'two' is not a whole nu
 refuse "no ranks are refused" "--ranks: '0' is not a whole number" --ranks=0 --out "$folder/x.json"
 refuse "an unknown option is refused" "--fast" --fast --out "$folder/x.json"
 refuse "a list with a word in it is refused" "--micro-batch-size: 'two'" --micro-batch-size 1,two --out "$folder/x.json"
-refuse "an empty element of a list is refused" "--pp: ''" --pp 1,,2 --out "$folder/x.json"
+refuse "an empty element of a list is refused" "--pp: '1,,2' is not a list of numbers such as 1,2,4" --pp 1,,2 --out "$folder/x.json"
 refuse "a model that does not exist is refused" "no-such-model" --model no-such-model --out "$folder/x.json"
 refuse "a sequence longer than the model's is refused" "--seq-len 65" --model tiny --seq-len 65 --out "$folder/x.json"
 refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out "$folder/x.json"

@@ -5,10 +5,8 @@
 #include "cuda_runtime.h"
 #ifdef __cplusplus
 #include "tests/emulated/fp16.hpp"
-#ifndef CUDA_NO_HALF
 typedef __half half;
 typedef __half2 half2;
-#endif
 #endif
 
 #endif

@@ -27,7 +27,7 @@ namespace emulated
 
 namespace context = boost::context::detail;
 
-enum { STACK_BYTES = 256 << 10, WARP_LANES = 32, MOST_THREADS = 1024 };
+enum { STACK_BYTES = 256 << 10, WARP_LANES = 32, MAX_THREADS = 1024 };
 
 enum state { UNSTARTED, READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -61,7 +61,7 @@ struct fiber {
 /* Of the kernel that runs. */
 static struct {
         const launch *of;
-        thread threads[MOST_THREADS]; /* the first thread_count */
+        thread threads[MAX_THREADS]; /* the first thread_count */
         std::vector<fiber *> idle;
         std::deque<thread *> ready;
         thread *running;
@@ -195,7 +195,7 @@ static fiber *new_fiber(size_t index)
 {
         const size_t page = (size_t)sysconf(_SC_PAGESIZE), each = STACK_BYTES + page;
         if (!now.stacks) {
-                now.stacks_bytes = each * MOST_THREADS;
+                now.stacks_bytes = each * MAX_THREADS;
                 now.stacks = (unsigned char *)mmap(nullptr, now.stacks_bytes, PROT_READ | PROT_WRITE,
                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         }

@@ -376,10 +376,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
         return cudaStreamCreateWithFlags(stream, flags);
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *min, int *greatest)
 {
         ENTER();
-        *least = 0;
+        *min = 0;
         *greatest = -5;
         return cudaSuccess;
 }

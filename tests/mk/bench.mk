@@ -1,7 +1,7 @@
 # Not tests: see make bench.
 $(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/tests/half: $(call obj,tests/bench/half.c tests/unit/launches.c) $(call lib,device models base)
+$(BUILD)/tests/mixed: $(call obj,tests/bench/mixed.c tests/unit/launches.c) $(call lib,device models base)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

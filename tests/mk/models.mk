@@ -6,12 +6,12 @@ TESTS += test_program
 $(BUILD)/tests/test_program: $(call obj,tests/unit/test_program.c) $(call lib,models base)
 	$(TEST_LINK)
 
-TESTS += test_half
-# The conversions of runtime/base/half.c once more, as on a processor that has none, under other names.
-$(BUILD)/obj/tests/half_portable.o: runtime/base/half.c runtime/base/half.h
+TESTS += test_fp16
+# The conversions of runtime/base/fp16.c once more, as on a processor that has none, under other names.
+$(BUILD)/obj/tests/fp16_portable.o: runtime/base/fp16.c runtime/base/fp16.h
 	@mkdir -p $(@D)
-	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) -DHALF_PORTABLE $(foreach f,from_float to_float from_floats to_floats add,-Dhalf_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
-$(BUILD)/tests/test_half: $(call obj,tests/unit/test_half.c) $(BUILD)/obj/tests/half_portable.o $(call lib,models base)
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) -DFP16_PORTABLE $(foreach f,from_float to_float from_floats to_floats add,-Dfp16_$(f)=portable_$(f) -Dbf16_$(f)=portable_bf16_$(f)) -c -o $@ $<
+$(BUILD)/tests/test_fp16: $(call obj,tests/unit/test_fp16.c) $(BUILD)/obj/tests/fp16_portable.o $(call lib,models base)
 	$(TEST_LINK)
 
 TESTS += test_shards

@@ -11,8 +11,8 @@ run-tests: $(BUILD)/tests/allreduce
 # Not a test: see make bench.
 $(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
-TESTS += test_together
-$(BUILD)/tests/test_together: $(call obj,tests/unit/test_together.c) $(call lib,real nn net device engine core models base)
+TESTS += test_collect
+$(BUILD)/tests/test_collect: $(call obj,tests/unit/test_collect.c) $(call lib,real nn net device engine core models base)
 	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS)
 TESTS += test_kernel_times
 $(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/real/kernel_times.c) \

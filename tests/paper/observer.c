@@ -10,12 +10,12 @@
 /* A buffer: whose data it holds, whether the data is there yet, and how many have still to be done with it.
  */
 struct place {
-        int piece;
+        int vmb;
         bool there, fetched;
         int left;
 };
 
-/* How often something happened to a piece on a rank: a micro-batch in one of its chunks. */
+/* How often something happened to a virtual micro-batch on a rank: a micro-batch in one of its chunks. */
 struct passed {
         int received, forwarded, sent, gradient_received, backwarded, weighed, gradient_sent;
 };
@@ -47,7 +47,7 @@ struct lane_queue {
 
 struct seen {
         struct core_limits limits;
-        struct passed *passed;   /* [pieces] */
+        struct passed *passed;   /* [vmbs] */
         struct touched *touched; /* [parameters] */
         bool *taken;             /* [parameters]: by place */
         struct place *slots, *host_slots, *inputs, *gradients, *deferred;
@@ -109,7 +109,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 const struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
                 s->limits = limits;
                 s->final = parameters;
-                s->passed = allocate(plan_pieces(plan), sizeof *s->passed);
+                s->passed = allocate(plan_vmbs(plan), sizeof *s->passed);
                 s->touched = allocate(parameters, sizeof *s->touched);
                 s->taken = allocate(parameters, sizeof *s->taken);
                 s->slots = allocate(limits.slots, sizeof *s->slots);
@@ -157,43 +157,43 @@ static bool gathers_units(const struct observer *o)
         return o->plan.zero == 3;
 }
 
-/* ---- pieces ---- */
+/* ---- virtual micro-batches ---- */
 
-static int piece_of(const struct observer *o, const struct op *op)
+static int vmb_of(const struct observer *o, const struct op *op)
 {
         return op->chunk * o->plan.micro_batches + op->micro_batch;
 }
 
-/* A piece of the model's first chunk, of its last one. */
-static bool is_first(const struct observer *o, int rank, int piece)
+/* A virtual micro-batch of the model's first chunk, of its last one. */
+static bool is_first(const struct observer *o, int rank, int vmb)
 {
-        return plan_stage(&o->plan, rank) == 0 && piece < o->plan.micro_batches;
+        return plan_stage(&o->plan, rank) == 0 && vmb < o->plan.micro_batches;
 }
 
-static bool is_last(const struct observer *o, int rank, int piece)
+static bool is_last(const struct observer *o, int rank, int vmb)
 {
         return plan_stage(&o->plan, rank) == o->plan.pp - 1 &&
-               piece >= plan_pieces(&o->plan) - o->plan.micro_batches;
+               vmb >= plan_vmbs(&o->plan) - o->plan.micro_batches;
 }
 
 /* Of a slot that is stored and fetched. */
-static int64_t piece_bytes(const struct observer *o, int rank, int piece)
+static int64_t vmb_bytes(const struct observer *o, int rank, int vmb)
 {
-        return PAPER_SLOT_BYTES + (is_first(o, rank, piece) ? PAPER_EMBEDDED_BYTES : 0) +
-               (is_last(o, rank, piece) ? PAPER_HEAD_BYTES : 0);
+        return PAPER_SLOT_BYTES + (is_first(o, rank, vmb) ? PAPER_EMBEDDED_BYTES : 0) +
+               (is_last(o, rank, vmb) ? PAPER_HEAD_BYTES : 0);
 }
 
 /* ---- buffers ---- */
 
-static void fill(struct observer *o, struct place *place, int piece, int uses)
+static void fill(struct observer *o, struct place *place, int vmb, int uses)
 {
         expect(o, place->left == 0, "a buffer in use is not overwritten");
-        *place = (struct place){.piece = piece, .left = uses};
+        *place = (struct place){.vmb = vmb, .left = uses};
 }
 
-static void arrived(struct place *place, int piece)
+static void arrived(struct place *place, int vmb)
 {
-        place->piece = piece;
+        place->vmb = vmb;
         place->there = true;
 }
 
@@ -203,9 +203,9 @@ static void leave(struct observer *o, struct place *place)
         place->left--;
 }
 
-static bool holds(const struct place *place, int piece)
+static bool holds(const struct place *place, int vmb)
 {
-        return place->left > 0 && place->there && place->piece == piece;
+        return place->left > 0 && place->there && place->vmb == vmb;
 }
 
 static int used(const struct place *places, int count)
@@ -232,8 +232,8 @@ static void check_halves(struct observer *o, int rank)
                 const struct place *slot = &s->slots[i];
                 forwards += slot->left > 0 && !slot->fetched;
                 backwards += slot->left > 0 && slot->fetched;
-                guesses += slot->left > 0 && slot->fetched && !is_last(o, rank, slot->piece) &&
-                           !s->passed[slot->piece].gradient_received;
+                guesses += slot->left > 0 && slot->fetched && !is_last(o, rank, slot->vmb) &&
+                           !s->passed[slot->vmb].gradient_received;
         }
         expect(o, limits.slots == 4, "a stage that offloads has four slots");
         expect(o, forwards <= 2 && backwards <= 2, "forwards hold two slots at most, backwards too");
@@ -284,8 +284,8 @@ static bool is_receive(enum op_kind kind)
 /* A micro-batch's activations or gradient are on the device. */
 static void arrive(struct observer *o, int rank, const struct op *op)
 {
-        struct passed *passed = &o->seen[rank].passed[piece_of(o, op)];
-        arrived(pair_of(o, rank, op).device, piece_of(o, op));
+        struct passed *passed = &o->seen[rank].passed[vmb_of(o, op)];
+        arrived(pair_of(o, rank, op).device, vmb_of(o, op));
         passed->received += op->of == OP_RECEIVE_ACTIVATION;
         passed->gradient_received += op->of == OP_RECEIVE_GRADIENT;
 }
@@ -299,9 +299,9 @@ static void issue_stage(struct observer *o, int rank, const struct op *op)
                        op->lane == (out ? LANE_DEVICE_TO_HOST : LANE_HOST_TO_DEVICE),
                "a staged message is copied on the lane of its direction");
         expect(o, out != is_receive(op->of), "what is sent is copied out, what is received is copied in");
-        expect(o, holds(out ? pair.device : pair.host, piece_of(o, op)), "a copy has its own data");
+        expect(o, holds(out ? pair.device : pair.host, vmb_of(o, op)), "a copy has its own data");
         if (out)
-                fill(o, pair.host, piece_of(o, op), 1);
+                fill(o, pair.host, vmb_of(o, op), 1);
 }
 
 static void complete_stage(struct observer *o, int rank, const struct op *op)
@@ -322,13 +322,13 @@ static void issue_staged_message(struct observer *o, int rank, const struct op *
         if (is_receive(op->kind))
                 fill(o, host, -1, 1);
         else
-                expect(o, holds(host, piece_of(o, op)), "what is sent from host memory was copied there");
+                expect(o, holds(host, vmb_of(o, op)), "what is sent from host memory was copied there");
 }
 
 static void complete_receive(struct observer *o, int rank, const struct op *op)
 {
         if (o->plan.stage_messages)
-                arrived(pair_of(o, rank, op).host, piece_of(o, op));
+                arrived(pair_of(o, rank, op).host, vmb_of(o, op));
         else
                 arrive(o, rank, op);
 }
@@ -384,7 +384,7 @@ static bool complete_sum(struct observer *o, int rank, const struct op *op)
 static void issue_forward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         bool first = is_first(o, rank, m), last = is_last(o, rank, m);
         expect(o, first || holds(&s->inputs[op->input], m), "a forward has its own activations");
         expect(o, s->passed[m].forwarded == 0, "a micro-batch goes forward once");
@@ -400,7 +400,7 @@ static void issue_forward(struct observer *o, int rank, const struct op *op)
 static void issue_weights(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         expect(o, s->passed[m].backwarded == 1 && s->passed[m].weighed == 0,
                "weights' gradients are added once, after the input's gradient");
         expect(o, m == 0 || s->passed[m - 1].weighed == 1, "weights' gradients are added in order");
@@ -419,7 +419,7 @@ static bool overlaps(const struct observer *o)
 static bool goes_last(const struct observer *o, int rank)
 {
         int left = 0;
-        for (int m = 0; m < plan_pieces(&o->plan); m++)
+        for (int m = 0; m < plan_vmbs(&o->plan); m++)
                 left += o->seen[rank].passed[m].backwarded == 0;
         return left == 1;
 }
@@ -467,7 +467,7 @@ static void issue_range(struct observer *o, int rank, const struct op *op)
 static void issue_next_range(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         expect(o, op->count > 0 && s->passed[m].backwarded == 0, "a backward goes on before it has ended");
         expect(o, holds(&s->slots[op->slot], m) && s->gradients[op->gradient].left > 0,
                "and keeps its buffers");
@@ -486,7 +486,7 @@ static void issue_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const bool parted = policy_get(o->plan.policy)->deferred;
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         issue_range(o, rank, op);
         if (op->segment > 0) {
                 issue_next_range(o, rank, op);
@@ -516,7 +516,7 @@ static void issue_backward(struct observer *o, int rank, const struct op *op)
 static void issue_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         bool chunks = o->plan.virtual_stages > 1, first = is_first(o, rank, m), last = is_last(o, rank, m);
         bool first_rank = plan_stage(&o->plan, rank) == 0,
              last_rank = plan_stage(&o->plan, rank) == o->plan.pp - 1;
@@ -554,14 +554,14 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
         case OP_STORE_ACTIVATIONS:
                 expect(o,
                        offloads(o, rank) && op->lane == LANE_DEVICE_TO_HOST &&
-                               op->bytes == piece_bytes(o, rank, m),
+                               op->bytes == vmb_bytes(o, rank, m),
                        "a stage that offloads stores a slot's bytes");
                 expect(o, holds(&s->slots[op->slot], m) && !s->slots[op->slot].fetched,
                        "a forward's activations are stored");
                 fill(o, &s->host_slots[op->host_slot], m, 1);
                 break;
         case OP_FETCH_ACTIVATIONS:
-                expect(o, op->lane == LANE_HOST_TO_DEVICE && op->bytes == piece_bytes(o, rank, m),
+                expect(o, op->lane == LANE_HOST_TO_DEVICE && op->bytes == vmb_bytes(o, rank, m),
                        "a fetch brings a slot's bytes");
                 expect(o, holds(&s->host_slots[op->host_slot], m), "what was stored is fetched");
                 fill(o, &s->slots[op->slot], m, 1);
@@ -581,7 +581,7 @@ static void complete_look(struct observer *o, int rank, const struct op *op)
 static void complete_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         if (op->more) {
                 s->final = op->offset;
                 return;
@@ -609,7 +609,7 @@ static void complete_backward(struct observer *o, int rank, const struct op *op)
 static void complete_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        int m = piece_of(o, op);
+        int m = vmb_of(o, op);
         switch (op->kind) {
         case OP_STAGE_OUT:
         case OP_STAGE_IN:
@@ -712,7 +712,7 @@ static void issue_unit(struct observer *o, int rank, const struct op *op)
                 issue_pipeline(o, rank, &pass);
         }
         const uint64_t word =
-                ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)piece_of(o, op);
+                ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
         expect(o, op->segment >= 0 && op->segment < UNITS, "a pass has the units of its stage");
         struct unit *unit = &s->units[op->segment], *before = op->segment > 0 ? unit - 1 : NULL;
         if (op->kind == op->of) {
@@ -767,7 +767,7 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
 
 static bool computed(const struct observer *o, int rank)
 {
-        for (int m = 0; m < plan_pieces(&o->plan); m++)
+        for (int m = 0; m < plan_vmbs(&o->plan); m++)
                 if (!o->seen[rank].passed[m].weighed)
                         return false;
         return true;
@@ -879,11 +879,11 @@ static void check_places(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
-        const int64_t most = o->parameters / o->plan.dp + o->parameters / chunk + 2;
+        const int64_t max = o->parameters / o->plan.dp + o->parameters / chunk + 2;
         expect(o, op->count >= 1 && op->count <= plan_update_parameters(&o->plan),
                "an update fits the buffers of the plan");
         expect(o, op->count <= core_update_parameters(&o->plan, o->parameters), "and those of the stage");
-        expect(o, op->place >= 0 && op->place + op->count <= most, "shares take a share of memory");
+        expect(o, op->place >= 0 && op->place + op->count <= max, "shares take a share of memory");
         for (int64_t i = 0; i < op->count; i++) {
                 struct touched *t = &s->touched[op->offset + i];
                 const int64_t place = op->place + i;
@@ -905,10 +905,10 @@ static void check_range(struct observer *o, int rank, const struct op *op)
         int64_t bucket = o->plan.bucket_parameters;
         if (o->plan.offload && bucket > o->parameters)
                 bucket = o->parameters;
-        int64_t most = o->plan.offload ? (bucket + 2) / 3 : bucket;
+        int64_t max = o->plan.offload ? (bucket + 2) / 3 : bucket;
         expect(o,
-               op->count >= 1 && op->count <= most && of_one_chunk(o, rank, op) &&
-                       in_chunk(o, rank, op->offset) % most == 0,
+               op->count >= 1 && op->count <= max && of_one_chunk(o, rank, op) &&
+                       in_chunk(o, rank, op->offset) % max == 0,
                "an update is of a bucket, offloaded of its third");
         expect(o, op->count <= plan_update_parameters(&o->plan), "an update fits the buffers of the plan");
 }
@@ -1130,10 +1130,10 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
                 complete_optimizer(o, rank, op);
 }
 
-static void end_pieces(struct observer *o, int rank)
+static void end_vmbs(struct observer *o, int rank)
 {
         int back = !o->plan.forward_only;
-        for (int m = 0; m < plan_pieces(&o->plan); m++) {
+        for (int m = 0; m < plan_vmbs(&o->plan); m++) {
                 const struct passed *p = &o->seen[rank].passed[m];
                 bool first = is_first(o, rank, m), last = is_last(o, rank, m);
                 expect(o, p->forwarded == 1 && p->backwarded == back && p->weighed == back,
@@ -1208,7 +1208,7 @@ static void end_collectives(struct observer *o, int rank)
 void observer_end(struct observer *o)
 {
         for (int rank = 0; rank < o->ranks; rank++) {
-                end_pieces(o, rank);
+                end_vmbs(o, rank);
                 end_parameters(o, rank);
                 end_collectives(o, rank);
                 struct core_limits none = {0};

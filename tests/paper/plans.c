@@ -62,7 +62,7 @@ static void draw_schedule(uint64_t *seed, struct options *o)
 
 static void draw_optimizer(uint64_t *seed, struct options *o)
 {
-        o->mixed = true;
+        o->dtype = DTYPE_FP16;
         o->offload = below(seed, 3) == 0;
         o->zero = ONE_OF(seed, 0, 0, 1, 3);
         o->overlap_allreduce = below(seed, 5) == 0;

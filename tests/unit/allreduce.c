@@ -1,8 +1,8 @@
 /* All-reduces over Open MPI, started by tests/cli/allreduce.sh with several ranks. Of fp16 and bf16, every
- * rank gets the same bits, and each sum is one that half_add or bf16_add gives in some order. Those that are
+ * rank gets the same bits, and each sum is one that fp16_add or bf16_add gives in some order. Those that are
  * issued together complete in order. Of fp32 and fp64, sums have the bits of the binomial tree, whatever
  * their size, summed for all or for each its part. Prints TAP on rank 0. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/net/net.h"
 #include "tests/unit/numbers.h"
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_RANKS = 5 };
+enum { MAX_RANKS = 5 };
 
 static void wait(struct net *net)
 {
@@ -59,7 +59,7 @@ static bool reachable(const struct format *format, uint16_t sum, const uint16_t 
                 return same(format, sum, x[0]);
         for (int i = 0; i < n; i++)
                 for (int j = i + 1; j < n; j++) {
-                        uint16_t rest[MOST_RANKS];
+                        uint16_t rest[MAX_RANKS];
                         int kept = 0;
                         for (int k = 0; k < n; k++)
                                 if (k != i && k != j)
@@ -84,7 +84,7 @@ static uint64_t hash(const uint16_t *x, int64_t count)
 static void check(struct net *net, const struct format *format, int64_t count, int *other_bits,
                   int64_t *wrong)
 {
-        uint16_t *sums = malloc((size_t)count * sizeof *sums), *parts[MOST_RANKS] = {0};
+        uint16_t *sums = malloc((size_t)count * sizeof *sums), *parts[MAX_RANKS] = {0};
         assert_non_null(sums);
         for (int r = 0; r < net->ranks; r++) {
                 parts[r] = malloc((size_t)count * sizeof *parts[r]);
@@ -94,14 +94,14 @@ static void check(struct net *net, const struct format *format, int64_t count, i
         memcpy(sums, parts[net->rank], (size_t)count * sizeof *sums);
         net->ops->iallreduce(net, sums, count, format->type, NET_WORLD, 5);
         wait(net);
-        uint64_t mine = hash(sums, count), all[MOST_RANKS];
+        uint64_t mine = hash(sums, count), all[MAX_RANKS];
         net->ops->gather(net, &mine, sizeof mine, all);
         *other_bits = 0;
         *wrong = 0;
         for (int r = 0; net->rank == 0 && r < net->ranks; r++)
                 *other_bits += all[r] != mine;
         for (int64_t i = 0; net->rank == 0 && i < count; i++) {
-                uint16_t x[MOST_RANKS];
+                uint16_t x[MAX_RANKS];
                 for (int r = 0; r < net->ranks; r++)
                         x[r] = parts[r][i];
                 *wrong += !reachable(format, sums[i], x, net->ranks);
@@ -123,7 +123,7 @@ static double term(int64_t i, int rank)
 /* Neighbours first, then pairs of them. */
 static double tree_sum(int64_t i, int ranks, bool fp32)
 {
-        double x[MOST_RANKS] = {0};
+        double x[MAX_RANKS] = {0};
         for (int r = 0; r < ranks; r++)
                 x[r] = fp32 ? (float)term(i, r) : term(i, r);
         for (int distance = 1; distance < ranks; distance *= 2)
@@ -229,7 +229,7 @@ static double check_order(struct net *net)
 }
 
 static const struct format formats[] = {
-        {"fp16", NET_HALF, half_from_float, half_to_float, half_add, 60000},
+        {"fp16", NET_FP16, fp16_from_float, fp16_to_float, fp16_add, 60000},
         {"bf16", NET_BF16, bf16_from_float, bf16_to_float, bf16_add, 3e38},
 };
 
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
         struct rv_error_info err;
         struct net *net = net_mpi_open(&argc, &argv, &err);
         int failed = 0, tests = 0;
-        if (!net || net->ranks > MOST_RANKS)
+        if (!net || net->ranks > MAX_RANKS)
                 return 2;
         for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
                 failed += check_format(net, &formats[i], &tests);

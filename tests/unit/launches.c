@@ -286,5 +286,5 @@ void kernels_cross_entropy_of_numbers(struct device *device, double *loss, const
         const struct kernel kernel = {.kind = KERNEL_CROSS_ENTROPY_LOSS, .batch = 1, .m = N, .n = 3 * shards};
         const struct kernel_args args = {
                 .p = {loss, NULL, NULL, (void *)numbers}, .ld = {0, 0, N}, .inner = shards};
-        device->ops->launch(device, &kernel, &args); /* numbers are never in half */
+        device->ops->launch(device, &kernel, &args); /* numbers are never in 16 bits */
 }

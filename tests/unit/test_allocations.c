@@ -13,7 +13,7 @@
  * lanes comes first, so that one may still grow late; but all of them together grow a handful of times (from
  * 64 commands to 1,024: four), while what is asked for in every batch, or in every fourth, is asked for more
  * often. */
-enum { BATCHES = 64, MOST_CALLS = BATCHES / 4 };
+enum { BATCHES = 64, MAX_CALLS = BATCHES / 4 };
 
 #ifdef __SANITIZE_ADDRESS__
 const char *__asan_default_options(void);
@@ -72,7 +72,8 @@ static struct net *net;
 /* What differs from one training to the next. */
 struct training {
         const char *name;
-        bool fused, mixed, bf16, offload, forward_only;
+        bool fused, offload, forward_only;
+        enum dtype dtype;
         int threads;
         double clip;
 };
@@ -92,8 +93,7 @@ static struct options options_of(const struct training *t)
         o.seq_len = o.gpt.n_positions;
         o.clip = t->clip;
         o.fused = t->fused;
-        o.mixed = t->mixed;
-        o.bf16 = t->bf16;
+        o.dtype = t->dtype;
         o.offload = t->offload;
         o.bucket_parameters = 20000;
         o.device = "cpu";
@@ -133,7 +133,7 @@ static void check(const struct training *t)
                 driver_real_run(&driver, &engine);
         const int asked = atomic_load(&calls);
         print_message("%s: %d calls before, %d in %d batches\n", t->name, opening, asked, BATCHES);
-        assert_true(asked < MOST_CALLS);
+        assert_true(asked < MAX_CALLS);
         free(core);
         engine_free(&engine);
         driver_real_free(&driver);
@@ -146,8 +146,8 @@ static void batches_allocate_nothing_but_longer_queues(void **state)
         static const struct training trainings[] = {
                 {.name = "fp32", .threads = 1},
                 {.name = "fp32, fused, clipped, 2 threads", .fused = true, .clip = 1, .threads = 2},
-                {.name = "bf16, fused", .fused = true, .mixed = true, .bf16 = true, .threads = 2},
-                {.name = "fp16, offloaded", .mixed = true, .offload = true, .threads = 1},
+                {.name = "bf16, fused", .fused = true, .dtype = DTYPE_BF16, .threads = 2},
+                {.name = "fp16, offloaded", .dtype = DTYPE_FP16, .offload = true, .threads = 1},
                 {.name = "validation", .fused = true, .forward_only = true, .threads = 2},
         };
         (void)state;

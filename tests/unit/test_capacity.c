@@ -34,31 +34,32 @@ static struct options small_plan(int pp, int dp, int micro_batch_size, int batch
 }
 
 /* The most bytes that any stage needs in a memory, and on which. */
-static int64_t most_bytes(const struct options *o, enum memory_space space, int *where)
+static int64_t max_bytes(const struct options *o, enum memory_space space, int *where)
 {
-        int64_t most = -1;
+        int64_t max = -1;
         *where = -1;
         for (int s = 0; s < o->pp; s++) {
                 struct stage stage = partition_stage(&o->gpt, o->pp, s);
                 struct memory_plan plan = options_memory(o, s);
                 struct memory_bytes bytes;
                 memory_stage(&o->gpt, &stage, &plan, &bytes);
-                if (memory_total(&bytes, space) <= most)
+                if (memory_total(&bytes, space) <= max)
                         continue;
-                most = memory_total(&bytes, space);
+                max = memory_total(&bytes, space);
                 *where = s;
         }
-        return most;
+        return max;
 }
 
 static void a_plan_fits_up_to_the_last_byte(void **state)
 {
         (void)state;
         struct options o = small_plan(3, 2, 4, 48);
-        o.mixed = o.offload = true;
+        o.dtype = DTYPE_FP16;
+        o.offload = true;
         int on_device = -1, on_host = -1;
-        int64_t device = most_bytes(&o, MEMORY_DEVICE, &on_device),
-                host = most_bytes(&o, MEMORY_HOST, &on_host);
+        int64_t device = max_bytes(&o, MEMORY_DEVICE, &on_device),
+                host = max_bytes(&o, MEMORY_HOST, &on_host);
         struct capacity_need need;
         struct rv_error_info err = {0};
         const struct {
@@ -86,21 +87,21 @@ static void a_plan_fits_up_to_the_last_byte(void **state)
 }
 
 /* The most that any stage needs in both memories together. */
-static int64_t most_shared(const struct options *o, int *where)
+static int64_t max_shared(const struct options *o, int *where)
 {
-        int64_t most = -1;
+        int64_t max = -1;
         for (int s = 0; s < o->pp; s++) {
                 struct stage stage = partition_stage(&o->gpt, o->pp, s);
                 struct memory_plan plan = options_memory(o, s);
                 struct memory_bytes bytes;
                 memory_stage(&o->gpt, &stage, &plan, &bytes);
                 int64_t both = memory_total(&bytes, MEMORY_DEVICE) + memory_total(&bytes, MEMORY_HOST);
-                if (both <= most)
+                if (both <= max)
                         continue;
-                most = both;
+                max = both;
                 *where = s;
         }
-        return most;
+        return max;
 }
 
 static const char table_above[] =
@@ -110,9 +111,10 @@ static void one_memory_for_both_is_enough_up_to_the_last_byte(void **state)
 {
         (void)state;
         struct options o = small_plan(3, 2, 4, 48);
-        o.mixed = o.offload = true;
+        o.dtype = DTYPE_FP16;
+        o.offload = true;
         int where = -1, ignored;
-        int64_t both = most_shared(&o, &where), device = most_bytes(&o, MEMORY_DEVICE, &ignored);
+        int64_t both = max_shared(&o, &where), device = max_bytes(&o, MEMORY_DEVICE, &ignored);
         assert_true(both > device);
         struct capacity_need need;
         struct rv_error_info err = {0};
@@ -146,15 +148,16 @@ static void the_sentence_names_rank_need_and_what_there_is(void **state)
         struct capacity_need need;
         struct rv_error_info err = {0};
         int where = -1;
-        int64_t device = most_bytes(&o, MEMORY_DEVICE, &where);
+        int64_t device = max_bytes(&o, MEMORY_DEVICE, &where);
         char expected[512];
         snprintf(expected, sizeof expected,
                  "rank %d (stage %d of 3) of test needs %.2f MiB of device memory and has 1.00 MiB: %s",
                  where, where, (double)device / 1048576, table_above);
         assert_int_equal(capacity_check(&o, &(struct capacity){{1 << 20, 0}}, &need, &err), RV_EPLAN);
         assert_string_equal(err.sentence, expected);
-        o.mixed = o.offload = true;
-        int64_t host = most_bytes(&o, MEMORY_HOST, &where);
+        o.dtype = DTYPE_FP16;
+        o.offload = true;
+        int64_t host = max_bytes(&o, MEMORY_HOST, &where);
         snprintf(expected, sizeof expected,
                  "rank %d (stage %d of 3) of test needs %.2f MiB of host memory and has 1000 B: %s", where,
                  where, (double)host / 1048576, table_above);
@@ -164,8 +167,9 @@ static void the_sentence_names_rank_need_and_what_there_is(void **state)
         o.order = ORDER_REPLICAS;
         o.policy = POLICY_GPIPE; /* every stage stores as much, so that the last, which has the logits, needs
                                     most */
-        o.mixed = o.offload = false;
-        device = most_bytes(&o, MEMORY_DEVICE, &where);
+        o.dtype = DTYPE_FP32;
+        o.offload = false;
+        device = max_bytes(&o, MEMORY_DEVICE, &where);
         assert_int_equal(where, 2);
         snprintf(expected, sizeof expected, "rank 4 (stage 2 of 3) of test needs ");
         assert_int_equal(capacity_check(&o, &(struct capacity){{1 << 20, 0}}, &need, &err), RV_EPLAN);
@@ -211,22 +215,21 @@ static bool fits(const struct options *o, const struct capacity *capacity)
         int where;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 if (capacity->bytes[space] &&
-                    most_bytes(o, (enum memory_space)space, &where) > capacity->bytes[space])
+                    max_bytes(o, (enum memory_space)space, &where) > capacity->bytes[space])
                         return false;
-        return !capacity->bytes[CAPACITY_SHARED] ||
-               most_shared(o, &where) <= capacity->bytes[CAPACITY_SHARED];
+        return !capacity->bytes[CAPACITY_SHARED] || max_shared(o, &where) <= capacity->bytes[CAPACITY_SHARED];
 }
 
 /* The largest bucket of those that the header names with which an offloaded plan fits; 0: none. */
 static int64_t largest_bucket(const struct options *base, const struct capacity *capacity)
 {
-        enum { LEAST = 1000 }; /* a stage of these plans has fewer than 1024 times as many */
+        enum { MIN = 1000 }; /* a stage of these plans has fewer than 1024 times as many */
         struct options o = *base;
         int64_t largest = 0;
         for (int halvings = base->offload ? 30 : 0; halvings >= 0; halvings--) {
                 o.bucket_parameters = base->bucket_parameters >> halvings;
-                if (halvings && o.bucket_parameters < LEAST)
-                        o.bucket_parameters = LEAST;
+                if (halvings && o.bucket_parameters < MIN)
+                        o.bucket_parameters = MIN;
                 if (fits(&o, capacity))
                         largest = o.bucket_parameters;
         }
@@ -247,7 +250,7 @@ static bool recomputation_is_tried(const struct options *base, enum recompute re
         }
 }
 
-static void list_plans(const struct options *base, const struct capacity *capacity, int most,
+static void list_plans(const struct options *base, const struct capacity *capacity, int max,
                        struct plans *plans)
 {
         plans->count = 0;
@@ -256,7 +259,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                         for (int dp = 1; dp <= base->dp; dp++) {
                                 struct options o = *base;
                                 o.offload = switches & 1;
-                                o.mixed = base->mixed || o.offload;
+                                o.dtype = options_mixed(base) || !o.offload ? base->dtype : DTYPE_FP16;
                                 o.recompute = (enum recompute)((switches & 2) / 2 + (switches & 8) / 4);
                                 o.offload_activations = switches & 4;
                                 o.micro_batch_size = size;
@@ -273,7 +276,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 if (o.bucket_parameters && differences(base, &o) > 0 &&
                                     differences(base, &o) -
                                                     (o.bucket_parameters != base->bucket_parameters) <=
-                                            most)
+                                            max)
                                         plans->all[plans->count++] = o;
                         }
 }
@@ -304,15 +307,14 @@ static struct options random_plan(uint64_t *seed, struct capacity *capacity)
         const int *grid = grids[random_below(seed, sizeof grids / sizeof *grids)];
         int size = 1 << random_below(seed, 4);
         struct options o = small_plan(grid[0], grid[1], size, 96 * (1 + (int)random_below(seed, 2)));
-        o.mixed = random_below(seed, 2);
-        o.bf16 = o.mixed && random_below(seed, 2);
+        o.dtype = (enum dtype)random_below(seed, DTYPES);
         o.fused = random_below(seed, 2);
-        o.offload = o.mixed && random_below(seed, 3) == 0;
+        o.offload = options_mixed(&o) && random_below(seed, 3) == 0;
         o.recompute = random_below(seed, 4) ? RECOMPUTE_NONE
                                             : (enum recompute)random_below(seed, RECOMPUTE_LAYER + 1);
         o.offload_activations = random_below(seed, 4) == 0;
         int where;
-        double device = (double)most_bytes(&o, MEMORY_DEVICE, &where);
+        double device = (double)max_bytes(&o, MEMORY_DEVICE, &where);
         capacity->bytes[MEMORY_DEVICE] = (int64_t)(device * (0.05 + 0.45 * (1 + random_number(seed))));
         capacity->bytes[MEMORY_HOST] =
                 random_below(seed, 2) ? (int64_t)(device * (0.01 + 0.5 * (1 + random_number(seed)))) : 0;
@@ -350,13 +352,13 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
                         before = cost(&costs, next);
                         if (expected >= count || differences(next, &changes[expected].options) ||
                             next->dp != changes[expected].options.dp ||
-                            next->mixed != changes[expected].options.mixed)
+                            next->dtype != changes[expected].options.dtype)
                                 fail_msg("search %d (seed %d): change %d is '%s'", search, SEED, expected,
                                          expected < count ? changes[expected].flags : "missing");
                         assert_true(fabs(changes[expected].batch_seconds - before) < 1e-15);
                         int where;
                         assert_int_equal(memory_total(&changes[expected].bytes, MEMORY_DEVICE),
-                                         most_bytes(next, MEMORY_DEVICE, &where));
+                                         max_bytes(next, MEMORY_DEVICE, &where));
                         together += differences(next, &o) > 1;
                         buckets += next->bucket_parameters != o.bucket_parameters;
                         back += o.offload && !next->offload;
@@ -415,7 +417,7 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
                             options_check(&read, o.pp * o.dp, &err))
                                 fail_msg("'%s': %s", changes[i].flags, err.sentence);
                         assert_int_equal(differences(&read, &changes[i].options), 0);
-                        assert_int_equal(read.mixed, changes[i].options.mixed);
+                        assert_int_equal(read.dtype, changes[i].options.dtype);
                         assert_int_equal(read.dp, changes[i].options.dp);
                         assert_int_equal(capacity_check(&read, &capacity, &need, &err), 0);
                 }
@@ -433,9 +435,9 @@ static void more_memory_never_costs_more(void **state)
         double before = INFINITY;
         bool were_enough = false;
         int where, with = 0, without = 0;
-        int64_t most = most_bytes(&o, MEMORY_DEVICE, &where);
+        int64_t max = max_bytes(&o, MEMORY_DEVICE, &where);
         for (int part = 1; part < 100; part++) {
-                struct capacity capacity = {{most * part / 100, 0}};
+                struct capacity capacity = {{max * part / 100, 0}};
                 int count = capacity_changes(&o, &capacity, cost, &costs, changes);
                 without += count == 0;
                 with += count > 0;
@@ -478,10 +480,10 @@ static void what_is_proposed_is_never_refused(void **state)
                 int where, proposed = 0;
                 o.tp = cases[i].tp;
                 o.policy = cases[i].policy;
-                o.mixed = true;
-                const int64_t most = most_bytes(&o, MEMORY_DEVICE, &where);
+                o.dtype = DTYPE_FP16;
+                const int64_t max = max_bytes(&o, MEMORY_DEVICE, &where);
                 for (int part = 2; part < 100; part++) {
-                        struct capacity capacity = {{most * part / 100, 0}};
+                        struct capacity capacity = {{max * part / 100, 0}};
                         const int count = capacity_changes(&o, &capacity, cost, &costs, changes);
                         for (int c = 0; c < count; c++) {
                                 struct options change = changes[c].options;
@@ -502,7 +504,7 @@ static void where_no_cost_is_known_the_smallest_changes_come_first(void **state)
         struct costs costs = {SEED, true};
         struct capacity_change changes[CAPACITY_CHANGES];
         int where;
-        struct capacity capacity = {{most_bytes(&o, MEMORY_DEVICE, &where) * 9 / 10, 0}};
+        struct capacity capacity = {{max_bytes(&o, MEMORY_DEVICE, &where) * 9 / 10, 0}};
         int count = capacity_changes(&o, &capacity, cost, &costs, changes);
         assert_int_equal(count, CAPACITY_CHANGES);
         for (int i = 0; i < count; i++) {
@@ -517,7 +519,7 @@ static double plausible(void *context, const struct options *o)
         if (((const struct costs *)context)->unknown)
                 return NAN;
         double filled = 1 + (o->pp - 1) / (double)options_plan(o, false).micro_batches;
-        return (o->mixed ? 200 : 600) * filled * (o->recompute ? 1.22 : 1) *
+        return (options_mixed(o) ? 200 : 600) * filled * (o->recompute ? 1.22 : 1) *
                        (1 + 0.08 / o->micro_batch_size) +
                3 * o->offload_activations + 0.5 * o->offload;
 }
@@ -539,27 +541,27 @@ static char *printed(const struct options *o, const struct capacity *capacity, s
 
 /* The plan of `gpt` that a rank needs least of a memory for, of all switches, stages and sizes, and of
  * buckets that are tried. `shared`: of both memories together. */
-static int64_t least_bytes(const struct options *base, bool shared)
+static int64_t min_bytes(const struct options *base, bool shared)
 {
-        int64_t least = INT64_MAX;
+        int64_t min = INT64_MAX;
         for (int switches = 0; switches < 16; switches++)
                 for (int size = 1; size <= base->micro_batch_size; size++)
                         for (int pp = 1; pp <= base->gpt.n_layer; pp++) {
                                 struct options o = *base;
                                 o.offload = switches & 1;
-                                o.mixed = o.offload || switches & 8;
+                                o.dtype = o.offload || switches & 8 ? DTYPE_FP16 : DTYPE_FP32;
                                 o.recompute = switches & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
                                 o.offload_activations = switches & 4;
                                 o.micro_batch_size = size;
                                 o.pp = pp;
                                 o.bucket_parameters = 1000;
                                 int where;
-                                int64_t bytes = shared ? most_shared(&o, &where)
-                                                       : most_bytes(&o, MEMORY_DEVICE, &where);
-                                if (o.batch_size % (size * o.dp) == 0 && bytes < least)
-                                        least = bytes;
+                                int64_t bytes = shared ? max_shared(&o, &where)
+                                                       : max_bytes(&o, MEMORY_DEVICE, &where);
+                                if (o.batch_size % (size * o.dp) == 0 && bytes < min)
+                                        min = bytes;
                         }
-        return least;
+        return min;
 }
 
 static void a_limit_below_one_layer_is_answered_with_what_that_needs(void **state)
@@ -570,7 +572,7 @@ static void a_limit_below_one_layer_is_answered_with_what_that_needs(void **stat
         struct options o = small_plan(1, 2, 8, 96);
         for (int shared = 0; shared <= 1; shared++) {
                 char text[4096], expected[128], size[NUMBER_TEXT];
-                int64_t bytes = least_bytes(&o, shared);
+                int64_t bytes = min_bytes(&o, shared);
                 struct capacity enough = {{shared ? 0 : bytes, 0, shared ? bytes : 0}}, less = enough;
                 less.bytes[shared ? CAPACITY_SHARED : MEMORY_DEVICE]--;
                 snprintf(expected, sizeof expected, " of 6, %s of %s memory",
@@ -612,7 +614,7 @@ static void the_table_is_what_the_golden_file_shows(void **state)
                 o.dp = 8;
                 o.micro_batch_size = 2;
                 o.batch_size = 16384;
-                o.mixed = cases[i].mixed;
+                o.dtype = cases[i].mixed ? DTYPE_FP16 : DTYPE_FP32;
                 o.offload = cases[i].offload;
                 o.fusion = FUSION_OFF; /* which leaves selective recomputation to be proposed */
                 if (options_resolve(&o, 48, &err))

@@ -65,20 +65,20 @@ static void take_part(int argc, char **argv)
                                         .twins = job->folded ? &m->place : NULL};
         const struct collective_shape shape = shape_of(job, m->group);
         const struct collective_costs costs =
-                collective_choose(&job->platform, &shape, job->kind, job->bytes, HALF_NONE);
+                collective_choose(&job->platform, &shape, job->kind, job->bytes, DTYPE_FP32);
         collective_run(&group, &shape, &costs, job->kind, job->bytes);
 }
 
 static double run_here(struct job *job)
 {
-        enum { MOST = 512 };
-        static struct network_place places[MOST];
-        static struct member members[MOST];
+        enum { MAX = 512 };
+        static struct network_place places[MAX];
+        static struct member members[MAX];
         const int all = (job->count - 1) * job->stride + job->groups, ranks = job->folded ? job->groups : all;
         struct rv_error_info err;
         if (job->folded)
                 job->platform.folded_ranks = all;
-        if (ranks > MOST || network_open(&job->platform, ranks, 1, places, &err))
+        if (ranks > MAX || network_open(&job->platform, ranks, 1, places, &err))
                 return -1;
         for (int g = 0; g < job->groups; g++)
                 for (int i = 0; i < (job->folded ? 1 : job->count); i++) {
@@ -118,7 +118,7 @@ static double seconds_of(const struct job *job)
 static double closed_form(const struct job *job)
 {
         const struct collective_group gpus = {0, job->stride, job->count, job->groups};
-        return collective_seconds(&job->platform, &gpus, job->kind, job->bytes, HALF_NONE);
+        return collective_seconds(&job->platform, &gpus, job->kind, job->bytes, DTYPE_FP32);
 }
 
 /* ---- the grid ---- */
@@ -148,7 +148,7 @@ static void look_at(struct worst *worst, const struct job *job)
 }
 
 /* Prints the worst of an algorithm over all groups and sizes. */
-static void check_algorithm(enum collective_algorithm algorithm, enum collective_kind kind, double most)
+static void check_algorithm(enum collective_algorithm algorithm, enum collective_kind kind, double max)
 {
         static const char *const kinds[] = {"all-reduce", "reduce-scatter", "all-gather"};
         struct worst worst = {.error = 0};
@@ -166,28 +166,28 @@ static void check_algorithm(enum collective_algorithm algorithm, enum collective
         printf("# %s, %s: the closed form errs by at most %.2f %% (%d GPUs, every %d., %lld B) in %d cases\n",
                kinds[kind], collective_algorithm_name(algorithm), 100 * worst.error, worst.job.count,
                worst.job.stride, (long long)worst.job.bytes, PLACEMENTS * SIZES);
-        if (worst.error > most)
+        if (worst.error > max)
                 fail_msg("%s, %s: %.2f %%", kinds[kind], collective_algorithm_name(algorithm),
                          100 * worst.error);
 }
 
-static const double MOST_ERROR = 0.02;
+static const double MAX_ERROR = 0.02;
 
 static void test_closed_forms_of_all_reduces_are_within_2_percent_of_simgrid(void **state)
 {
         (void)state;
         for (enum collective_algorithm a = COLLECTIVE_RING; a < COLLECTIVE_ALGORITHMS; a++)
-                check_algorithm(a, COLLECTIVE_ALLREDUCE, MOST_ERROR);
+                check_algorithm(a, COLLECTIVE_ALLREDUCE, MAX_ERROR);
 }
 
 static void test_closed_forms_of_scattering_and_gathering_are_within_2_percent(void **state)
 {
         (void)state;
         for (enum collective_kind kind = COLLECTIVE_REDUCE_SCATTER; kind <= COLLECTIVE_ALL_GATHER; kind++) {
-                check_algorithm(COLLECTIVE_RING, kind, MOST_ERROR);
-                check_algorithm(COLLECTIVE_FLAT_RING, kind, MOST_ERROR);
-                check_algorithm(COLLECTIVE_HALVING, kind, MOST_ERROR);
-                check_algorithm(COLLECTIVE_HIERARCHICAL, kind, MOST_ERROR);
+                check_algorithm(COLLECTIVE_RING, kind, MAX_ERROR);
+                check_algorithm(COLLECTIVE_FLAT_RING, kind, MAX_ERROR);
+                check_algorithm(COLLECTIVE_HALVING, kind, MAX_ERROR);
+                check_algorithm(COLLECTIVE_HIERARCHICAL, kind, MAX_ERROR);
         }
 }
 
@@ -249,7 +249,7 @@ static enum collective_algorithm choice_of(enum collective_library library, int 
         platform.collectives.library = library;
         collective_nccl_protocols(false, platform.collectives.protocols);
         const struct collective_shape shape = collective_shape(&platform, &group);
-        return collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, bytes, HALF_NONE).algorithm;
+        return collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, bytes, DTYPE_FP32).algorithm;
 }
 
 /* Where links alone take time: what the literature says each algorithm sends. The simulation goes through the
@@ -286,7 +286,7 @@ static void test_what_algorithms_send_is_what_textbooks_say(void **state)
                 platform.gpu_link_bytes_per_second = cases[i].link;
                 platform.collectives.algorithm = (int)cases[i].algorithm;
                 const double found =
-                        collective_seconds(&platform, &group, cases[i].kind, (int64_t)bytes, HALF_NONE);
+                        collective_seconds(&platform, &group, cases[i].kind, (int64_t)bytes, DTYPE_FP32);
                 if (!(fabs(found / cases[i].seconds - 1) < 1e-6))
                         fail_msg("%s, case %zu: %.9g s instead of %.9g",
                                  collective_algorithm_name(cases[i].algorithm), i, found, cases[i].seconds);
@@ -329,7 +329,7 @@ static void test_nccl_changes_its_protocol_with_the_size(void **state)
         collective_nccl_protocols(false, platform.collectives.protocols);
         const struct collective_shape shape = collective_shape(&platform, &group);
         for (int i = 0; i < 3; i++) {
-                int protocol = collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, few[i], HALF_NONE)
+                int protocol = collective_choose(&platform, &shape, COLLECTIVE_ALLREDUCE, few[i], DTYPE_FP32)
                                        .protocol;
                 assert_true(protocol >= before);
                 before = protocol;

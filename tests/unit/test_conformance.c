@@ -6,7 +6,7 @@
  * Bounds count roundings as test_kernels does: u is one of fp32, h one of what tensors are stored as. Both
  * devices may be off by a bound, so twice that is allowed. Each kernel runs three times, the last two as a
  * group: the same bits each time, and not a byte changed beside the outputs, which begin as NaN. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "tests/unit/launches.h"
 #include "tests/unit/numbers.h"
 
@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ARENA_BYTES = 32 << 20, GUARD_BYTES = 256, MOST_OPERANDS = 9 };
+enum { ARENA_BYTES = 32 << 20, GUARD_BYTES = 256, MAX_OPERANDS = 9 };
 #ifdef __SANITIZE_ADDRESS__
-enum { AGAIN = 1, MOST_SOFTMAX = 100 }; /* which makes kernels of an emulated device many times slower */
+enum { AGAIN = 1, MAX_SOFTMAX = 100 }; /* which makes kernels of an emulated device many times slower */
 #else
-enum { AGAIN = 2, MOST_SOFTMAX = 2000 };
+enum { AGAIN = 2, MAX_SOFTMAX = 2000 };
 #endif
 static const double u = FLT_EPSILON / 2.0;
 static uint64_t seed = 20241121;
@@ -35,7 +35,7 @@ struct side {
 struct pair {
         struct side tested, cpu;
         unsigned char *image; /* what both arenas begin with */
-        enum half half;
+        enum dtype dtype;
         double h, tiny; /* relative and absolute error of one stored element */
         uint64_t random;
 };
@@ -52,9 +52,9 @@ struct operand {
 
 struct test_case {
         char name[128];
-        struct operand operands[MOST_OPERANDS];
+        struct operand operands[MAX_OPERANDS];
         int count;
-        void (*launch)(struct device *, void *p[MOST_OPERANDS], const struct test_case *);
+        void (*launch)(struct device *, void *p[MAX_OPERANDS], const struct test_case *);
         int64_t n[6]; /* shapes, as each test has them */
         bool flag;
         double scalar;
@@ -70,10 +70,10 @@ static struct device *open_tested(struct rv_error_info *err)
         return device_open(name ? name : "cuda", &request, err);
 }
 
-static int open_side(struct side *side, struct device *device, enum half half)
+static int open_side(struct side *side, struct device *device, enum dtype dtype)
 {
         side->device = device;
-        device->half = half;
+        device->dtype = dtype;
         const int64_t bytes[MEMORY_SPACES] = {
                 [MEMORY_DEVICE] = ARENA_BYTES, [MEMORY_HOST] = MEMORY_ALIGNMENT};
         struct rv_error_info err = {0};
@@ -86,23 +86,23 @@ static int open_side(struct side *side, struct device *device, enum half half)
         return side->arena && side->image ? 0 : -1;
 }
 
-static int open_pair(void **state, enum half half)
+static int open_pair(void **state, enum dtype dtype)
 {
         static const char *const formats[] = {"fp32", "fp16", "bf16"};
         struct rv_error_info err = {0};
         struct pair *pair = calloc(1, sizeof *pair);
         struct device *tested = open_tested(&err), *cpu = device_cpu_open(1, &err);
-        if (!pair || !tested || !cpu || open_side(&pair->tested, tested, half) ||
-            open_side(&pair->cpu, cpu, half)) {
+        if (!pair || !tested || !cpu || open_side(&pair->tested, tested, dtype) ||
+            open_side(&pair->cpu, cpu, dtype)) {
                 print_error("%s\n", err.sentence);
                 return -1;
         }
-        print_message("%s, %s, seed %llu\n", tested->description.name, formats[half],
+        print_message("%s, %s, seed %llu\n", tested->description.name, formats[dtype],
                       (unsigned long long)seed);
         pair->image = malloc(ARENA_BYTES);
-        pair->half = half;
-        pair->h = half == HALF_FP16 ? 0x1p-11 : half == HALF_BF16 ? 0x1p-8 : u;
-        pair->tiny = half == HALF_FP16 ? 0x1p-25 : half == HALF_BF16 ? 0x1p-126 : 0x1p-126;
+        pair->dtype = dtype;
+        pair->h = dtype == DTYPE_FP16 ? 0x1p-11 : dtype == DTYPE_BF16 ? 0x1p-8 : u;
+        pair->tiny = dtype == DTYPE_FP16 ? 0x1p-25 : dtype == DTYPE_BF16 ? 0x1p-126 : 0x1p-126;
         pair->random = seed;
         *state = pair;
         return pair->image ? 0 : -1;
@@ -110,17 +110,17 @@ static int open_pair(void **state, enum half half)
 
 static int open_fp32(void **state)
 {
-        return open_pair(state, HALF_NONE);
+        return open_pair(state, DTYPE_FP32);
 }
 
 static int open_fp16(void **state)
 {
-        return open_pair(state, HALF_FP16);
+        return open_pair(state, DTYPE_FP16);
 }
 
 static int open_bf16(void **state)
 {
-        return open_pair(state, HALF_BF16);
+        return open_pair(state, DTYPE_BF16);
 }
 
 static int close_pair(void **state)
@@ -139,7 +139,7 @@ static int close_pair(void **state)
 
 static int64_t element_bytes(const struct pair *pair, enum type type)
 {
-        return type == DOUBLE ? 8 : type == TENSOR && pair->half ? 2 : 4;
+        return type == DOUBLE ? 8 : type == TENSOR && pair->dtype != DTYPE_FP32 ? 2 : 4;
 }
 
 static void write_element(const struct pair *pair, enum type type, unsigned char *at, double value)
@@ -147,12 +147,12 @@ static void write_element(const struct pair *pair, enum type type, unsigned char
         const float real_value = (float)value;
         const int32_t token = type == TOKENS ? (int32_t)value : 0;
         const uint16_t bits =
-                pair->half == HALF_BF16 ? bf16_from_float(real_value) : half_from_float(real_value);
+                pair->dtype == DTYPE_BF16 ? bf16_from_float(real_value) : fp16_from_float(real_value);
         if (type == DOUBLE)
                 memcpy(at, &value, sizeof value);
         else if (type == TOKENS)
                 memcpy(at, &token, sizeof token);
-        else if (type == TENSOR && pair->half)
+        else if (type == TENSOR && pair->dtype != DTYPE_FP32)
                 memcpy(at, &bits, sizeof bits);
         else
                 memcpy(at, &real_value, sizeof real_value);
@@ -172,9 +172,10 @@ static double read_element(const struct pair *pair, enum type type, const unsign
                 memcpy(&token, at, sizeof token);
                 return token;
         default:
-                if (type == TENSOR && pair->half) {
+                if (type == TENSOR && pair->dtype != DTYPE_FP32) {
                         memcpy(&bits, at, sizeof bits);
-                        return (double)(pair->half == HALF_BF16 ? bf16_to_float(bits) : half_to_float(bits));
+                        return (double)(pair->dtype == DTYPE_BF16 ? bf16_to_float(bits)
+                                                                  : fp16_to_float(bits));
                 }
                 memcpy(&real_value, at, sizeof real_value);
                 return (double)real_value;
@@ -194,7 +195,7 @@ static double *new_doubles(int64_t count)
 static double *add(const struct pair *pair, struct test_case *c, enum type type, int64_t count,
                    double *values)
 {
-        assert_true(c->count < MOST_OPERANDS);
+        assert_true(c->count < MAX_OPERANDS);
         for (int64_t i = 0; i < count; i++) {
                 unsigned char element[8];
                 write_element(pair, type, element, values[i]);
@@ -264,7 +265,7 @@ static void place(struct pair *pair, struct test_case *c)
 static void run(const struct pair *pair, struct side *side, const struct test_case *c, bool group)
 {
         struct device *device = side->device;
-        void *p[MOST_OPERANDS];
+        void *p[MAX_OPERANDS];
         for (int i = 0; i < c->count; i++)
                 p[i] = side->arena + c->operands[i].at;
         device->ops->copy(device, DEVICE_HOST_TO_DEVICE, side->arena, pair->image, c->n[5]);
@@ -439,11 +440,12 @@ static double gelu_argument(double x)
 }
 
 /* What GELU itself adds to the error of its argument: see test_kernels; exponentials of what is stored in
- * half may be approximate. */
+ * 16 bits may be approximate. */
 static double gelu_bound(const struct pair *pair, double x)
 {
         const double v = fabs(gelu_argument(x)), slow = x < 0 ? v : v * exp(-v);
-        return (pair->half ? 4 : 1) * (5 * slow + 8) * u * fabs(x) / (x < 0 ? 1 + exp(v) : 1) + 1e-33;
+        return (pair->dtype != DTYPE_FP32 ? 4 : 1) * (5 * slow + 8) * u * fabs(x) / (x < 0 ? 1 + exp(v) : 1) +
+               1e-33;
 }
 
 static void launch_fused(struct device *device, void *p[], const struct test_case *c)
@@ -495,7 +497,7 @@ static void check_fused(struct pair *pair, enum kernel_kind kind, int64_t m, int
                 r = add_random(pair, &c, TENSOR, m * n, 1);
         for (int64_t i = 0; i < m * n; i++) {
                 const double sum = product_sum(x, w, &c, i, !backward, &size);
-                const double once = pair->half ? pair->h * fabs(sum) : 0;
+                const double once = pair->dtype ? pair->h * fabs(sum) : 0;
                 if (backward) {
                         bound[i] = 1.2 * ((double)(k + 4) * u * size + once) + 60 * u * fabs(sum);
                         continue;
@@ -588,18 +590,18 @@ static void embeddings_conform(void **state)
 /* ---- LayerNorm ---- */
 
 struct row {
-        double mean, rstd, most;
+        double mean, rstd, max;
 };
 static struct row row_of(const double *x, int64_t C)
 {
-        double mean = 0, variance = 0, most = 0;
+        double mean = 0, variance = 0, max = 0;
         for (int64_t c = 0; c < C; c++) {
                 mean += x[c] / (double)C;
-                most = fmax(most, fabs(x[c]));
+                max = fmax(max, fabs(x[c]));
         }
         for (int64_t c = 0; c < C; c++)
                 variance += (x[c] - mean) * (x[c] - mean) / (double)C;
-        return (struct row){mean, 1 / sqrt(variance + 1e-5), most};
+        return (struct row){mean, 1 / sqrt(variance + 1e-5), max};
 }
 
 static void launch_layernorm(struct device *device, void *p[], const struct test_case *c)
@@ -613,9 +615,9 @@ static void bound_normalised_row(const double *x, const double *w, const double 
                                  int64_t C, double off, double *y, double *stats)
 {
         const struct row r = row_of(x, C);
-        const double terms = (double)(2 * C + 8) * u * (1 + r.rstd * r.most), moved = 2 * off * r.rstd,
+        const double terms = (double)(2 * C + 8) * u * (1 + r.rstd * r.max), moved = 2 * off * r.rstd,
                      more = 1 + 2 * moved;
-        stats[n] = (double)(C + 1) * u * r.most + off;
+        stats[n] = (double)(C + 1) * u * r.max + off;
         stats[N + n] = r.rstd * (terms + moved * more);
         for (int64_t i = 0; i < C; i++) {
                 const double h = fabs(x[i] - r.mean) * r.rstd;
@@ -657,7 +659,8 @@ static void check_residual_layernorm(struct pair *pair, int64_t m, int64_t n, in
                         const double sum = product_sum(x, w, &c, i, true, &size);
                         size += fabs(b[i % n]) + fabs(r[i]);
                         y[i] = sum + b[i % n] + r[i];
-                        bound[i] = (double)(k + 6) * u * size + (pair->half ? pair->h * fabs(sum) : 0);
+                        bound[i] = (double)(k + 6) * u * size +
+                                   (pair->dtype != DTYPE_FP32 ? pair->h * fabs(sum) : 0);
                         off = fmax(off, bound[i] + pair->h * (fabs(y[i]) + bound[i]) + pair->tiny);
                 }
                 bound_normalised_row(y + row * n, ln_w, ln_b, row, m, n, off, ln + row * n, stats);
@@ -954,7 +957,8 @@ static void check_biased(struct pair *pair, enum elementwise kind, int64_t m, in
                 const double h = y[i] + b[i % n];
                 bound[i] = 3 * u * (fabs(y[i]) + fabs(b[i % n]) + (x ? fabs(x[i]) : 0));
                 if (g)
-                        g[i] = 1.2 * (u + (pair->half ? pair->h : 0)) * fabs(h) + gelu_bound(pair, h);
+                        g[i] = 1.2 * (u + (pair->dtype != DTYPE_FP32 ? pair->h : 0)) * fabs(h) +
+                               gelu_bound(pair, h);
         }
         conforms(pair, &c);
 }
@@ -983,7 +987,7 @@ static void check_gelu_backward(struct pair *pair, int64_t m, int64_t n)
         double *bound = written(&c);
         add_gelu_inputs(pair, &c, m * n);
         for (int64_t i = 0; i < m * n; i++)
-                bound[i] = (pair->half ? 160 : 40) * u * fabs(dg[i]);
+                bound[i] = (pair->dtype != DTYPE_FP32 ? 160 : 40) * u * fabs(dg[i]);
         conforms(pair, &c);
 }
 
@@ -1008,7 +1012,7 @@ static double *add_gated(struct pair *pair, struct test_case *c, int64_t m, int6
         return add(pair, c, TENSOR, 2 * m * n, values);
 }
 
-/* A gate of -1e4 may be closed to e^-80, exponentials of what is stored in half may be approximate. */
+/* A gate of -1e4 may be closed to e^-80, exponentials of what is stored in 16 bits may be approximate. */
 static void check_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
 {
         struct test_case c = {.launch = launch_elementwise, .n = {m, n, backward ? SWIGLU_BACKWARD : SWIGLU}};
@@ -1016,7 +1020,7 @@ static void check_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
         double *bound = add_output(pair, &c, TENSOR, backward ? 2 * m * n : m * n);
         const double *dy = backward ? add_random(pair, &c, TENSOR, m * n, 1) : NULL;
         const double *gu = add_gated(pair, &c, m, n);
-        const double each = (pair->half ? 80 : 20) * u, closed = 1e4 * exp(-80);
+        const double each = (pair->dtype != DTYPE_FP32 ? 80 : 20) * u, closed = 1e4 * exp(-80);
         for (int64_t i = 0; i < m * n; i++) {
                 const int64_t at = i / n * 2 * n + i % n;
                 const double g = gu[at], up = fabs(gu[at + n]), s = 1 / (1 + exp(-g)), silu = fabs(g) * s;
@@ -1060,13 +1064,13 @@ static void launch_softmax_backward(struct device *device, void *p[], const stru
 /* p of one row; returns the largest size of an exponent. */
 static double softmax_row(const double *s, int64_t count, double scale, double *p)
 {
-        double most = -INFINITY, sum = 0, size = 0;
+        double max = -INFINITY, sum = 0, size = 0;
         for (int64_t j = 0; j < count; j++) {
-                most = fmax(most, scale * s[j]);
+                max = fmax(max, scale * s[j]);
                 size = fmax(size, fabs(scale * s[j]));
         }
         for (int64_t j = 0; j < count; j++)
-                sum += p[j] = exp(scale * s[j] - most);
+                sum += p[j] = exp(scale * s[j] - max);
         for (int64_t j = 0; j < count; j++)
                 p[j] /= sum;
         return size;
@@ -1113,7 +1117,7 @@ static void check_softmax_backward(struct pair *pair, int64_t batch, int64_t T)
 static void softmaxes_conform(void **state)
 {
         static const int64_t sizes[] = {1, 2, 7, 16, 17, 31, 64, 67, 200, 513, 1100};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= MOST_SOFTMAX; i++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= MAX_SOFTMAX; i++) {
                 check_softmax(*state, sizes[i] < 500 ? 3 : 1, sizes[i], 5);
                 check_softmax(*state, 2, sizes[i], 1e4);
                 check_softmax_backward(*state, sizes[i] < 500 ? 3 : 1, sizes[i]);
@@ -1206,15 +1210,15 @@ static double dot(const double *x, const double *y, int64_t count, double *size)
 static double attention_scores(const struct heads *a, const double *qkv, int64_t head, int64_t t, double *s,
                                double *error)
 {
-        double most = -INFINITY, sum = 0, size;
+        double max = -INFINITY, sum = 0, size;
         for (int64_t j = 0; j <= t; j++) {
                 s[j] = a->scale * dot(qkv + in_qkv(a, head, t, 0), qkv + in_qkv(a, head, j, 1), a->hs, &size);
                 error[j] = ((double)(a->hs + 8) * a->scale * size + 8) * u;
-                most = fmax(most, s[j]);
+                max = fmax(max, s[j]);
         }
         for (int64_t j = 0; j <= t; j++)
-                sum += exp(s[j] - most);
-        return most + log(fmax(sum, 1)); /* the largest term is 1 */
+                sum += exp(s[j] - max);
+        return max + log(fmax(sum, 1)); /* the largest term is 1 */
 }
 
 /* The exact y and lse, and, unless NULL, the bounds of both: the probabilities may be rounded before their
@@ -1230,8 +1234,8 @@ static void attend(const struct pair *pair, const struct heads *a, const double 
                         double worst = 0;
                         for (int64_t j = 0; j <= t; j++)
                                 worst = fmax(worst, error[j]);
-                        const double relative =
-                                2 * worst + (double)(2 * t + 32) * u + (pair->half ? pair->h : 0);
+                        const double relative = 2 * worst + (double)(2 * t + 32) * u +
+                                                (pair->dtype != DTYPE_FP32 ? pair->h : 0);
                         lse[head * a->T + t] = log_sum;
                         if (lse_bound)
                                 lse_bound[head * a->T + t] =
@@ -1286,7 +1290,7 @@ static void bound_attention_row(const struct pair *pair, const struct heads *a, 
                                 const double *const in[4], double *s, double *error, double *bound)
 {
         const double *qkv = in[0], *dy = in[1] + in_y(a, head, t), *y = in[2] + in_y(a, head, t);
-        const double lse = in[3][head * a->T + t], h = pair->half ? pair->h : 0,
+        const double lse = in[3][head * a->T + t], h = pair->dtype ? pair->h : 0,
                      terms = (double)(a->T * (a->H / a->KV) + 8) * u;
         double row_size, size;
         const double row = dot(dy, y, a->hs, &row_size);
@@ -1410,8 +1414,8 @@ static void launch_adamw(struct device *device, void *p[], const struct test_cas
                                 .epsilon = 1e-8,
                                 .weight_decay = 0.1,
                                 .step = c->n[2]};
-        kernels_adamw(device, p[0], p[1], p[2], p[3], device->half ? p[4] : NULL, ranges,
-                      device->half ? NULL : p[4], c->n[0], c->n[1], &a);
+        kernels_adamw(device, p[0], p[1], p[2], p[3], device->dtype != DTYPE_FP32 ? p[4] : NULL, ranges,
+                      device->dtype != DTYPE_FP32 ? NULL : p[4], c->n[0], c->n[1], &a);
 }
 
 static void check_adamw(struct pair *pair, int64_t offset, int64_t n, int64_t step)
@@ -1421,16 +1425,16 @@ static void check_adamw(struct pair *pair, int64_t offset, int64_t n, int64_t st
         const double *p = add_random(pair, &c, REAL, n, 1);
         double *p_bound = written(&c);
         const double *g = add_random(pair, &c, REAL, n, 1);
-        if (!pair->half)
+        if (pair->dtype == DTYPE_FP32)
                 written(&c); /* becomes zero */
         const double *m = add_random(pair, &c, REAL, n, 1);
         double *m_bound = written(&c), *v = add_random(pair, &c, REAL, n, 1), *v_bound = written(&c),
                *w_bound = NULL;
-        if (pair->half)
+        if (pair->dtype != DTYPE_FP32)
                 w_bound = add_output(pair, &c, TENSOR, n);
         else
                 add_random(pair, &c, DOUBLE, 1, 1);
-        const double factor = pair->half ? 1 : c.operands[4].values[0];
+        const double factor = pair->dtype ? 1 : c.operands[4].values[0];
         const double m_rate = 1 - pow(0.9, (double)step), v_rate = 1 - pow(0.95, (double)step);
         for (int64_t i = 0; i < n; i++) {
                 v[i] = fabs(v[i]);

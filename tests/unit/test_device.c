@@ -21,7 +21,7 @@ static struct device *open_cpu(void)
 struct recording {
         struct kernel kernels[6000];
         int count;
-        double least_seconds;
+        double min_seconds;
 };
 
 static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
@@ -29,7 +29,7 @@ static void record_kernel(void *context, const struct kernel *kernel, double sec
         (void)end;
         struct recording *recording = context;
         recording->kernels[recording->count++] = *kernel;
-        recording->least_seconds = fmin(recording->least_seconds, seconds);
+        recording->min_seconds = fmin(recording->min_seconds, seconds);
 }
 
 static void kernels_run_in_the_order_of_their_launch(void **state)
@@ -51,7 +51,7 @@ static void kernels_run_in_the_order_of_their_launch(void **state)
                         .kind = KERNEL_SQUARED_NORM, .accumulate = i % 2 == 0, .batch = 1, .m = i};
                 assert_true(kernel_same(&recording->kernels[i], &expected));
         }
-        assert_true(recording->least_seconds >= 0);
+        assert_true(recording->min_seconds >= 0);
         device->ops->close(device);
         free(recording);
 }
@@ -282,16 +282,16 @@ static void check_pace(double bytes_per_second, enum device_lane lane, int count
         enum { TRIES = 50 };
         struct device *free_running = open_cpu(), *paced = open_cpu();
         const double link = (double)count * (double)bytes / bytes_per_second;
-        double least = INFINITY;
+        double min = INFINITY;
         paced->host_link_bytes_per_second = bytes_per_second;
-        for (int i = 0; i < TRIES && least > 2; i++) {
+        for (int i = 0; i < TRIES && min > 2; i++) {
                 const double seconds = time_copies(paced, lane, count, bytes).seconds;
                 assert_true(seconds >= link);
-                least = fmin(least, seconds / (link + time_copies(free_running, lane, count, bytes).seconds));
+                min = fmin(min, seconds / (link + time_copies(free_running, lane, count, bytes).seconds));
         }
-        if (least > 2)
+        if (min > 2)
                 fail_msg("%d copies of %lld bytes took %.2f times as long as they and the link take", count,
-                         (long long)bytes, least);
+                         (long long)bytes, min);
         free_running->ops->close(free_running);
         paced->ops->close(paced);
 }
@@ -410,7 +410,7 @@ static void more_memory_than_there_is_is_refused(void **state)
                                  .vocab_size = 50000,
                                  .n_positions = 1024,
                                  .tied = true};
-        const struct memory_plan plan = {.work = {1, 1024, .element_bytes = sizeof(real)},
+        const struct memory_plan plan = {.work = {1, 1024, .real_bytes = sizeof(real)},
                                          .micro_batches = 1,
                                          .slots = 1,
                                          .gradient_buffers = 1};
@@ -443,13 +443,14 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                 const int stages = 1 + (int)random_below(&random, gpt.n_layer);
                 const struct stage stage = partition_stage(&gpt, stages, (int)random_below(&random, stages));
                 const bool offloads = random_below(&random, 2) == 1;
-                const bool half = random_below(&random, 2) == 1;
+                const bool mixed = random_below(&random, 2) == 1;
                 const int64_t staged = random_below(&random, 3),
                               parameters = partition_parameters(&gpt, &stage);
                 const struct memory_plan plan = {
                         .work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                  .seq_len = 1 + (int)random_below(&random, 16),
-                                 .element_bytes = half ? 2 : (int)sizeof(real),
+                                 .dtype = mixed ? DTYPE_FP16 : DTYPE_FP32,
+                                 .real_bytes = sizeof(real),
                                  .recompute = (enum recompute)random_below(&random, RECOMPUTES)},
                         .micro_batches = 1 + (int)random_below(&random, 5),
                         .slots = 1 + (int)random_below(&random, 4),
@@ -458,9 +459,9 @@ static void a_stage_takes_the_memory_that_is_predicted_to_the_byte(void **state)
                         .host_slots = (int)random_below(&random, 3),
                         .stage_messages = random_below(&random, 2) == 1,
                         .staged_gradients = staged == 2 ? parameters : staged * (parameters / 2),
-                        .offload = half && offloads,
-                        .update_parameters = half && offloads ? 1 + random_below(&random, 3000) : 0,
-                        .update_buffers = half && offloads ? 3 : 0};
+                        .offload = mixed && offloads,
+                        .update_parameters = mixed && offloads ? 1 + random_below(&random, 3000) : 0,
+                        .update_buffers = mixed && offloads ? 3 : 0};
                 struct device *device = open_cpu();
                 struct rv_error_info err = {0};
                 struct nn_stage *nn = nn_open(device, &gpt, &stage, &plan, true, &err);

@@ -50,7 +50,7 @@ static void check_reduced(const struct family *family, const struct kernel *coll
 {
         int j = 0;
         while (j < family->reduction_count &&
-               (family->reductions[j].half != (enum half)collective->half ||
+               (family->reductions[j].dtype != (enum dtype)collective->dtype ||
                 family->reductions[j].bytes != kernel_collective_bytes(collective, 4)))
                 j++;
         assert_true(j < family->reduction_count);
@@ -68,7 +68,8 @@ static void check_covered(const struct family *family, const struct kernel *kern
                         j++;
                 if (j == family->kernel_count)
                         fail_msg("no %s%s of batch %lld, m %lld, n %lld, k %lld",
-                                 kernel_name(kernels[i].kind), kernels[i].half ? " in half" : "",
+                                 kernel_name(kernels[i].kind),
+                                 kernels[i].dtype != DTYPE_FP32 ? " in 16 bits" : "",
                                  (long long)kernels[i].batch, (long long)kernels[i].m,
                                  (long long)kernels[i].n, (long long)kernels[i].k);
         }
@@ -95,23 +96,23 @@ static int updates_of(const struct gpt *gpt, const struct stage *stage, int64_t 
 static void check_stage(const struct family *family, const struct gpt *gpt, const struct stage *stage,
                         const struct work *work)
 {
-        enum { MOST = 512 };
-        struct kernel kernels[MOST];
-        const enum half half = work_format(work);
+        enum { MAX = 512 };
+        struct kernel kernels[MAX];
+        const enum dtype dtype = work->dtype;
         const int64_t parameters = partition_parameters(gpt, stage);
         int count = workload_forward(gpt, stage, work, false, kernels);
         count += workload_backward(gpt, stage, work, kernels + count);
         for (int part = PART_INPUT; part <= PART_WEIGHT && stage->shards == 1; part++) /* zero-bubble */
                 count += workload_backward_part(gpt, stage, work, (enum kernel_part)part, kernels + count);
-        kernels[count++] = workload_norm(gpt, stage, half);
-        int64_t sizes[MOST];
+        kernels[count++] = workload_norm(gpt, stage, dtype);
+        int64_t sizes[MAX];
         const int updates = updates_of(gpt, stage, BUCKET, sizes);
         for (int i = 0; i < updates; i++)
-                count += workload_update(sizes[i], half, kernels + count);
-        if (half)
-                kernels[count++] = workload_overflow(parameters, half);
-        kernels[count++] = workload_clear(parameters, half); /* after an overflow, or with --zero 1 */
-        assert_true(count <= MOST);
+                count += workload_update(sizes[i], dtype, kernels + count);
+        if (dtype != DTYPE_FP32)
+                kernels[count++] = workload_overflow(parameters, dtype);
+        kernels[count++] = workload_clear(parameters, dtype); /* after an overflow, or with --zero 1 */
+        assert_true(count <= MAX);
         check_covered(family, kernels, count);
 }
 
@@ -121,11 +122,10 @@ static void check_plans(const struct request *request)
         const struct gpt *gpt = &request->gpts[0];
         for (int plan = 0; plan < 3 * 2 * 2 * 3 * RECOMPUTES; plan++) {
                 const int stages = 1 + plan % 3;
-                const enum half half = (enum half)(plan / 12 % 3);
+                const enum dtype dtype = (enum dtype)(plan / 12 % 3);
                 const struct work work = {.micro_batch_size = plan / 3 % 2 ? 1 : 3,
                                           .seq_len = plan / 6 % 2 ? 8 : 16,
-                                          .element_bytes = half ? 2 : 4,
-                                          .bf16 = half == HALF_BF16,
+                                          .dtype = dtype,
                                           .fused = request->fused,
                                           .recompute = (enum recompute)(plan / 36)};
                 for (int i = 0; i < stages * request->shards.count; i++) {
@@ -147,12 +147,12 @@ static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **stat
 {
         (void)state;
         struct request request = request_of(true, true, false);
-        request.precisions[HALF_BF16] = true;
+        request.precisions[DTYPE_BF16] = true;
         for (int fused = 0; fused < 2; fused++) {
                 request.fused = fused;
                 check_plans(&request);
         }
-        request.shards = (struct request_list){{1, 2}, 2};
+        request.shards = (struct int_list){{1, 2}, 2};
         for (int split = 0; split < 2; split++) {
                 request.sequence_parallel = split;
                 check_plans(&request);
@@ -162,17 +162,17 @@ static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **stat
 static void what_is_not_asked_for_is_not_measured(void **state)
 {
         (void)state;
-        for (int half = 0; half < 2; half++) {
-                const struct request request = request_of(!half, half, false);
+        for (int mixed = 0; mixed < 2; mixed++) {
+                const struct request request = request_of(!mixed, mixed, false);
                 struct family family = family_of(&request);
                 assert_true(family.run_count > 0 && family.phase_count == 0);
                 for (int i = 0; i < family.kernel_count; i++)
-                        assert_int_equal(family.kernels[i].half, half);
+                        assert_int_equal(family.kernels[i].dtype, mixed);
                 for (int i = 0; i < family.run_count; i++)
-                        assert_int_equal(work_half(&family.runs[i].plan.work), half);
+                        assert_int_equal(work_mixed(&family.runs[i].plan.work), mixed);
                 /* Scalars are reduced in fp32 or double in either precision. */
                 for (int i = 0; i < family.reduction_count; i++)
-                        assert_true((family.reductions[i].half != HALF_NONE) == half ||
+                        assert_true((family.reductions[i].dtype != DTYPE_FP32) == mixed ||
                                     family.reductions[i].bytes <= 64);
                 family_free(&family);
         }
@@ -223,7 +223,7 @@ static void a_phase_that_does_not_fit_is_refused_with_the_cure(void **state)
         (void)state;
         struct request request = request_of(false, true, true);
         request.gpts[0].n_layer = 500;
-        request.stages = (struct request_list){{1}, 1};
+        request.stages = (struct int_list){{1}, 1};
         request.bucket_parameters = INT64_C(1) << 40;
         struct family family;
         struct rv_error_info err = {0};

@@ -81,7 +81,7 @@ static void the_two_precisions_are_fitted_apart(void **state)
         make_products(points);
         for (int i = 0; i < SHAPES; i += 2) {
                 struct kernel *kernel = &points[i].kernel;
-                kernel->half = 1;
+                kernel->dtype = 1;
                 points[i].seconds = 3 * OVERHEAD + PER_FLOP / 8 * kernel_flops(kernel) +
                                     PER_BYTE * 2 *
                                             (double)(kernel->m * kernel->k + kernel->k * kernel->n +
@@ -253,16 +253,16 @@ static void tiles_and_waves_are_found_on_a_device_of_many_processors(void **stat
         uint64_t seed = 11;
         for (int i = 0; i < SHAPES; i++) {
                 points[i].kernel = (struct kernel){.kind = KERNEL_MATMUL,
-                                                   .half = HALF_BF16,
+                                                   .dtype = DTYPE_BF16,
                                                    .batch = 1,
                                                    .m = 700 * (1 + i % 8),
                                                    .n = 1100 * (1 + i * 5 % 7),
                                                    .k = 512 << (i % 5)};
                 points[i].seconds = model_seconds(&truth, &points[i].kernel) * (1 + 0.01 * noise(&seed));
         }
-        struct kernel_model found = fit_kernels(points, SHAPES, KERNEL_MATMUL, HALF_BF16, 132);
+        struct kernel_model found = fit_kernels(points, SHAPES, KERNEL_MATMUL, DTYPE_BF16, 132);
         check_every_parameter(&found, &truth, 0.03);
-        found = fit_kernels(points, SHAPES, KERNEL_MATMUL, HALF_BF16, 0);
+        found = fit_kernels(points, SHAPES, KERNEL_MATMUL, DTYPE_BF16, 0);
         assert_true(found.processors == 0 && found.quality.left_out_median_error > 0.02);
 }
 

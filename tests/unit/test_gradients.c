@@ -74,7 +74,7 @@ static struct network open_chunked(const struct gpt *gpt, int stages, enum recom
         assert_non_null(net.device);
         for (int s = 0; s < stages; s++) {
                 const struct stage stage = partition_stage(gpt, stages, s);
-                const struct memory_plan plan = {.work = {B, T, .element_bytes = 8, .recompute = recompute,
+                const struct memory_plan plan = {.work = {B, T, .real_bytes = 8, .recompute = recompute,
                                                           .fused = fused, .logits_bytes = logits_bytes},
                                                  .micro_batches = MICRO_BATCHES,
                                                  .slots = MICRO_BATCHES,
@@ -561,13 +561,13 @@ static void kernels_of_rows_have_their_slopes(void **state)
 
 /* ---- attention of heads that share keys and values, by itself ---- */
 
-enum { HEADS = 6, HEAD = 5, TOKENS = 33, SEQUENCES = 2, MOST_QKV = SEQUENCES * TOKENS * 3 * HEADS * HEAD };
+enum { HEADS = 6, HEAD = 5, TOKENS = 33, SEQUENCES = 2, MAX_QKV = SEQUENCES * TOKENS * 3 * HEADS * HEAD };
 enum { OUTPUTS = SEQUENCES * TOKENS * HEADS * HEAD, OUTPUT_ROWS = SEQUENCES * TOKENS * HEADS };
 
 struct shared_keys {
         struct device *device;
         int64_t kv_heads;
-        real qkv[MOST_QKV], dqkv[MOST_QKV], y[OUTPUTS], dy[OUTPUTS], lse[OUTPUT_ROWS], rows[OUTPUT_ROWS];
+        real qkv[MAX_QKV], dqkv[MAX_QKV], y[OUTPUTS], dy[OUTPUTS], lse[OUTPUT_ROWS], rows[OUTPUT_ROWS];
 };
 
 /* sum(dy y), whose gradient by y is dy. */

@@ -21,7 +21,7 @@ struct bench {
 
 static void price_kind(struct bench *bench, enum kernel_kind kind, double seconds, double error)
 {
-        bench->load.models[HALF_NONE][kind] =
+        bench->load.models[DTYPE_FP32][kind] =
                 (struct kernel_model){.overhead_seconds = seconds, .error = error, .present = true};
 }
 

@@ -3,7 +3,7 @@
  * a sum of n terms adds up to n u times the sum of their sizes, the exponential brings 2 u and its argument's
  * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
  * once more as they are stored; and with each variant of the kernels that this processor runs. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
@@ -24,7 +24,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static const char *built_for; /* of the kernels that run now */
 
-static int open_device(void **state, enum half format)
+static int open_device(void **state, enum dtype format)
 {
         static const char *const names[] = {"reals", "fp16", "bf16"};
         print_message("seed %llu, %s, tensors of %s\n", (unsigned long long)seed, built_for, names[format]);
@@ -32,24 +32,24 @@ static int open_device(void **state, enum half format)
         struct device *device = device_cpu_open_with(1, built_for, &err);
         if (!device)
                 return -1;
-        device->half = format;
+        device->dtype = format;
         *state = device;
         return 0;
 }
 
 static int open_real(void **state)
 {
-        return open_device(state, HALF_NONE);
+        return open_device(state, DTYPE_FP32);
 }
 
 static int open_fp16(void **state)
 {
-        return open_device(state, HALF_FP16);
+        return open_device(state, DTYPE_FP16);
 }
 
 static int open_bf16(void **state)
 {
-        return open_device(state, HALF_BF16);
+        return open_device(state, DTYPE_BF16);
 }
 
 static int close_device(void **state)
@@ -62,41 +62,41 @@ static int close_device(void **state)
 /* Tensors that the kernels under way work on: `x` again when they are finished. */
 static struct {
         real *x;
-        uint16_t *half;
+        uint16_t *stored;
         int64_t count;
 } lent[8];
 static int lent_count;
 
 static uint16_t half_of(const struct device *device, real x)
 {
-        return device->half == HALF_BF16 ? bf16_from_float(x) : half_from_float(x);
+        return device->dtype == DTYPE_BF16 ? bf16_from_float(x) : fp16_from_float(x);
 }
 
-static real value_of(const struct device *device, uint16_t half)
+static real value_of(const struct device *device, uint16_t stored)
 {
-        return device->half == HALF_BF16 ? bf16_to_float(half) : half_to_float(half);
+        return device->dtype == DTYPE_BF16 ? bf16_to_float(stored) : fp16_to_float(stored);
 }
 
 /* What a tensor of the device holds of x. */
 static real rounded(const struct device *device, real x)
 {
-        return device->half ? value_of(device, half_of(device, x)) : x;
+        return device->dtype != DTYPE_FP32 ? value_of(device, half_of(device, x)) : x;
 }
 
 /* `x` as a tensor of the device, for one kernel or several before finish(). */
 static void *lend(const struct device *device, real *x, int64_t count)
 {
-        if (!device->half)
+        if (device->dtype == DTYPE_FP32)
                 return x;
-        uint16_t *half = malloc((size_t)count * sizeof *half);
-        assert_non_null(half);
+        uint16_t *stored = malloc((size_t)count * sizeof *stored);
+        assert_non_null(stored);
         for (int64_t i = 0; i < count; i++)
-                half[i] = half_of(device, x[i]);
+                stored[i] = half_of(device, x[i]);
         assert_true(lent_count < 8);
         lent[lent_count].x = x;
-        lent[lent_count].half = half;
+        lent[lent_count].stored = stored;
         lent[lent_count++].count = count;
-        return half;
+        return stored;
 }
 
 static void finish(struct device *device)
@@ -105,8 +105,8 @@ static void finish(struct device *device)
         for (; lent_count > 0; lent_count--) {
                 const int last = lent_count - 1;
                 for (int64_t i = 0; i < lent[last].count; i++)
-                        lent[last].x[i] = value_of(device, lent[last].half[i]);
-                free(lent[last].half);
+                        lent[last].x[i] = value_of(device, lent[last].stored[i]);
+                free(lent[last].stored);
         }
 }
 
@@ -122,15 +122,15 @@ static real *random_tensor(const struct device *device, uint64_t *random, int64_
 /* The relative error of one rounding of a tensor's element. */
 static double unit(const struct device *device)
 {
-        return device->half == HALF_BF16 ? 0x1p-8 : device->half ? 0x1p-11 : u;
+        return device->dtype == DTYPE_BF16 ? 0x1p-8 : device->dtype != DTYPE_FP32 ? 0x1p-11 : u;
 }
 
 /* The bound of a tensor's element whose error was `bound` before it was stored. Half of the smallest fp16
  * number is 2^-25; a subnormal bf16 is a subnormal float too, and those are zero on the device. */
 static double stored(const struct device *device, double expected, double bound)
 {
-        const double least = device->half == HALF_BF16 ? (double)FLT_MIN : 0x1p-25;
-        return device->half ? bound + unit(device) * (fabs(expected) + bound) + least : bound;
+        const double min = device->dtype == DTYPE_BF16 ? (double)FLT_MIN : 0x1p-25;
+        return device->dtype != DTYPE_FP32 ? bound + unit(device) * (fabs(expected) + bound) + min : bound;
 }
 
 #define assert_stored(device, found, expected, bound, what, index)                                           \
@@ -327,18 +327,18 @@ static void embedding_gradients_add_up_where_a_token_occurs_twice(void **state)
 
 /* Mean, 1 / sqrt(variance + 1e-5) and the largest size of a row. */
 struct row {
-        double mean, rstd, most;
+        double mean, rstd, max;
 };
 static struct row row_of(const real *x, int64_t C)
 {
-        double mean = 0, variance = 0, most = 0;
+        double mean = 0, variance = 0, max = 0;
         for (int64_t c = 0; c < C; c++) {
                 mean += (double)x[c] / (double)C;
-                most = fmax(most, fabs((double)x[c]));
+                max = fmax(max, fabs((double)x[c]));
         }
         for (int64_t c = 0; c < C; c++)
                 variance += ((double)x[c] - mean) * ((double)x[c] - mean) / (double)C;
-        return (struct row){mean, 1 / sqrt(variance + 1e-5), most};
+        return (struct row){mean, 1 / sqrt(variance + 1e-5), max};
 }
 
 /* The mean is off by at most (C + 1) u most, so x - mean by one u more; rstd, a sum of C squares of that, by
@@ -358,14 +358,14 @@ static void layernorm_normalises_rows(void **state)
                 finish(device);
                 for (int64_t n = 0; n < N; n++) {
                         const struct row r = row_of(x + n * C, C);
-                        const double mean_bound = (double)(C + 1) * u * r.most;
+                        const double mean_bound = (double)(C + 1) * u * r.max;
                         assert_within(stats[n], r.mean, mean_bound, "mean", n);
                         assert_within(stats[N + n], r.rstd,
-                                      (double)(2 * C + 8) * u * r.rstd * (1 + r.rstd * r.most), "rstd", n);
+                                      (double)(2 * C + 8) * u * r.rstd * (1 + r.rstd * r.max), "rstd", n);
                         for (int64_t c = 0; c < C; c++) {
                                 const int64_t i = n * C + c;
                                 const double h = ((double)x[i] - r.mean) * r.rstd, weight = (double)w[c];
-                                const double size = fabs(weight) * (fabs(h) + 1) * (1 + r.rstd * r.most);
+                                const double size = fabs(weight) * (fabs(h) + 1) * (1 + r.rstd * r.max);
                                 assert_stored(device, y[i], h * weight + (double)b[c],
                                               (double)(2 * C + 8) * u * (size + fabs((double)b[c])), "y", i);
                         }
@@ -837,9 +837,9 @@ static void gelu_is_right_for_small_and_huge_arguments(void **state)
                 for (int64_t i = 0; i < m * n; i++) {
                         const double sum = (double)before[i] + (double)b[i % n];
                         assert_stored(device, h[i], sum, u * fabs(sum), "h", i);
-                        const double x = device->half ? sum : (double)h[i];
-                        assert_stored(device, g[i], gelu(x), gelu_bound(x, device->half ? u * fabs(sum) : 0),
-                                      "g", i);
+                        const double x = device->dtype ? sum : (double)h[i];
+                        assert_stored(device, g[i], gelu(x),
+                                      gelu_bound(x, device->dtype != DTYPE_FP32 ? u * fabs(sum) : 0), "g", i);
                 }
                 free(h);
                 free(b);
@@ -984,7 +984,7 @@ static void products_with_layernorm_are_split_over_threads_by_rows(void **state)
         struct rv_error_info err;
         struct device *device = device_cpu_open(3, &err);
         assert_non_null(device);
-        device->half = ((struct device *)*state)->half;
+        device->dtype = ((struct device *)*state)->dtype;
         check_products_with_layernorm(device);
         device->ops->close(device);
 }
@@ -1036,11 +1036,11 @@ static void products_end_with_the_slope_of_gelu(void **state)
 /* Row t of a causal softmax in double; the exponent's bound for its error. */
 static void softmax_row(const real *s, int64_t t, double scale, double *p, double *exponent)
 {
-        double most = -INFINITY, sum = 0, size = 0;
+        double max = -INFINITY, sum = 0, size = 0;
         for (int64_t j = 0; j <= t; j++)
-                most = fmax(most, scale * (double)s[j]);
+                max = fmax(max, scale * (double)s[j]);
         for (int64_t j = 0; j <= t; j++) {
-                p[j] = exp(scale * (double)s[j] - most);
+                p[j] = exp(scale * (double)s[j] - max);
                 sum += p[j];
                 size = fmax(size, fabs(scale * (double)s[j]));
         }
@@ -1187,17 +1187,17 @@ static double score(const struct attention_case *a, int64_t head, int64_t t, int
 static double attention_row(const struct attention_case *a, int64_t head, int64_t t, double *worst)
 {
         double *p = a->p + p_at(a, head, t, 0), *relative = a->relative + p_at(a, head, t, 0);
-        double most = -INFINITY, sum = 0, size = 0;
+        double max = -INFINITY, sum = 0, size = 0;
         *worst = 0;
         for (int64_t j = 0; j <= t; j++) {
                 p[j] = score(a, head, t, j, &relative[j]);
-                most = fmax(most, p[j]);
+                max = fmax(max, p[j]);
                 size = fmax(size, fabs(p[j]));
                 *worst = fmax(*worst, relative[j]);
         }
         for (int64_t j = 0; j <= t; j++)
-                sum += exp(p[j] - most);
-        const double lse = most + log(fmax(sum, 1)); /* the largest term is 1 */
+                sum += exp(p[j] - max);
+        const double lse = max + log(fmax(sum, 1)); /* the largest term is 1 */
         *worst += 4 * u * (size + fabs(lse));
         for (int64_t j = 0; j <= t; j++) {
                 p[j] = exp(p[j] - lse);
@@ -1336,11 +1336,11 @@ static void add_term(struct gradient *g, double factor, double factor_bound, dou
 static void check_gradients(const struct device *device, const struct attention_case *a,
                             const struct gradient *expected, int rounds)
 {
-        const int64_t most_terms = a->T * (a->H / a->KV);
+        const int64_t max_terms = a->T * (a->H / a->KV);
         for (int64_t i = 0; i < a->qkv_elements; i++) {
                 const struct gradient *g = &expected[i];
-                const double sums = (double)(most_terms + 6) * u * g->size + (double)most_terms * FLUSHED;
-                const double partial = device->half ? (rounds - 1) * unit(device) * g->size : 0;
+                const double sums = (double)(max_terms + 6) * u * g->size + (double)max_terms * FLUSHED;
+                const double partial = device->dtype ? (rounds - 1) * unit(device) * g->size : 0;
                 assert_stored(device, a->dqkv[i], g->value, 1.01 * g->bound + sums + partial, "dqkv", i);
         }
 }
@@ -1405,14 +1405,14 @@ static void attention_backward_writes_all_gradients(void **state)
 /* Softmax of a row of logits in double; returns log(sum e^x). */
 static double logits_row(const real *x, int64_t V, double *p)
 {
-        double most = -INFINITY, sum = 0;
+        double max = -INFINITY, sum = 0;
         for (int64_t v = 0; v < V; v++)
-                most = fmax(most, (double)x[v]);
+                max = fmax(max, (double)x[v]);
         for (int64_t v = 0; v < V; v++)
-                sum += p[v] = exp((double)x[v] - most);
+                sum += p[v] = exp((double)x[v] - max);
         for (int64_t v = 0; v < V; v++)
                 p[v] /= sum;
-        return most + log(fmax(sum, 1)); /* the largest term is 1 */
+        return max + log(fmax(sum, 1)); /* the largest term is 1 */
 }
 
 /* A difference x - max rounds once; the sum of V exponentials adds V u, as relative error of p and absolute
@@ -1486,7 +1486,7 @@ static void check_adamw(struct device *device, uint64_t *random, int64_t offset,
 {
         const struct adamw a = {
                 .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = step};
-        const double factor = device->half ? 1 : 0.3;
+        const double factor = device->dtype ? 1 : 0.3;
         real *p = random_reals(random, FLAT, 1), *g = random_reals(random, FLAT, 1);
         real *m = random_reals(random, FLAT, 1), *v = random_reals(random, FLAT, 1);
         for (int i = 0; i < FLAT; i++)
@@ -1495,8 +1495,8 @@ static void check_adamw(struct device *device, uint64_t *random, int64_t offset,
              *v0 = copied_reals(v, FLAT);
         real *weights = poisoned_reals(n);
         kernels_adamw(device, p + offset, g + offset, m + offset, v + offset,
-                      device->half ? lend(device, weights, n) : NULL, ranges, device->half ? NULL : &factor,
-                      offset, n, &a);
+                      device->dtype != DTYPE_FP32 ? lend(device, weights, n) : NULL, ranges,
+                      device->dtype != DTYPE_FP32 ? NULL : &factor, offset, n, &a);
         finish(device);
         for (int64_t i = 0; i < FLAT; i++) {
                 if (i < offset || i >= offset + n) {
@@ -1514,8 +1514,8 @@ static void check_adamw(struct device *device, uint64_t *random, int64_t offset,
                 assert_within(v[i], second, 5 * u * second, "v", i);
                 assert_within(p[i], kept - rate * first / root,
                               3 * u * fabs(kept) + 16 * u * rate * first_size / root, "p", i);
-                assert_true(g[i] == (device->half ? g0[i] : 0));
-                if (device->half)
+                assert_true(g[i] == (device->dtype != DTYPE_FP32 ? g0[i] : 0));
+                if (device->dtype != DTYPE_FP32)
                         assert_true(weights[i - offset] == rounded(device, p[i]));
         }
         real *all[] = {p, g, m, v, p0, g0, m0, v0, weights};
@@ -1584,7 +1584,7 @@ static void the_same_input_gives_the_same_bits(void **state)
 {
         struct device *device = *state;
         enum { N = 67, C = 131 };
-        const size_t element = device->half ? sizeof(uint16_t) : sizeof(real);
+        const size_t element = device->dtype ? sizeof(uint16_t) : sizeof(real);
         real *results[2];
         for (int run = 0; run < 2; run++) {
                 uint64_t random = seed;
@@ -1646,10 +1646,10 @@ static void elements_below_the_smallest_normal_fp16_number_add_up(void **state)
 {
         struct device *device = *state;
         enum { N = 37, C = 19 };
-        const float least = 0x1p-24F;
+        const float min = 0x1p-24F;
         real dx[N * C], wte[C] = {0}, wpe[N * C] = {0}, db[C] = {0}, ones[N], out[N * C];
         for (int i = 0; i < N * C; i++)
-                dx[i] = least * (float)(i % 5);
+                dx[i] = min * (float)(i % 5);
         for (int i = 0; i < N; i++)
                 ones[i] = 1;
         const int32_t tokens[N] = {0};
@@ -1666,7 +1666,7 @@ static void elements_below_the_smallest_normal_fp16_number_add_up(void **state)
         for (int c = 0; c < C; c++) {
                 double sum = 0;
                 for (int i = c; i < N * C; i += C) {
-                        const double each = (double)least * (i % 5);
+                        const double each = (double)min * (i % 5);
                         sum += each;
                         squares += each * each;
                         assert_true((double)wpe[i] == each);
@@ -1696,23 +1696,23 @@ static void an_overflow_is_found_wherever_it_is(void **state)
 {
         struct device *device = *state;
         const int64_t places[][2] = {{0, 1}, {6, 7}, {0, 513}, {300, 513}, {512, 513}, {99999, 100000}};
-        const bool bf16 = device->half == HALF_BF16;
-        const double most = bf16 ? 0x1.fep127 : 65504, power = bf16 ? 0x1p127 : 0x1p15;
+        const bool bf16 = device->dtype == DTYPE_BF16;
+        const double max = bf16 ? 0x1.fep127 : 65504, power = bf16 ? 0x1p127 : 0x1p15;
         const struct {
                 double value, limit;
                 bool beyond;
         } cases[] = {{NAN, 1e9, true},
                      {INFINITY, 1e9, true},
-                     {-INFINITY, most, true},
+                     {-INFINITY, max, true},
                      {INFINITY, INFINITY, true},
                      {NAN, INFINITY, true},
-                     {most, most, false},
-                     {-most, most, false},
-                     {most, INFINITY, false},
-                     {most, nextafter(most, 0), true},
-                     {-most, nextafter(most, 0), true},
-                     {most / 2, most / 2, false},
-                     {-power, most / 2, true},
+                     {max, max, false},
+                     {-max, max, false},
+                     {max, INFINITY, false},
+                     {max, nextafter(max, 0), true},
+                     {-max, nextafter(max, 0), true},
+                     {max / 2, max / 2, false},
+                     {-power, max / 2, true},
                      {1, 1, false},
                      {-1.01, 1, true},
                      {1.01, 1 - 1e-9, true},

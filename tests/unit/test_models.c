@@ -106,7 +106,7 @@ static void stages_before_the_last_share_the_rest_evenly(void **state)
                 for (int stages = 1; stages <= gpt.n_layer; stages++)
                         for (int last = stages > 1 ? 1 : gpt.n_layer; last <= gpt.n_layer - (stages - 1);
                              last++) {
-                                int next = 0, most = 0, least = gpt.n_layer;
+                                int next = 0, max = 0, min = gpt.n_layer;
                                 for (int i = 0; i < stages; i++) {
                                         const struct stage stage = partition_split(&gpt, stages, last, i);
                                         assert_int_equal(stage.first_layer, next);
@@ -115,13 +115,13 @@ static void stages_before_the_last_share_the_rest_evenly(void **state)
                                         next += stage.layers;
                                         if (i == stages - 1)
                                                 break;
-                                        most = stage.layers > most ? stage.layers : most;
-                                        least = stage.layers < least ? stage.layers : least;
+                                        max = stage.layers > max ? stage.layers : max;
+                                        min = stage.layers < min ? stage.layers : min;
                                 }
                                 assert_int_equal(next, gpt.n_layer);
                                 assert_int_equal(partition_split(&gpt, stages, last, stages - 1).layers,
                                                  last);
-                                assert_true(stages == 1 || most - least <= 1);
+                                assert_true(stages == 1 || max - min <= 1);
                         }
 }
 
@@ -154,14 +154,13 @@ static void the_balanced_split_has_the_shortest_longest_stage(void **state)
         (void)state;
         static const char *const names[] = {"gpt2-124m", "gpt2-350m", "tiny"};
         const struct gpt gpt2 = preset("gpt2-124m");
-        const struct work usual = {.micro_batch_size = 1, .seq_len = 256, .element_bytes = 4, .tp = 1};
+        const struct work usual = {.micro_batch_size = 1, .seq_len = 256, .tp = 1};
         assert_int_equal(workload_balanced(&gpt2, &usual, 2), 3); /* the head is worth 5.2 layers */
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
                 for (int choice = 0; choice < 8; choice++) {
                         const struct gpt gpt = preset(names[i]);
                         const struct work work = {.micro_batch_size = 2,
                                                   .seq_len = choice & 1 ? gpt.n_positions : 32,
-                                                  .element_bytes = 4,
                                                   .fused = choice & 2,
                                                   .recompute = choice & 4 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
                                                   .tp = 1};
@@ -229,12 +228,11 @@ static void slots_of_chunks_are_as_large_as_what_the_chunk_stores(void **state)
         for (int pp = 2; pp <= 3; pp++)
                 for (int i = 0; i < pp; i++) {
                         const struct stage rank = partition_interleaved(&gpt, pp, 2, i);
-                        struct memory_plan plan = {
-                                .work = {.micro_batch_size = 2, .seq_len = 16, .element_bytes = 4, .tp = 1},
-                                .micro_batches = 4,
-                                .slots = 7,
-                                .embedded_slots = rank.first ? 4 : 0,
-                                .head_slots = rank.last ? 3 : 0};
+                        struct memory_plan plan = {.work = {.micro_batch_size = 2, .seq_len = 16, .tp = 1},
+                                                   .micro_batches = 4,
+                                                   .slots = 7,
+                                                   .embedded_slots = rank.first ? 4 : 0,
+                                                   .head_slots = rank.last ? 3 : 0};
                         const struct memory_layout layout = memory_layout(&gpt, &rank, &plan);
                         struct memory_bytes bytes;
                         int64_t sum = 0;
@@ -384,7 +382,7 @@ static double forward_closed_form(const struct gpt *gpt, double N, double T)
 
 static struct work fp32_work(int B, int T)
 {
-        return (struct work){.micro_batch_size = B, .seq_len = T, .element_bytes = 4};
+        return (struct work){.micro_batch_size = B, .seq_len = T};
 }
 
 static void matmul_flops_are_the_closed_form_and_backward_is_twice_forward(void **state)
@@ -556,16 +554,16 @@ static bool has_statistics(enum kernel_kind kind)
                kind == KERNEL_ATTENTION_BACKWARD || kind == KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM;
 }
 
-static void check_same_in_half(const struct kernel *single, const struct kernel *half, enum half format)
+static void check_same_in_half(const struct kernel *single, const struct kernel *half, enum dtype format)
 {
-        assert_int_equal(single->half, HALF_NONE);
-        assert_int_equal(half->half, format);
+        assert_int_equal(single->dtype, DTYPE_FP32);
+        assert_int_equal(half->dtype, format);
         assert_false(kernel_same(single, half));
         assert_close(kernel_flops(half), kernel_flops(single), 0);
         double ratio = kernel_bytes(half) / kernel_bytes(single);
         assert_true(has_statistics(half->kind) ? ratio > 0.5 && ratio < 0.6 : fabs(ratio - 0.5) < 1e-15);
         struct kernel as_single = *half;
-        as_single.half = HALF_NONE;
+        as_single.dtype = DTYPE_FP32;
         assert_listed(&as_single, single);
 }
 
@@ -581,11 +579,10 @@ static void kernels_of_mixed_precision_are_the_same_in_half(void **state)
                 work.recompute = RECOMPUTE_FULL;
                 work.fused = choice & 2;
                 int count = listed(&gpt, &work, backward, single);
-                work.element_bytes = 2;
-                work.bf16 = bf16;
+                work.dtype = bf16 ? DTYPE_BF16 : DTYPE_FP16;
                 assert_int_equal(listed(&gpt, &work, backward, half), count);
                 for (int i = 0; i < count; i++)
-                        check_same_in_half(&single[i], &half[i], bf16 ? HALF_BF16 : HALF_FP16);
+                        check_same_in_half(&single[i], &half[i], bf16 ? DTYPE_BF16 : DTYPE_FP16);
         }
 }
 
@@ -593,17 +590,17 @@ static void an_update_in_half_precision_is_unscaled_first(void **state)
 {
         (void)state;
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        assert_int_equal(workload_update(77, HALF_NONE, kernels), 1);
+        assert_int_equal(workload_update(77, DTYPE_FP32, kernels), 1);
         assert_true(kernel_same(&kernels[0], &(struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = 77}));
-        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
-                assert_int_equal(workload_update(77, half, NULL), 2);
-                assert_int_equal(workload_update(77, half, kernels), 2);
+        for (enum dtype dtype = DTYPE_FP16; dtype <= DTYPE_BF16; dtype++) {
+                assert_int_equal(workload_update(77, dtype, NULL), 2);
+                assert_int_equal(workload_update(77, dtype, kernels), 2);
                 const struct kernel expected[] = {
-                        {KERNEL_UNSCALE, .half = (unsigned char)half, .batch = 1, .m = 77},
-                        {KERNEL_ADAMW, .half = (unsigned char)half, .batch = 1, .m = 77},
-                        {KERNEL_OVERFLOW, .half = (unsigned char)half, .batch = 1, .m = 5},
-                        {KERNEL_CLEAR, .half = (unsigned char)half, .batch = 1, .m = 6}};
-                const struct kernel overflow = workload_overflow(5, half), clear = workload_clear(6, half);
+                        {KERNEL_UNSCALE, .dtype = (unsigned char)dtype, .batch = 1, .m = 77},
+                        {KERNEL_ADAMW, .dtype = (unsigned char)dtype, .batch = 1, .m = 77},
+                        {KERNEL_OVERFLOW, .dtype = (unsigned char)dtype, .batch = 1, .m = 5},
+                        {KERNEL_CLEAR, .dtype = (unsigned char)dtype, .batch = 1, .m = 6}};
+                const struct kernel overflow = workload_overflow(5, dtype), clear = workload_clear(6, dtype);
                 assert_true(kernel_same(&kernels[0], &expected[0]));
                 assert_true(kernel_same(&kernels[1], &expected[1]));
                 assert_true(kernel_same(&overflow, &expected[2]));
@@ -624,7 +621,7 @@ static void the_norm_counts_every_parameter_once(void **state)
                                 struct stage stage = partition_stage(&gpt, stages, s);
                                 struct kernel norm = workload_norm(&gpt, &stage, s % 2);
                                 assert_int_equal(norm.kind, KERNEL_SQUARED_NORM);
-                                assert_int_equal(norm.half, s % 2);
+                                assert_int_equal(norm.dtype, s % 2);
                                 counted += norm.m;
                         }
                         assert_int_equal(counted, gpt_parameters(&gpt));
@@ -708,9 +705,9 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 seen[kernel.kind] = true;
                 if (cases[i].single > 0)
                         assert_close(kernel_bytes(&kernel), cases[i].single, 0);
-                kernel.half = HALF_FP16;
+                kernel.dtype = DTYPE_FP16;
                 assert_close(kernel_bytes(&kernel), cases[i].half, 0);
-                kernel.half = HALF_BF16;
+                kernel.dtype = DTYPE_BF16;
                 assert_close(kernel_bytes(&kernel), cases[i].half, 0);
         }
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
@@ -977,14 +974,14 @@ static void chunks_of_the_loss_are_few_and_balanced(void **state)
                 gpt.vocab_size = 1 + i * 7919 % 60000;
                 const struct work work = {.micro_batch_size = 1 + i % 13,
                                           .seq_len = 1 + i * 104729 % 2048,
-                                          .element_bytes = i % 2 ? 2 : 4,
+                                          .dtype = i % 2 ? DTYPE_FP16 : DTYPE_FP32,
                                           .fused = true};
                 const int64_t N = (int64_t)work.micro_batch_size * work.seq_len;
-                const int64_t most = WORKLOAD_LOGITS_BYTES / (gpt.vocab_size * work.element_bytes);
+                const int64_t max = WORKLOAD_LOGITS_BYTES / (gpt.vocab_size * work_element_bytes(&work));
                 const int64_t rows = workload_loss_rows(&gpt, &stage, &work);
                 const int64_t chunks = (N + rows - 1) / rows, last = N - (chunks - 1) * rows;
-                assert_true(rows <= most && (rows == N || rows % group == 0));
-                assert_int_equal(chunks, (N + most / group * group - 1) / (most / group * group));
+                assert_true(rows <= max && (rows == N || rows % group == 0));
+                assert_int_equal(chunks, (N + max / group * group - 1) / (max / group * group));
                 assert_true(last > 0 && rows - last < group * chunks);
         }
 }
@@ -1007,7 +1004,7 @@ static int64_t rounded(int64_t bytes)
 static struct memory_bytes by_hand(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan)
 {
-        int64_t N = 4 * 128, C = 256, V = 256, T2 = 4 * 8 * 128 * 128, e = plan->work.element_bytes;
+        int64_t N = 4 * 128, C = 256, V = 256, T2 = 4 * 8 * 128 * 128, e = work_element_bytes(&plan->work);
         int64_t parameters = partition_parameters(gpt, stage), row = e * N * C;
         int64_t attention = plan->work.fused ? 4 * 8 * N : e * T2; /* one fp32 number a head and token */
         int64_t block = 16 * row + attention + 4 * 4 * N; /* of it 16 bytes a token: mean, rstd of two */
@@ -1073,7 +1070,7 @@ static void check_memory(const struct gpt *gpt, const struct stage *stage, const
                                          "%d, fused %d: %lld, not %lld",
                                          memory_space_name((enum memory_space)space),
                                          memory_category_name((enum memory_category)c), stage->index,
-                                         stage->stages, plan->work.element_bytes, plan->offload,
+                                         stage->stages, work_element_bytes(&plan->work), plan->offload,
                                          plan->work.recompute, plan->work.fused, (long long)is,
                                          (long long)should);
                         sum += should;
@@ -1096,12 +1093,13 @@ static void memory_is_the_sum_of_what_is_stored(void **state)
                                         continue;
                                 struct stage stage = partition_stage(&gpt, stages, s);
                                 struct work work = fp32_work(4, 128);
-                                work.element_bytes = mixed ? 2 : 4;
+                                work.dtype = !mixed        ? DTYPE_FP32
+                                             : stages == 2 ? DTYPE_BF16 /* as wide as fp16 */
+                                                           : DTYPE_FP16;
                                 work.recompute =
                                         (enum recompute)((choice & 4 ? 1 : 0) + (choice & 128 ? 2 : 0));
                                 work.fused = choice & 16;
-                                work.logits_bytes = 200 * 256 * work.element_bytes;
-                                work.bf16 = mixed && stages == 2; /* as wide as fp16 */
+                                work.logits_bytes = 200 * 256 * work_element_bytes(&work);
                                 struct memory_plan plan = {
                                         .work = work,
                                         .micro_batches = 5,
@@ -1128,12 +1126,11 @@ static void bytes_a_parameter_are_those_of_axonn(void **state)
         for (int s = 0; s < 24; s += 23) {
                 struct stage stage = partition_stage(&gpt, 24, s);
                 int64_t parameters = partition_parameters(&gpt, &stage);
-                struct memory_plan plan = {
-                        .work = {.micro_batch_size = 1, .seq_len = 512, .element_bytes = 4},
-                        .micro_batches = 1};
+                struct memory_plan plan = {.work = {.micro_batch_size = 1, .seq_len = 512},
+                                           .micro_batches = 1};
                 for (int variant = 0; variant < 3; variant++) {
                         struct memory_bytes bytes;
-                        plan.work.element_bytes = variant ? 2 : 4;
+                        plan.work.dtype = variant ? DTYPE_FP16 : DTYPE_FP32;
                         plan.offload = variant == 2;
                         plan.update_parameters = variant == 2 ? third : 0;
                         plan.update_buffers = variant == 2 ? 3 : 0;
@@ -1157,7 +1154,7 @@ static void what_cannot_be_counted_is_told(void **state)
 {
         (void)state;
         struct gpt gpt = preset("gpt-100b");
-        struct memory_plan sound = {.work = {.micro_batch_size = 4, .seq_len = 512, .element_bytes = 2},
+        struct memory_plan sound = {.work = {.micro_batch_size = 4, .seq_len = 512, .dtype = DTYPE_FP16},
                                     .micro_batches = 64,
                                     .slots = 64};
         assert_true(memory_countable(&gpt, &sound));
@@ -1203,8 +1200,8 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         layout = memory_layout(&gpt, &stage, &plan);
         assert_int_equal(layout.slot, (1 + 1 + 3) * 64);
         assert_int_equal(layout.block, 64);
-        /* in half the statistics (16 and 8 bytes) are as before */
-        plan.work.element_bytes = 2;
+        /* in 16 bits the statistics (16 and 8 bytes) are as before */
+        plan.work.dtype = DTYPE_FP16;
         plan.work.recompute = RECOMPUTE_NONE;
         gpt.n_embd = 16; /* one row: 32 bytes; qkv 96; fc, gelu 128 */
         layout = memory_layout(&gpt, &stage, &plan);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 6, PP = 3, DP = 2, MOST_CALLS = 128 };
+enum { RANKS = 6, PP = 3, DP = 2, MAX_CALLS = 128 };
 
 /* ---- what ranks share ---- */
 
@@ -44,7 +44,7 @@ static struct rank {
         int events; /* that have been reached, of those recorded */
         int recorded;
         int rest_done; /* a token that the rest of the net has to tell, or -1 */
-        struct call calls[MOST_CALLS];
+        struct call calls[MAX_CALLS];
         int count;
         struct rv_error_info why;
         char failure[512];
@@ -55,7 +55,7 @@ static _Thread_local struct rank *self;
 
 static void note(const struct call *call)
 {
-        assert_true(self->count < MOST_CALLS);
+        assert_true(self->count < MAX_CALLS);
         self->calls[self->count++] = *call;
 }
 
@@ -336,7 +336,7 @@ static void sums_go_to_nccl_and_scalars_to_the_rest(void **state)
                 enum net_type type;
                 enum net_group group;
                 ncclDataType_t nccl;
-        } cases[] = {{NET_HALF, NET_DATA, ncclFloat16},
+        } cases[] = {{NET_FP16, NET_DATA, ncclFloat16},
                      {NET_BF16, NET_DATA, ncclBfloat16},
                      {NET_FLOAT, NET_EMBEDDING, ncclFloat32},
                      {NET_DOUBLE, NET_DATA, ncclFloat64}};
@@ -376,7 +376,7 @@ static void tokens_come_back_when_their_events_are_reached(void **state)
         self = &ranks[3];
         struct net *net = &self->net;
         for (int token = 0; token < 100; token++) /* more than the first events */
-                net->ops->iallreduce(net, &buffer, 1, NET_HALF, token == 99 ? NET_EMBEDDING : NET_DATA,
+                net->ops->iallreduce(net, &buffer, 1, NET_FP16, token == 99 ? NET_EMBEDDING : NET_DATA,
                                      token);
         assert_int_equal(self->recorded, 100);
         assert_int_equal(net->ops->test(net, &done), 0);
@@ -428,7 +428,7 @@ static void a_failure_under_way_ends_the_job_with_a_sentence(void **state)
         set_ranks();
         attach_all();
         self = &ranks[0];
-        self->net.ops->iallreduce(&self->net, &buffer, 1, NET_HALF, NET_DATA, 3);
+        self->net.ops->iallreduce(&self->net, &buffer, 1, NET_FP16, NET_DATA, 3);
         joined(self, 0)->failure = ncclInProgress; /* is none */
         assert_int_equal(self->net.ops->test(&self->net, &done), 0);
         joined(self, 0)->failure = ncclUnhandledCudaError;

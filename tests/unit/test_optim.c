@@ -1,5 +1,5 @@
 /* The optimizer step: learning rate, global norm, clipping, AdamW over buckets; and the initial weights. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/optim/optim.h"
 #include "tests/unit/numbers.h"
 
@@ -22,15 +22,15 @@ static struct gpt tiny(bool tied)
 
 /* How conversions and sums are made in a format. */
 struct format {
-        enum half half;
+        enum dtype dtype;
         uint16_t (*from)(float);
         float (*to)(uint16_t);
         void (*add)(uint16_t *, const uint16_t *, int64_t);
         uint16_t infinity;
 };
-static const struct format formats[HALF_FORMATS] = {
-        [HALF_FP16] = {HALF_FP16, half_from_float, half_to_float, half_add, 0x7c00},
-        [HALF_BF16] = {HALF_BF16, bf16_from_float, bf16_to_float, bf16_add, 0x7f80}};
+static const struct format formats[DTYPES] = {
+        [DTYPE_FP16] = {DTYPE_FP16, fp16_from_float, fp16_to_float, fp16_add, 0x7c00},
+        [DTYPE_BF16] = {DTYPE_BF16, bf16_from_float, bf16_to_float, bf16_add, 0x7f80}};
 
 enum storage { FP32, MIXED, OFFLOADED, BF16, BF16_OFFLOADED };
 enum { UPDATE = 100 }; /* parameters of one: it ends inside tensors */
@@ -40,16 +40,18 @@ static struct nn_stage *open_stored(struct device *device, const struct gpt *gpt
 {
         const struct stage stage = partition_stage(gpt, stages, index);
         const bool offload = storage == OFFLOADED || storage == BF16_OFFLOADED;
-        const struct memory_plan plan = {
-                .work = {1, 4, .element_bytes = storage == FP32 ? 4 : 2, .bf16 = storage >= BF16},
-                .micro_batches = 1,
-                .slots = 1,
-                .host_slots = 1,
-                .input_buffers = index > 0,
-                .gradient_buffers = 1,
-                .offload = offload,
-                .update_parameters = offload ? UPDATE : 0,
-                .update_buffers = offload ? 3 : 0};
+        const struct memory_plan plan = {.work = {1, 4,
+                                                  .dtype = storage == FP32   ? DTYPE_FP32
+                                                           : storage >= BF16 ? DTYPE_BF16
+                                                                             : DTYPE_FP16},
+                                         .micro_batches = 1,
+                                         .slots = 1,
+                                         .host_slots = 1,
+                                         .input_buffers = index > 0,
+                                         .gradient_buffers = 1,
+                                         .offload = offload,
+                                         .update_parameters = offload ? UPDATE : 0,
+                                         .update_buffers = offload ? 3 : 0};
         struct rv_error_info err = {0};
         struct nn_stage *nn = nn_open(device, gpt, &stage, &plan, true, &err);
         assert_non_null(nn);
@@ -251,24 +253,24 @@ static const struct optim mixed_optim = {.lr = 1e-2,
 
 /* Steps with random gradients of a 16-bit format, scaled by 2^10 as a loss scale would. Stored in it the new
  * weights are the master parameters, rounded. */
-static void train_stored(struct nn_stage *nn, enum half gradients, int steps)
+static void train_stored(struct nn_stage *nn, enum dtype gradients, int steps)
 {
         const struct format *format = &formats[gradients];
         uint64_t random = seed;
-        const bool half = work_half(&nn->plan.work);
+        const bool mixed = work_mixed(&nn->plan.work);
         const uint16_t *weights = nn->weights;
         nn_initialize(nn, seed, 1);
         nn->scalars[NN_GRADIENT_SCALE] = 0x1p-10;
         for (int step = 0; step < steps; step++) {
                 for (int64_t i = 0; i < nn->parameters; i++) {
                         const uint16_t gradient = format->from((float)(0x1p10 * random_number(&random)));
-                        if (half)
+                        if (mixed)
                                 ((uint16_t *)nn->gradients)[i] = gradient;
                         else
                                 ((real *)nn->gradients)[i] = format->to(gradient);
                 }
                 update_all(nn, &mixed_optim, step);
-                for (int64_t i = 0; half && i < nn->parameters; i++) {
+                for (int64_t i = 0; mixed && i < nn->parameters; i++) {
                         assert_int_equal(weights[i], format->from((float)nn->master[i]));
                         assert_int_equal(((uint16_t *)nn->gradients)[i], 0);
                 }
@@ -279,14 +281,14 @@ static void offloaded_updates_give_the_same_bits(void **state)
 {
         struct device *device = *state;
         const struct gpt gpt = tiny(true);
-        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
-                const bool bf16 = half == HALF_BF16;
+        for (enum dtype dtype = DTYPE_FP16; dtype <= DTYPE_BF16; dtype++) {
+                const bool bf16 = dtype == DTYPE_BF16;
                 struct nn_stage *mixed = open_stored(device, &gpt, 2, 0, bf16 ? BF16 : MIXED);
                 struct nn_stage *offloaded =
                         open_stored(device, &gpt, 2, 0, bf16 ? BF16_OFFLOADED : OFFLOADED);
                 const size_t bytes = (size_t)mixed->parameters * sizeof(real);
-                train_stored(mixed, half, 5);
-                train_stored(offloaded, half, 5);
+                train_stored(mixed, dtype, 5);
+                train_stored(offloaded, dtype, 5);
                 assert_memory_equal(mixed->master, offloaded->master, bytes);
                 assert_memory_equal(mixed->adam_m, offloaded->adam_m, bytes);
                 assert_memory_equal(mixed->adam_v, offloaded->adam_v, bytes);
@@ -301,11 +303,11 @@ static void master_parameters_follow_those_of_fp32(void **state)
 {
         struct device *device = *state;
         const struct gpt gpt = tiny(true);
-        for (enum half half = HALF_FP16; half <= HALF_BF16; half++) {
-                struct nn_stage *mixed = open_stored(device, &gpt, 1, 0, half == HALF_BF16 ? BF16 : MIXED);
-                train_stored(mixed, half, 5);
+        for (enum dtype dtype = DTYPE_FP16; dtype <= DTYPE_BF16; dtype++) {
+                struct nn_stage *mixed = open_stored(device, &gpt, 1, 0, dtype == DTYPE_BF16 ? BF16 : MIXED);
+                train_stored(mixed, dtype, 5);
                 struct nn_stage *full = open_stored(device, &gpt, 1, 0, FP32);
-                train_stored(full, half, 5);
+                train_stored(full, dtype, 5);
                 assert_memory_equal(mixed->master, full->weights, (size_t)full->parameters * sizeof(real));
                 nn_close(mixed);
                 nn_close(full);
@@ -359,7 +361,7 @@ static void parameters_are_read_as_they_were_written(void **state)
                 assert_memory_equal(values, found, (size_t)count * sizeof *values);
                 for (int64_t i = 0; i < count && storage != FP32; i++)
                         assert_int_equal(((uint16_t *)nn->weights)[offset + i],
-                                         formats[work_format(&nn->plan.work)].from(values[i]));
+                                         formats[nn->plan.work.dtype].from(values[i]));
                 assert_int_equal(((uint16_t *)nn->weights)[offset - 1], 0);
                 free(values);
                 free(found);
@@ -388,7 +390,7 @@ static void offloaded_activations_come_back_as_they_went(void **state)
 static bool overflows(struct nn_stage *nn, int64_t element, float value, double limit)
 {
         uint16_t *gradients = nn->gradients;
-        gradients[element] = formats[work_format(&nn->plan.work)].from(value);
+        gradients[element] = formats[nn->plan.work.dtype].from(value);
         nn->scalars[NN_OVERFLOW] = NAN;
         optim_check_overflow(nn, 0, nn->parameters, limit);
         nn->device->ops->synchronize(nn->device);
@@ -400,7 +402,7 @@ static bool overflows(struct nn_stage *nn, int64_t element, float value, double 
 
 static void check_overflows(struct nn_stage *nn)
 {
-        const struct format *format = &formats[work_format(&nn->plan.work)];
+        const struct format *format = &formats[nn->plan.work.dtype];
         const int64_t places[] = {0, nn->parameters / 2, nn->parameters - 1};
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
                 assert_true(overflows(nn, places[i], INFINITY, 16376));
@@ -426,7 +428,7 @@ static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
         check_overflows(nn);
         nn_close(nn);
         nn = open_stored(device, &gpt, 1, 0, BF16);
-        const double limit = optim_overflow_limit(1, HALF_BF16);
+        const double limit = optim_overflow_limit(1, DTYPE_BF16);
         assert_false(overflows(nn, 7, 0x1p124f, limit)); /* which no fp16 is */
         assert_true(overflows(nn, 7, -0x1p126f, limit));
         check_overflows(nn);
@@ -437,10 +439,10 @@ static void an_overflow_is_found_wherever_it_is_and_cleared(void **state)
 static void what_passes_the_overflow_check_can_be_summed(void **state)
 {
         (void)state;
-        for (enum half f = HALF_FP16; f < HALF_FORMATS; f++)
+        for (enum dtype f = DTYPE_FP16; f < DTYPES; f++)
                 for (int replicas = 1; replicas <= 1024; replicas++) {
                         const struct format *format = &formats[f];
-                        const double limit = optim_overflow_limit(replicas, format->half);
+                        const double limit = optim_overflow_limit(replicas, format->dtype);
                         uint16_t largest = format->from((float)limit), sum = 0, both;
                         largest =
                                 (uint16_t)(largest + 1); /* however it was rounded, this is at or beyond it */
@@ -452,7 +454,7 @@ static void what_passes_the_overflow_check_can_be_summed(void **state)
                         /* It is no burden: scaled gradients are mostly far below 1. */
                         assert_true(limit >= 15);
                         /* What overflows on one replica does, in equal shares, on many. */
-                        const double alone = optim_overflow_limit(1, format->half);
+                        const double alone = optim_overflow_limit(1, format->dtype);
                         assert_within(limit * replicas / alone, 1, 1e-11, "limit", replicas);
                 }
 }
@@ -461,7 +463,7 @@ static void the_loss_scale_begins_at_2_16_and_halves_down_to_2_10(void **state)
 {
         (void)state;
         struct loss_scaler s;
-        loss_scaler_init(&s, HALF_FP16);
+        loss_scaler_init(&s, DTYPE_FP16);
         assert_true(s.scale == 65536);
         for (int power = 15; power >= 10; power--) {
                 loss_scaler_step(&s, true);
@@ -481,7 +483,7 @@ static void the_loss_scale_doubles_after_200_clean_steps_up_to_2_24(void **state
 {
         (void)state;
         struct loss_scaler s;
-        loss_scaler_init(&s, HALF_FP16);
+        loss_scaler_init(&s, DTYPE_FP16);
         for (int i = 0; i < 199; i++)
                 loss_scaler_step(&s, false);
         loss_scaler_step(&s, true); /* one short: the count begins anew */
@@ -497,7 +499,7 @@ static void the_loss_scale_of_bf16_stays_1(void **state)
 {
         (void)state;
         struct loss_scaler s;
-        loss_scaler_init(&s, HALF_BF16);
+        loss_scaler_init(&s, DTYPE_BF16);
         for (int i = 0; i < 1000; i++) {
                 assert_true(s.scale == 1);
                 loss_scaler_step(&s, false);

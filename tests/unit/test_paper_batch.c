@@ -127,7 +127,7 @@ static void the_slowest_replica_decides(void **state)
         o.dp = 2;
         o.micro_batch_size = 1;
         o.batch_size = 2 * 96;
-        o.mixed = true;
+        o.dtype = DTYPE_FP16;
         o.fusion = FUSION_OFF;
         if (machine_open(&machine, "a100-published,v100-published", "tests/fixtures/platform_two_kinds.json",
                          8, false, &err))
@@ -183,7 +183,7 @@ static void expect_shared(const struct machine *machine, struct options o, const
         struct rv_error_info err;
         for (int variant = 0; variant < 8; variant++) {
                 o.zero = variant & 1;
-                o.offload = o.mixed && variant & 2;
+                o.offload = options_mixed(&o) && variant & 2;
                 o.micro_batch_size += variant == 4; /* another pipeline */
                 if (options_resolve_gpt(&o, ranks, &err))
                         continue;

@@ -48,14 +48,14 @@ struct transfer {
         double after;  /* seconds, when it starts */
 };
 
-enum { MEMORY = -1, MOST_TRANSFERS = 16 };
+enum { MEMORY = -1, MAX_TRANSFERS = 16 };
 
 struct job {
         struct platform platform;
         int ranks, count;
-        struct transfer transfers[MOST_TRANSFERS];
+        struct transfer transfers[MAX_TRANSFERS];
         bool allreduce; /* over all ranks, as the platform's library chooses */
-        enum half half;
+        enum dtype dtype;
         int64_t bytes;
 };
 
@@ -115,7 +115,7 @@ static void member(int argc, char **argv)
         const struct collective_group gpus = {0, 1, job->ranks, 1};
         const struct collective_shape shape = collective_shape(&job->platform, &gpus);
         const struct collective_costs costs =
-                collective_choose(&job->platform, &shape, COLLECTIVE_ALLREDUCE, job->bytes, job->half);
+                collective_choose(&job->platform, &shape, COLLECTIVE_ALLREDUCE, job->bytes, job->dtype);
         collective_run(&group, &shape, &costs, COLLECTIVE_ALLREDUCE, job->bytes);
 }
 
@@ -602,9 +602,9 @@ static void test_local_scatters_with_the_arithmetic_of_its_all_reduces(void **st
         const double half = 2e-6 + 20e6 * 1.5e-10;
         assert_int_equal(platform_load(&platform, "local", &profile, 2, &err), 0);
         const double arithmetic = 30e-6 + 40e6 * 1e-9 - 2 * half;
-        assert_close(collective_seconds(&platform, &both, COLLECTIVE_REDUCE_SCATTER, 40000000, HALF_NONE),
+        assert_close(collective_seconds(&platform, &both, COLLECTIVE_REDUCE_SCATTER, 40000000, DTYPE_FP32),
                      half + arithmetic, TOLERANCE);
-        assert_close(collective_seconds(&platform, &both, COLLECTIVE_ALL_GATHER, 40000000, HALF_NONE), half,
+        assert_close(collective_seconds(&platform, &both, COLLECTIVE_ALL_GATHER, 40000000, DTYPE_FP32), half,
                      TOLERANCE);
 }
 
@@ -682,15 +682,15 @@ static void test_all_reduces_of_fp16_have_a_line_of_their_own(void **state)
         struct profile profile = measured(&load);
         struct rv_error_info err;
         struct job job = {.ranks = 2, .allreduce = true, .bytes = 40000000};
-        load.lines[LINE_ALLREDUCE_HALF] = (struct profile_curve){.fit = {50e-6, 2e-9, .present = true}};
+        load.lines[LINE_ALLREDUCE_FP16] = (struct profile_curve){.fit = {50e-6, 2e-9, .present = true}};
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
-        job.half = HALF_FP16;
+        job.dtype = DTYPE_FP16;
         assert_close(seconds_of(&job), 50e-6 + 40e6 * 2e-9, TOLERANCE);
         load.lines[LINE_ALLREDUCE].fit.present = false; /* then it is what a few scalars go by, too */
         assert_int_equal(platform_load(&job.platform, "local", &profile, 2, &err), 0);
         assert_string_equal(job.platform.note, "");
         job.bytes = 16;
-        job.half = HALF_NONE;
+        job.dtype = DTYPE_FP32;
         assert_close(seconds_of(&job), 50e-6, 1e-3);
 }
 

@@ -43,7 +43,7 @@ static void random_plan(struct bench *bench, uint64_t *random)
         } else if (o->tp == 1 && o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_ZERO_BUBBLE;
         }
-        o->mixed = random_below(random, 2);
+        o->dtype = random_below(random, 2) ? DTYPE_FP16 : DTYPE_FP32;
         o->recompute = (enum recompute)random_below(random, 4);
         o->batch_size = o->micro_batch_size * o->dp * o->pp * (1 + (int)random_below(random, 3));
         if (options_resolve(o, (int)options_ranks(o), &err))
@@ -99,8 +99,8 @@ static void assert_chunk(const struct options *o, const struct stage *chunk, con
         const struct work work = options_work(o);
         const bool parted = options_parts_backward(o);
         const int forward = workload_forward(&o->gpt, chunk, &work, false, NULL);
-        const int most = workload_backward_most(&o->gpt, chunk, &work);
-        struct kernel *kernels = malloc((size_t)(forward > most ? forward : most) * sizeof *kernels);
+        const int max = workload_backward_max(&o->gpt, chunk, &work);
+        struct kernel *kernels = malloc((size_t)(forward > max ? forward : max) * sizeof *kernels);
         assert_non_null(kernels);
         workload_forward(&o->gpt, chunk, &work, false, kernels);
         assert_pass(&price->forward, kernels, forward);

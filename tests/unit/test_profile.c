@@ -97,7 +97,7 @@ static void a_file_with_nothing_but_fits_in_half_precision_is_read(void **state)
         for (int line = 0; line < PROFILE_LINES; line++)
                 assert_true(isnan(profile_line_seconds(load, (enum profile_line)line, 1000, false)));
 
-        struct kernel kernel = {.kind = KERNEL_CLEAR, .half = 1, .batch = 1, .m = 1000};
+        struct kernel kernel = {.kind = KERNEL_CLEAR, .dtype = 1, .batch = 1, .m = 1000};
         double seconds;
         assert_int_equal(profile_kernel_seconds(&profile, load, &kernel, false, &seconds, NULL, &err), RV_OK);
         assert_true(fabs(seconds - (4e-6 + 2e-9)) < 1e-15);
@@ -126,9 +126,9 @@ static void saving_and_loading_changes_nothing(void **state)
         struct rv_error_info err = {0};
         enum { POINTS = 8 };
         struct kernel half = product(8, 4, 2);
-        half.half = HALF_FP16;
+        half.dtype = DTYPE_FP16;
         struct kernel bf16 = half;
-        bf16.half = HALF_BF16;
+        bf16.dtype = DTYPE_BF16;
         const struct kernel own = {KERNEL_ATTENTION, .batch = 12, .m = 16, .n = 16, .k = 8};
         struct kernel shared = own;
         shared.group = 4;
@@ -143,7 +143,7 @@ static void saving_and_loading_changes_nothing(void **state)
                  0.03 / 7},
                 {half, 2.0 / 3, 0.2, 0.8, 12, 0.02},
                 {bf16, 2.0 / 7, 0.2, 0.8, 12, 0.03},
-                {{.kind = KERNEL_OVERFLOW, .half = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5},
+                {{.kind = KERNEL_OVERFLOW, .dtype = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5},
                 {own, 4.0 / 7, 0.2, 0.8, 5, 0},
                 {shared, 3.0 / 7, 0.2, 0.8, 6, 0}};
         struct line_point lines[2] = {{1024, 1e-6, 0.1 / 3}, {1 << 20, 1.0 / 7, 0}};
@@ -157,7 +157,7 @@ static void saving_and_loading_changes_nothing(void **state)
                         line == LINE_COPY ? 0 : 2};
         loads[1].models[false][KERNEL_ADAMW] =
                 (struct kernel_model){.bytes_per_second = 1.0 / 3, .present = true};
-        loads[1].models[HALF_BF16][KERNEL_ATTENTION] =
+        loads[1].models[DTYPE_BF16][KERNEL_ATTENTION] =
                 (struct kernel_model){.bytes_per_second = 1.0 / 9, .present = true};
         loads[1].models[true][KERNEL_ADAMW] = every_parameter();
         struct profile before = {.measured = true,
@@ -218,7 +218,7 @@ static void saving_and_loading_changes_nothing(void **state)
                             found->p90 == points[j].p90 && found->samples == points[j].samples &&
                             found->error == points[j].error);
         }
-        for (int in_half = 0; in_half < HALF_FORMATS; in_half++)
+        for (int in_half = 0; in_half < DTYPES; in_half++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
                         const struct kernel_model *model = &loads[1].models[in_half][kind],
                                                   *found = &after.loads[1].models[in_half][kind];
@@ -247,7 +247,7 @@ static void a_measurement_that_does_not_add_up_in_either_direction_is_warned_of(
 {
         (void)state;
         static const struct {
-                double least, most, error;
+                double min, max, error;
                 const char *warning; /* NULL: none */
         } cases[] = {{0.951, 1.049, 0.149, NULL},
                      {0.96, 1.165, 0.02, "kernels add up to 96.0 to 116.5 % of the passes"},
@@ -257,7 +257,7 @@ static void a_measurement_that_does_not_add_up_in_either_direction_is_warned_of(
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 struct profile profile = {0};
                 const struct profile_load load = {.ranks = 2, .error = cases[i].error};
-                const bool warned = profile_warn(&profile, &load, cases[i].least, cases[i].most);
+                const bool warned = profile_warn(&profile, &load, cases[i].min, cases[i].max);
                 const char *text = json_string_value(json_array_get(profile.warnings, 0));
                 assert_int_equal(warned, cases[i].warning != NULL);
                 assert_int_equal(json_array_size(profile.warnings), warned);
@@ -473,7 +473,7 @@ static void precisions_do_not_share_points_or_fits(void **state)
         double seconds;
         assert_int_equal(load_text(&profile, SOUND, sizeof SOUND - 1, &err), RV_OK);
         struct kernel kernel = product(8, 4, 2);
-        kernel.half = 1;
+        kernel.dtype = 1;
         assert_int_equal(
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_EINPUT);
@@ -485,7 +485,7 @@ static void precisions_do_not_share_points_or_fits(void **state)
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_OK);
         assert_true(fabs(seconds - 1e-9 * 2 * (8 * 2 + 2 * 4 + 8 * 4)) < 1e-20);
-        kernel.half = HALF_BF16; /* as wide, and another one */
+        kernel.dtype = DTYPE_BF16; /* as wide, and another one */
         assert_int_equal(
                 profile_kernel_seconds(&profile, &profile.loads[0], &kernel, false, &seconds, NULL, &err),
                 RV_EINPUT);
@@ -541,7 +541,7 @@ static void a_line_that_is_missing_is_an_error_with_its_name_and_cure(void **sta
         } expected[] = {
                 {LINE_COPY_BACK, "\"ranvier calibrate\" measures it"},
                 {LINE_MESSAGE, "\"ranvier calibrate --ranks 2 (or more)\" measures it"},
-                {LINE_ALLREDUCE_HALF, "--precision fp32,mixed\" measures it"},
+                {LINE_ALLREDUCE_FP16, "--precision fp32,mixed\" measures it"},
                 {LINE_ALLREDUCE_BF16, "--precision fp32,bf16\" measures it"},
                 {LINE_FETCH, "--offload\" measures it"},
                 {LINE_WRITE_BACK, "--offload\" measures it"},
@@ -581,31 +581,32 @@ static void the_presets_price_every_kernel_of_their_precisions(void **state)
         (void)state;
         static const struct {
                 const char *name;
-                enum half half;
+                enum dtype dtype;
                 bool fused;
-        } presets[] = {{"a100-datasheet", HALF_NONE, false}, {"a100-datasheet", HALF_FP16, true},
-                       {"a100-datasheet", HALF_BF16, true},  {"a100-published", HALF_FP16, true},
-                       {"a100-published", HALF_BF16, true},  {"h100-published", HALF_FP16, true},
-                       {"h100-published", HALF_BF16, true},  {"v100-datasheet", HALF_FP16, false},
-                       {"v100-published", HALF_FP16, false}};
+        } presets[] = {{"a100-datasheet", DTYPE_FP32, false}, {"a100-datasheet", DTYPE_FP16, true},
+                       {"a100-datasheet", DTYPE_BF16, true},  {"a100-published", DTYPE_FP16, true},
+                       {"a100-published", DTYPE_BF16, true},  {"h100-published", DTYPE_FP16, true},
+                       {"h100-published", DTYPE_BF16, true},  {"v100-datasheet", DTYPE_FP16, false},
+                       {"v100-published", DTYPE_FP16, false}};
         for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
                 struct profile profile;
                 struct rv_error_info err = {0};
-                const enum half half = presets[i].half;
+                const enum dtype dtype = presets[i].dtype;
                 if (profile_load(&profile, presets[i].name, &err) != RV_OK)
                         fail_msg("%s", err.sentence);
-                assert_true(profile_has_precision(&profile, half));
-                assert_int_equal(profile_has_fused(&profile.loads[0], half), presets[i].fused);
+                assert_true(profile_has_precision(&profile, dtype));
+                assert_int_equal(profile_has_fused(&profile.loads[0], dtype), presets[i].fused);
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
                         const struct kernel_descriptor *descriptor =
                                 kernel_descriptor((enum kernel_kind)kind);
                         const struct kernel kernel = {.kind = (enum kernel_kind)kind,
-                                                      .half = (unsigned char)half,
+                                                      .dtype = (unsigned char)dtype,
                                                       .batch = descriptor->fused ? 1 : 2,
                                                       .m = 512,
                                                       .n = 512,
                                                       .k = 512};
-                        if ((descriptor->fused && !presets[i].fused) || (!half && descriptor->only_half))
+                        if ((descriptor->fused && !presets[i].fused) ||
+                            (dtype == DTYPE_FP32 && descriptor->only_mixed))
                                 continue;
                         if (!is_priced(&profile, &kernel, &err))
                                 fail_msg("%s: %s", presets[i].name, err.sentence);
@@ -624,16 +625,16 @@ static void bf16_is_priced_as_fp16_where_the_gpu_has_it(void **state)
         for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
                 assert_int_equal(profile_load(&profile, presets[i], &err), RV_OK);
                 const struct profile_load *load = &profile.loads[0];
-                assert_memory_equal(load->models[HALF_BF16], load->models[HALF_FP16],
-                                    sizeof load->models[HALF_FP16]);
+                assert_memory_equal(load->models[DTYPE_BF16], load->models[DTYPE_FP16],
+                                    sizeof load->models[DTYPE_FP16]);
                 profile_free(&profile);
         }
         assert_int_equal(profile_load(&profile, "v100-datasheet", &err), RV_OK);
-        struct kernel kernel = {.kind = KERNEL_LAYERNORM, .half = HALF_BF16, .batch = 1, .m = 8, .n = 8};
+        struct kernel kernel = {.kind = KERNEL_LAYERNORM, .dtype = DTYPE_BF16, .batch = 1, .m = 8, .n = 8};
         assert_false(is_priced(&profile, &kernel, &err));
         assert_non_null(
                 strstr(err.sentence, "a V100's tensor cores multiply fp16 only: take --precision mixed"));
-        kernel = (struct kernel){KERNEL_ATTENTION, .half = HALF_FP16, .batch = 1, .m = 8, .n = 8, .k = 8};
+        kernel = (struct kernel){KERNEL_ATTENTION, .dtype = DTYPE_FP16, .batch = 1, .m = 8, .n = 8, .k = 8};
         assert_false(is_priced(&profile, &kernel, &err));
         assert_non_null(strstr(err.sentence, "FlashAttention, as published, is for GPUs after the V100"));
         profile_free(&profile);
@@ -662,7 +663,7 @@ static void fused_attention_takes_what_was_measured_elsewhere(void **state)
                 double seconds;
                 assert_int_equal(profile_load(&profile, rows[i].preset, &err), RV_OK);
                 const struct profile_load *load = &profile.loads[0];
-                const struct kernel kernel = {rows[i].kind,           .half = HALF_BF16,
+                const struct kernel kernel = {rows[i].kind,           .dtype = DTYPE_BF16,
                                               .batch = rows[i].heads, .m = rows[i].tokens,
                                               .n = rows[i].tokens,    .k = rows[i].width};
                 assert_int_equal(profile_kernel_seconds(&profile, load, &kernel, false, &seconds, NULL, &err),
@@ -684,22 +685,22 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         struct profile_load load = {.ranks = 1};
         const struct profile profile = {.path = "x.json", .measured = true, .loads = &load, .load_count = 1};
         const struct kernel attention = {
-                KERNEL_ATTENTION, .half = HALF_BF16, .batch = 1, .m = 8, .n = 8, .k = 8};
-        load.models[HALF_NONE][KERNEL_LAYERNORM].present = true;
+                KERNEL_ATTENTION, .dtype = DTYPE_BF16, .batch = 1, .m = 8, .n = 8, .k = 8};
+        load.models[DTYPE_FP32][KERNEL_LAYERNORM].present = true;
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
                 "profile x.json has kernels of --precision fp32 only, this plan is of --precision "
                 "bf16: take --precision fp32, or measure both with ranvier calibrate --precision fp32,bf16");
-        load.models[HALF_FP16][KERNEL_LAYERNORM].present = true;
+        load.models[DTYPE_FP16][KERNEL_LAYERNORM].present = true;
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
                 "profile x.json has kernels of --precision fp32 or mixed only, this plan is of "
                 "--precision bf16: take --precision fp32 or mixed, or measure all with ranvier calibrate "
                 "--precision fp32,mixed,bf16");
-        load.models[HALF_BF16][KERNEL_LAYERNORM].present = true;
-        assert_false(profile_has_fused(&load, HALF_BF16));
+        load.models[DTYPE_BF16][KERNEL_LAYERNORM].present = true;
+        assert_false(profile_has_fused(&load, DTYPE_BF16));
         assert_true(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err) < 0);
         assert_string_equal(
                 err.sentence,
@@ -712,7 +713,7 @@ static void what_a_plan_asks_for_in_vain_is_named_by_its_flags(void **state)
         struct kernel_point point = {attention, 0.25, 0.25, 0.25, 1, 0};
         load.points = &point;
         load.point_count = 1;
-        assert_true(profile_has_fused(&load, HALF_BF16) && !profile_has_fused(&load, HALF_FP16));
+        assert_true(profile_has_fused(&load, DTYPE_BF16) && !profile_has_fused(&load, DTYPE_FP16));
         assert_int_equal(profile_kernel_seconds(&profile, &load, &attention, false, &seconds, NULL, &err), 0);
         assert_true(seconds == 0.25);
         assert_true(profile_kernel_seconds(&profile, &load, &grouped, false, &seconds, NULL, &err) < 0);
@@ -728,7 +729,7 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
         enum profile_source source;
         const struct kernel both = {.kind = KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM,
                                     .transpose_b = 1,
-                                    .half = HALF_BF16,
+                                    .dtype = DTYPE_BF16,
                                     .batch = 1,
                                     .m = 8,
                                     .n = 16,
@@ -736,7 +737,7 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
         struct kernel product = both;
         product.kind = KERNEL_MATMUL_BIAS_RESIDUAL;
         const struct kernel layernorm = {
-                .kind = KERNEL_LAYERNORM, .half = HALF_BF16, .batch = 1, .m = 8, .n = 16};
+                .kind = KERNEL_LAYERNORM, .dtype = DTYPE_BF16, .batch = 1, .m = 8, .n = 16};
         struct kernel_point points[] = {{product, 0.75, 0.75, 0.75, 1, 0.02},
                                         {both, 0.5, 0.5, 0.5, 1, 0.04},
                                         {layernorm, 0.25, 0.25, 0.25, 1, 0.06}};
@@ -751,13 +752,13 @@ static void a_kernel_that_was_not_measured_takes_what_its_parts_take(void **stat
         points[2].error = 0;
         assert_true(profile_kernel_error(&load, &both, false) == 0);
         load.point_count = 2;
-        load.models[HALF_BF16][KERNEL_LAYERNORM] =
+        load.models[DTYPE_BF16][KERNEL_LAYERNORM] =
                 (struct kernel_model){.present = true, .overhead_seconds = 2};
         assert_int_equal(profile_kernel_seconds(&profile, &load, &both, false, &seconds, &source, &err), 0);
         assert_true(seconds == 2.75 && source == PROFILE_MODEL);
-        load.models[HALF_BF16][KERNEL_LAYERNORM].quality.median_error = 0.125;
+        load.models[DTYPE_BF16][KERNEL_LAYERNORM].quality.median_error = 0.125;
         assert_true(profile_fit_error(&load, &both, false) == 0.125);
-        load.models[HALF_BF16][KERNEL_ATTENTION].present = true; /* other fused kernels are there */
+        load.models[DTYPE_BF16][KERNEL_ATTENTION].present = true; /* other fused kernels are there */
         assert_true(profile_kernel_seconds(&profile, &load, &both, true, &seconds, &source, &err) < 0);
         assert_non_null(strstr(err.sentence, "matmul_bias_residual_layernorm_bf16"));
 }

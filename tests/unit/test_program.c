@@ -40,7 +40,7 @@ static bool case_of(int i, struct plan_case *c)
                               .tied = true};
         c->work = (struct work){.micro_batch_size = sizes[size].batch,
                                 .seq_len = sizes[size].length,
-                                .element_bytes = mixed ? 2 : 4,
+                                .dtype = mixed ? DTYPE_FP16 : DTYPE_FP32,
                                 .recompute = (enum recompute)recompute,
                                 .fused = fused,
                                 .tp = shards,
@@ -66,7 +66,8 @@ static struct counted count_bytes(const struct plan_case *c)
         const int shards = c->stage.shards;
         const bool scattered = work->sequence_parallel && shards > 1;
         const int64_t T = work->seq_len, N = work->micro_batch_size * T, R = scattered ? N / shards : N;
-        const int64_t C = c->gpt.n_embd, H = c->gpt.n_head, V = c->gpt.vocab_size, e = work->element_bytes;
+        const int64_t C = c->gpt.n_embd, H = c->gpt.n_head, V = c->gpt.vocab_size,
+                      e = work_element_bytes(work);
         const int64_t row = memory_aligned(R * C * e), own = memory_aligned(N * (C / shards) * e);
         const int64_t qkv = memory_aligned(N * 3 * (C / shards) * e);
         const int64_t wide = memory_aligned(N * (4 * C / shards) * e);
@@ -218,7 +219,8 @@ static int check_layers(const struct gpt *gpt, const struct work *work, int shar
                                 program_deferred(p, fixed);
                         if (p->output_gradient >= 0)
                                 fixed[p->output_gradient] = true;
-                        *shared += check_placement(p, &steps, fixed, work->element_bytes, &bytes) > bytes;
+                        *shared +=
+                                check_placement(p, &steps, fixed, work_element_bytes(work), &bytes) > bytes;
                         lists++;
                 }
         return lists;
@@ -248,7 +250,7 @@ static void values_are_there_when_they_are_read(void **state)
 /* ---- lists ---- */
 
 enum list_kind { LIST_FORWARD, LIST_VALIDATION, LIST_BACKWARD, LIST_INPUT, LIST_WEIGHT, LISTS };
-enum { MOST_KERNELS = 4096 };
+enum { MAX_KERNELS = 4096 };
 
 static int list_of(const struct plan_case *c, enum list_kind kind, struct kernel *kernels)
 {
@@ -261,7 +263,7 @@ static int list_of(const struct plan_case *c, enum list_kind kind, struct kernel
 
 static uint64_t checksum_of(uint64_t sum, const struct kernel *k)
 {
-        const int64_t numbers[] = {k->transpose_a, k->transpose_b, k->accumulate, k->part, k->half,
+        const int64_t numbers[] = {k->transpose_a, k->transpose_b, k->accumulate, k->part, k->dtype,
                                    k->batch,       k->m,           k->n,          k->k};
         for (const char *c = kernel_name(k->kind); *c; c++)
                 sum = (sum ^ (uint64_t)*c) * 0x100000001b3;
@@ -285,7 +287,7 @@ static void write_list(FILE *out, const char *name, const struct kernel *kernels
 /* Some lists in full, and of all of them a checksum for each way to work. */
 static void write_lists(FILE *out)
 {
-        static struct kernel kernels[MOST_KERNELS];
+        static struct kernel kernels[MAX_KERNELS];
         static const char *const modes[MODES] = {"1 shard", "shards", "shards, sequence parallel"};
         struct plan_case c;
         for (int way = 0; way < 2 * WAYS * MODES; way++) {
@@ -297,7 +299,7 @@ static void write_lists(FILE *out)
                         const int i = rest % SIZES + SIZES * (way + 2 * WAYS * MODES * (rest / SIZES));
                         for (int kind = 0; kind < LISTS && case_of(i, &c); kind++) {
                                 const int count = list_of(&c, (enum list_kind)kind, kernels);
-                                assert_true(count <= MOST_KERNELS);
+                                assert_true(count <= MAX_KERNELS);
                                 for (int k = 0; k < count; k++)
                                         sums[kind] = checksum_of(sums[kind], &kernels[k]);
                                 counts[kind] += count;

@@ -201,7 +201,8 @@ static void the_json_holds_what_the_closed_forms_give(void **state)
  */
 static void offload(struct fixture *f)
 {
-        f->options.mixed = f->options.offload = f->options.offload_activations = true;
+        f->options.dtype = DTYPE_FP16;
+        f->options.offload = f->options.offload_activations = true;
         f->options.recompute = RECOMPUTE_FULL;
         f->bytes[0].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 30;
         f->bytes[1].in[MEMORY_HOST][MEMORY_MASTER] = 1 << 20;
@@ -253,7 +254,7 @@ static void the_json_names_precision_and_offloading_and_has_both_memories(void *
         assert_close(number(json, NULL, "flops_per_gpu_per_second") / flops, 1 + again, 1e-14);
         json_decref(json);
 
-        f->options.bf16 = true;
+        f->options.dtype = DTYPE_BF16;
         f->options.fused = false;
         json = report_json(&f->report);
         assert_string_equal(word(json, "plan", "precision"), "bf16");

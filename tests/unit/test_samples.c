@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { KERNELS = 12, VISITS = 8, MOST_ROUNDS = 400 };
+enum { KERNELS = 12, VISITS = 8, MAX_ROUNDS = 400 };
 
 /* Each of another kind: models of single points take no time to fit. */
 static struct kernel kernel_of(int i)
@@ -43,7 +43,7 @@ static void free_load(struct profile_load *load)
 static struct profile_load measure(int ranks, int rounds, double drift, double own, uint64_t *seed)
 {
         struct samples samples;
-        double slower[MOST_ROUNDS];
+        double slower[MAX_ROUNDS];
         samples_init(&samples, ranks, 0);
         for (int round = 0; round < rounds; round++)
                 slower[round] = 1 + drift * normal(seed);
@@ -60,7 +60,7 @@ static void drift_is_of_the_load_and_the_rest_of_the_points(void **state)
 {
         (void)state;
         uint64_t seed = 20261121;
-        struct profile_load load = measure(1, MOST_ROUNDS, 0.05, 0.02, &seed);
+        struct profile_load load = measure(1, MAX_ROUNDS, 0.05, 0.02, &seed);
         double squares = 0;
         assert_int_equal(load.point_count, KERNELS);
         if (fabs(load.error / 0.05 - 1) > 0.15)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_KERNELS = 1024, SHARDS = 4 };
+enum { MAX_KERNELS = 1024, SHARDS = 4 };
 
 /* The vocabulary is not divisible by any number of shards but 1 and itself. */
 static struct gpt small_gpt(bool tied)
@@ -30,7 +30,6 @@ static struct work small_work(bool fused, bool sequence_parallel, enum recompute
 {
         return (struct work){.micro_batch_size = 4,
                              .seq_len = 16,
-                             .element_bytes = 4,
                              .recompute = recompute,
                              .fused = fused,
                              .sequence_parallel = sequence_parallel};
@@ -158,7 +157,7 @@ static void the_norms_of_shards_count_every_parameter_once(void **state)
                                 for (int i = 0; i < stages * shards; i++) {
                                         struct stage whole = partition_stage(&gpt, stages, i / shards);
                                         struct stage part = partition_shard(&whole, shards, i % shards);
-                                        counted += workload_norm(&gpt, &part, HALF_NONE).m;
+                                        counted += workload_norm(&gpt, &part, DTYPE_FP32).m;
                                         padding = (int64_t)partition_vocabulary(&gpt, &part) * shards - 67;
                                 }
                                 padding *= gpt.n_embd * (tied ? 1 : 2);
@@ -188,13 +187,13 @@ static void add_list(struct sums *sums, const struct kernel *kernels, int count)
 static void sum_lists(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct sums sums[2])
 {
-        static struct kernel kernels[MOST_KERNELS];
+        static struct kernel kernels[MAX_KERNELS];
         memset(sums, 0, 2 * sizeof *sums);
         int count = workload_forward(gpt, stage, work, false, kernels);
-        assert_true(count <= MOST_KERNELS);
+        assert_true(count <= MAX_KERNELS);
         add_list(&sums[0], kernels, count);
         count = workload_backward(gpt, stage, work, kernels);
-        assert_true(count <= MOST_KERNELS);
+        assert_true(count <= MAX_KERNELS);
         add_list(&sums[1], kernels, count);
 }
 

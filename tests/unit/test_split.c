@@ -2,7 +2,7 @@
  * teams of 1, 2 and 3 threads and, for comparison, whole. How many threads there are changes no bit of
  * anything but a product; of a product, and between what is split and what is whole, only the rounding. Every
  * test runs with tensors of reals, of fp16 and of bf16. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "runtime/device/cpu/split.h"
 #include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
@@ -16,7 +16,7 @@
 
 static const uint64_t seed = 20261121;
 static const char *const formats[] = {"reals", "fp16", "bf16"};
-enum { MOST_TEAM = 3, MOST_BUFFERS = 10 };
+enum { MAX_TEAM = 3, MAX_BUFFERS = 10 };
 
 enum content { TENSOR, REAL, DOUBLE, INTEGER };
 
@@ -32,7 +32,7 @@ struct world {
         struct device device; /* first: launch finds the rest behind it */
         struct cpu_split split;
         real *scratch; /* whole: the only thread's; else NULL */
-        struct buffer buffers[MOST_BUFFERS];
+        struct buffer buffers[MAX_BUFFERS];
         int buffer_count;
         uint64_t random;
         double terms; /* in a sum that a result is, at most */
@@ -60,12 +60,12 @@ static void launch(struct device *device, const struct kernel *kernel, const str
 }
 
 /* `threads` 0: whole. */
-static void open_world(struct world *w, int threads, enum half format)
+static void open_world(struct world *w, int threads, enum dtype format)
 {
         static const struct device_ops ops = {.name = "split", .launch = launch};
         real *memory = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof *memory);
         assert_non_null(memory);
-        *w = (struct world){.device = {.ops = &ops, .half = format}, .random = seed, .split.run = run_part};
+        *w = (struct world){.device = {.ops = &ops, .dtype = format}, .random = seed, .split.run = run_part};
         if (threads == 0) {
                 w->scratch = memory;
                 return;
@@ -95,22 +95,22 @@ static void close_world(struct world *w)
 
 static uint16_t half_of(const struct world *w, real x)
 {
-        return w->device.half == HALF_BF16 ? bf16_from_float(x) : half_from_float(x);
+        return w->device.dtype == DTYPE_BF16 ? bf16_from_float(x) : fp16_from_float(x);
 }
 
 static double value_of(const struct world *w, const struct buffer *b, int64_t i)
 {
-        const uint16_t *half = b->memory;
+        const uint16_t *stored = b->memory;
         switch (b->content) {
         case DOUBLE:
                 return ((double *)b->memory)[i];
         case INTEGER:
                 return ((int32_t *)b->memory)[i];
         default:
-                if (b->content == REAL || !w->device.half)
+                if (b->content == REAL || w->device.dtype == DTYPE_FP32)
                         return (double)((real *)b->memory)[i];
-                return (double)(w->device.half == HALF_BF16 ? bf16_to_float(half[i])
-                                                            : half_to_float(half[i]));
+                return (double)(w->device.dtype == DTYPE_BF16 ? bf16_to_float(stored[i])
+                                                              : fp16_to_float(stored[i]));
         }
 }
 
@@ -118,14 +118,14 @@ static size_t element_bytes(const struct world *w, enum content content)
 {
         static const size_t bytes[] = {[REAL] = sizeof(real), [DOUBLE] = 8, [INTEGER] = 4};
         if (content == TENSOR)
-                return w->device.half ? 2 : sizeof(real);
+                return w->device.dtype != DTYPE_FP32 ? 2 : sizeof(real);
         return bytes[content];
 }
 
 /* The next buffer. Numbers are in [-1, 1); integers in [0, end). */
 static void *filled(struct world *w, enum content content, int64_t count, int64_t end)
 {
-        assert_true(w->buffer_count < MOST_BUFFERS);
+        assert_true(w->buffer_count < MAX_BUFFERS);
         struct buffer *b = &w->buffers[w->buffer_count++];
         *b = (struct buffer){malloc((size_t)count * element_bytes(w, content)), count, content};
         assert_non_null(b->memory);
@@ -135,7 +135,7 @@ static void *filled(struct world *w, enum content content, int64_t count, int64_
                         ((double *)b->memory)[i] = x;
                 else if (content == INTEGER)
                         ((int32_t *)b->memory)[i] = (int32_t)random_below(&w->random, end);
-                else if (content == TENSOR && w->device.half)
+                else if (content == TENSOR && w->device.dtype != DTYPE_FP32)
                         ((uint16_t *)b->memory)[i] = half_of(w, (real)x);
                 else
                         ((real *)b->memory)[i] = (real)x;
@@ -383,12 +383,12 @@ static void adamw(struct world *w)
         static const struct adamw_range ranges[] = {{5, 1}, {30011, 0}, {70000, 1}, {70001, 0}, {200000, 1}};
         static const struct adamw adamw = {
                 .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3};
-        const bool half = w->device.half != HALF_NONE;
+        const bool mixed = w->device.dtype != DTYPE_FP32;
         real *p = reals(w, FLAT), *g = reals(w, FLAT), *m = reals(w, FLAT), *v = reals(w, FLAT);
         for (int64_t i = 0; i < FLAT; i++)
                 v[i] = v[i] * v[i];
         double *scale = number(w);
-        kernels_adamw(&w->device, p, g, m, v, half ? tensor(w, FLAT) : NULL, ranges, half ? NULL : scale, 3,
+        kernels_adamw(&w->device, p, g, m, v, mixed ? tensor(w, FLAT) : NULL, ranges, mixed ? NULL : scale, 3,
                       FLAT, &adamw);
 }
 
@@ -518,11 +518,11 @@ static void product_gelu_backward(struct world *w, int64_t m, int64_t n, int64_t
  * tensors, by a few more. */
 static double bound(const struct world *w, const struct buffer *b, double value)
 {
-        const double unit = w->device.half == HALF_BF16 ? 0x1p-8 : 0x1p-11, spread = sqrt(w->terms);
+        const double unit = w->device.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11, spread = sqrt(w->terms);
         if (b->content == DOUBLE)
                 return w->terms * DBL_EPSILON * (fabs(value) + 1);
         const double sums = (w->terms * spread + 4 * fabs(value) + 4) * ROUNDOFF;
-        const bool of_halves = w->device.half && (b->content == TENSOR || w->terms > 1);
+        const bool of_halves = w->device.dtype && (b->content == TENSOR || w->terms > 1);
         return of_halves ? sums + 4 * unit * (fabs(value) + spread) : sums;
 }
 
@@ -545,14 +545,14 @@ static void compare(const struct world *found, const struct world *expected, boo
 }
 
 /* [0]: whole; else of so many threads. */
-static struct world worlds[MOST_TEAM + 1];
+static struct world worlds[MAX_TEAM + 1];
 
-static int open_worlds(enum half format)
+static int open_worlds(enum dtype format)
 {
         print_message("seed %llu, tensors of %s\n", (unsigned long long)seed, formats[format]);
         cpu_flush_subnormals();
         openblas_set_num_threads(1); /* as when a device is opened */
-        for (int threads = 0; threads <= MOST_TEAM; threads++)
+        for (int threads = 0; threads <= MAX_TEAM; threads++)
                 open_world(&worlds[threads], threads, format);
         return 0;
 }
@@ -560,25 +560,25 @@ static int open_worlds(enum half format)
 static int open_reals(void **state)
 {
         (void)state;
-        return open_worlds(HALF_NONE);
+        return open_worlds(DTYPE_FP32);
 }
 
 static int open_fp16(void **state)
 {
         (void)state;
-        return open_worlds(HALF_FP16);
+        return open_worlds(DTYPE_FP16);
 }
 
 static int open_bf16(void **state)
 {
         (void)state;
-        return open_worlds(HALF_BF16);
+        return open_worlds(DTYPE_BF16);
 }
 
 static int close_worlds(void **state)
 {
         (void)state;
-        for (int threads = 0; threads <= MOST_TEAM; threads++)
+        for (int threads = 0; threads <= MAX_TEAM; threads++)
                 close_world(&worlds[threads]);
         return 0;
 }
@@ -649,16 +649,17 @@ static void threads_change_no_bit(void **state)
 {
         (void)state;
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-                const bool half = worlds[0].device.half != HALF_NONE;
-                if (!half && kinds[i].formats == HALVES)
+                const bool mixed = worlds[0].device.dtype != DTYPE_FP32;
+                if (!mixed && kinds[i].formats == HALVES)
                         continue;
-                for (int threads = 0; threads <= MOST_TEAM; threads++) {
+                for (int threads = 0; threads <= MAX_TEAM; threads++) {
                         begin(&worlds[threads]);
                         kinds[i].run(&worlds[threads]);
                         if (threads > 0)
                                 compare(&worlds[threads], &worlds[threads > 1], threads > 1, kinds[i].name);
                 }
-                check_parts(kinds[i].split == ALWAYS || (kinds[i].split == IN_REALS && !half), kinds[i].name);
+                check_parts(kinds[i].split == ALWAYS || (kinds[i].split == IN_REALS && !mixed),
+                            kinds[i].name);
         }
 }
 
@@ -688,7 +689,7 @@ static void products_differ_by_rounding_alone(void **state)
                         for (int variant = 0; variant < products[i].variants; variant++) {
                                 const int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
                                 const bool whole_rows = products[i].run == product_layernorm;
-                                for (int threads = 0; threads <= MOST_TEAM; threads++) {
+                                for (int threads = 0; threads <= MAX_TEAM; threads++) {
                                         struct world *w = &worlds[threads];
                                         begin(w);
                                         w->terms = (double)k;
@@ -709,8 +710,8 @@ static void no_kind_is_left_out(void **state)
                 const bool of_the_network = kind == KERNEL_TENSOR_ALLREDUCE ||
                                             kind == KERNEL_TENSOR_ALL_GATHER ||
                                             kind == KERNEL_TENSOR_REDUCE_SCATTER || kind == KERNEL_ENTRIES;
-                if (!of_the_network && (!of_halves || worlds[0].device.half))
-                        assert_true(worlds[MOST_TEAM].kinds[kind]);
+                if (!of_the_network && (!of_halves || worlds[0].device.dtype))
+                        assert_true(worlds[MAX_TEAM].kinds[kind]);
         }
 }
 
@@ -754,7 +755,7 @@ static void the_widest_groups_fit_the_scratch(void **state)
 static void small_kernels_stay_whole(void **state)
 {
         (void)state;
-        struct world *w = &worlds[MOST_TEAM];
+        struct world *w = &worlds[MAX_TEAM];
         begin(w);
         void *y = tensor(w, 4 * 4);
         kernels_bias(&w->device, y, tensor(w, 4), 4, 4);
@@ -786,7 +787,7 @@ static void meet(void *context, int part, real *scratch)
 static void as_many_parts_as_threads_run_side_by_side(void **state)
 {
         (void)state;
-        for (int threads = 1; threads <= MOST_TEAM; threads++) {
+        for (int threads = 1; threads <= MAX_TEAM; threads++) {
                 struct meeting meeting = {.expected = threads};
                 struct cpu_team *team = cpu_team_open(threads);
                 assert_non_null(team);
@@ -796,7 +797,7 @@ static void as_many_parts_as_threads_run_side_by_side(void **state)
         }
 }
 
-enum { MOST_PARTS = 40 };
+enum { MAX_PARTS = 40 };
 
 /* Not atomic: what a part wrote is there when the team is done, and no part is run twice. */
 static void count_part(void *context, int part, real *scratch)
@@ -810,13 +811,13 @@ static void every_part_is_run_once(void **state)
 {
         (void)state;
         uint64_t random = seed;
-        struct cpu_team *team = cpu_team_open(MOST_TEAM);
+        struct cpu_team *team = cpu_team_open(MAX_TEAM);
         assert_non_null(team);
         for (int round = 0; round < 3000; round++) {
-                int counts[MOST_PARTS] = {0};
-                const int count = (int)random_below(&random, MOST_PARTS + 1);
+                int counts[MAX_PARTS] = {0};
+                const int count = (int)random_below(&random, MAX_PARTS + 1);
                 cpu_team_run(team, count, count_part, counts);
-                for (int part = 0; part < MOST_PARTS; part++)
+                for (int part = 0; part < MAX_PARTS; part++)
                         assert_int_equal(counts[part], part < count);
                 if (round % 50 == 0)
                         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 /* The command line of 8 micro-batches a pipeline, under an MPI whose largest tag is `most`. */
-static int parse(const char *pp, int ranks, int most, struct rv_error_info *err)
+static int parse(const char *pp, int ranks, int max, struct rv_error_info *err)
 {
-        struct net net = {.ranks = ranks, .rank = 1, .most_micro_batch = most};
+        struct net net = {.ranks = ranks, .rank = 1, .max_micro_batch = max};
         struct train_settings settings;
         char stages[8],
                 *argv[] = {"train", "tiny", "--data", "text.txt", "--batch-size", "8", "--micro-batch-size",
@@ -48,7 +48,7 @@ static void a_pipeline_of_one_stage_sends_none(void **state)
 static int parse_experiment(const char *precision, const char *option, const char *value,
                             struct train_settings *settings, struct rv_error_info *err)
 {
-        struct net net = {.ranks = 1, .rank = 0, .most_micro_batch = 7};
+        struct net net = {.ranks = 1, .rank = 0, .max_micro_batch = 7};
         char *argv[] = {"train",
                         "tiny",
                         "--data",

@@ -9,10 +9,10 @@
 static const uint64_t seed = 4711;
 
 /* A device that notes what it is asked for and runs no kernel: the CPU device's memory and copies. */
-enum { MOST_KERNELS = 256 };
+enum { MAX_KERNELS = 256 };
 struct listener {
         struct device_ops ops;
-        struct kernel kernels[MOST_KERNELS];
+        struct kernel kernels[MAX_KERNELS];
         int count, grouped; /* launches since the last look; of them inside of a group */
         int groups;
         bool open;
@@ -29,7 +29,7 @@ static void note_launch(struct device *device, const struct kernel *kernel, cons
 {
         (void)args;
         struct listener *listener = listener_of(device);
-        assert_true(listener->count < MOST_KERNELS);
+        assert_true(listener->count < MAX_KERNELS);
         listener->kernels[listener->count++] = *kernel;
         listener->grouped += listener->open;
 }
@@ -80,8 +80,8 @@ static void assert_same_kernel(const struct kernel *ran, const struct kernel *li
                 return;
         print_error("kernel %d: ran %s (format %d, batch %lld, %lld x %lld x %lld, part %d), listed %s "
                     "(format %d, batch %lld, %lld x %lld x %lld, part %d)\n",
-                    index, kernel_name(ran->kind), ran->half, (long long)ran->batch, (long long)ran->m,
-                    (long long)ran->n, (long long)ran->k, ran->part, kernel_name(listed->kind), listed->half,
+                    index, kernel_name(ran->kind), ran->dtype, (long long)ran->batch, (long long)ran->m,
+                    (long long)ran->n, (long long)ran->k, ran->part, kernel_name(listed->kind), listed->dtype,
                     (long long)listed->batch, (long long)listed->m, (long long)listed->n,
                     (long long)listed->k, listed->part);
         fail();
@@ -101,28 +101,28 @@ static void assert_launched(struct device *device, const struct kernel *listed, 
         listener->count = listener->grouped = listener->groups = 0;
 }
 
-/* In half precision the look for an overflow, and what follows one; then the norm, then updates of buckets,
+/* In mixed precision the look for an overflow, and what follows one; then the norm, then updates of buckets,
  * the last of them smaller. What the norm counts must be what it is to count, too: see test_optim, where the
  * norms of the stages of every layout add up to one. */
 static void check_optimizer(struct device *device, struct nn_stage *nn)
 {
         const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
         const int64_t bucket = nn->parameters / 3 + 1;
-        const enum half half = work_format(&nn->plan.work);
+        const enum dtype dtype = nn->plan.work.dtype;
         struct kernel listed[3 + 3 * WORKLOAD_UPDATE_KERNELS];
         int count = 0, updates = 0;
-        if (half) {
+        if (dtype != DTYPE_FP32) {
                 optim_check_overflow(nn, 0, nn->parameters, 1);
                 optim_clear(nn);
-                listed[count++] = workload_overflow(nn->parameters, half);
-                listed[count++] = workload_clear(nn->parameters, half);
+                listed[count++] = workload_overflow(nn->parameters, dtype);
+                listed[count++] = workload_clear(nn->parameters, dtype);
         }
         optim_norm(nn);
-        listed[count++] = workload_norm(&nn->gpt, &nn->stage, half);
+        listed[count++] = workload_norm(&nn->gpt, &nn->stage, dtype);
         for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
                 const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
                 optim_update(nn, &optim, 0, offset, offset, size, nn->plan.offload ? updates++ : -1);
-                count += workload_update(size, half, &listed[count]);
+                count += workload_update(size, dtype, &listed[count]);
         }
         assert_launched(device, listed, count, 0);
 }
@@ -151,7 +151,7 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         struct nn_stage *nn = nn_open(device, gpt, stage, &plan, true, &err);
         assert_non_null(nn);
         nn_initialize(nn, seed, 1);
-        struct kernel listed[MOST_KERNELS];
+        struct kernel listed[MAX_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
                 nn_forward(nn, 0, 1, stage->first ? -1 : 1, 1, loss_only);
                 assert_launched(device, listed, workload_forward(gpt, stage, &plan.work, loss_only, listed),
@@ -171,13 +171,13 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
 }
 
 /* Notes what shards do together among the kernels. */
-static void note_together(struct device *device, const struct nn_stage *nn)
+static void note_collective(struct device *device, const struct nn_stage *nn)
 {
-        const struct nn_together *t = nn->together;
+        const struct nn_collective *t = nn->collective;
         struct listener *listener = listener_of(device);
-        assert_true(listener->count < MOST_KERNELS);
+        assert_true(listener->count < MAX_KERNELS);
         listener->kernels[listener->count++] =
-                (struct kernel){.kind = t->kind, .half = (unsigned char)t->half, .m = t->elements};
+                (struct kernel){.kind = t->kind, .dtype = (unsigned char)t->dtype, .m = t->elements};
 }
 
 /* A pass in segments, each a group of kernels, and what is done together between them: the list. */
@@ -194,7 +194,7 @@ static void assert_passed(struct device *device, const struct nn_stage *nn, cons
                 }
                 assert_string_equal(kernel_name(ran->kind), kernel_name(listed[i].kind));
                 assert_int_equal(ran->m, listed[i].m * listed[i].n);
-                assert_int_equal(ran->half, listed[i].half);
+                assert_int_equal(ran->dtype, listed[i].dtype);
         }
         assert_int_equal(listener->groups, nn->segment + 1);
         listener->count = listener->grouped = listener->groups = 0;
@@ -210,14 +210,14 @@ static void check_shard(const struct gpt *gpt, const struct stage *stage, const 
         assert_non_null(nn);
         nn_initialize(nn, seed, 1);
         const int input = stage->first ? -1 : 1;
-        struct kernel listed[MOST_KERNELS];
+        struct kernel listed[MAX_KERNELS];
         for (int loss_only = 0; loss_only < 2; loss_only++) {
                 for (nn->segment = 0; nn_forward(nn, 0, 1, input, 1, loss_only); nn->segment++)
-                        note_together(device, nn);
+                        note_collective(device, nn);
                 assert_passed(device, nn, listed, workload_forward(gpt, stage, work, loss_only, listed));
         }
         for (nn->segment = 0; nn_backward(nn, 0, 1, input, 1, 0); nn->segment++)
-                note_together(device, nn);
+                note_collective(device, nn);
         assert_passed(device, nn, listed, workload_backward(gpt, stage, work, listed));
         check_optimizer(device, nn);
         nn_close(nn);
@@ -239,7 +239,8 @@ static void shards_launch_what_the_workload_lists(void **state)
                                         .tied = i % 3 == 0};
                 const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                           .seq_len = 4 * (1 + (int)random_below(&random, 4)),
-                                          .element_bytes = i % 5 == 0 ? 2 : sizeof(real),
+                                          .dtype = i % 5 == 0 ? DTYPE_FP16 : DTYPE_FP32,
+                                          .real_bytes = sizeof(real),
                                           .recompute = (enum recompute)random_below(&random, RECOMPUTES),
                                           .fused = i % 4 > 1,
                                           .sequence_parallel = i % 8 > 3};
@@ -269,13 +270,15 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                                         .n_positions = 16,
                                         .tied = i % 2 == 0};
                 const int stages = 1 + (int)random_below(&random, gpt.n_layer);
-                const bool half = i % 3 > 0, offload = i % 3 == 2, bf16 = half && i % 5 < 2,
+                const bool mixed = i % 3 > 0, offload = i % 3 == 2, bf16 = mixed && i % 5 < 2,
                            fused = i % 4 > 1;
                 const struct work work = {.micro_batch_size = 1 + (int)random_below(&random, 3),
                                           .seq_len = 1 + (int)random_below(&random, 16),
-                                          .element_bytes = half ? 2 : sizeof(real),
+                                          .dtype = !mixed ? DTYPE_FP32
+                                                   : bf16 ? DTYPE_BF16
+                                                          : DTYPE_FP16,
+                                          .real_bytes = sizeof(real),
                                           .recompute = (enum recompute)random_below(&random, RECOMPUTES),
-                                          .bf16 = bf16,
                                           .fused = fused,
                                           .logits_bytes = i % 8 > 3 ? 1 : 0}; /* chunks of 16 rows, or one */
                 for (int s = 0; s < stages; s++, checked++) {
@@ -298,10 +301,11 @@ static void memory_is_reserved_once_and_then_taken_whole(void **state)
                                 .n_positions = 8,
                                 .tied = true};
         for (int choice = 0; choice < 32; choice++) {
-                const bool half = choice & 1, fused = choice & 2, optimizer = choice & 4;
+                const bool mixed = choice & 1, fused = choice & 2, optimizer = choice & 4;
                 const struct work work = {.micro_batch_size = 5,
                                           .seq_len = 8,
-                                          .element_bytes = half ? 2 : sizeof(real),
+                                          .dtype = mixed ? DTYPE_FP16 : DTYPE_FP32,
+                                          .real_bytes = sizeof(real),
                                           .fused = fused,
                                           .logits_bytes = choice & 8 ? 1 : 0};
                 const struct stage stages[] = {partition_stage(&gpt, 2, 0), partition_stage(&gpt, 2, 1)};
@@ -311,7 +315,7 @@ static void memory_is_reserved_once_and_then_taken_whole(void **state)
                 struct nn_stage *nn[2];
                 for (int i = 0; i < 2; i++) {
                         const int s = choice & 16 ? 1 - i : i; /* either stage comes first */
-                        const struct memory_plan plan = random_plan(&gpt, &stages[s], &work, half);
+                        const struct memory_plan plan = random_plan(&gpt, &stages[s], &work, mixed);
                         nn[i] = nn_open(device, &gpt, &stages[s], &plan, optimizer, &err);
                         assert_non_null(nn[i]);
                         assert_int_equal(listener.reservations, 1);
@@ -341,7 +345,7 @@ static void the_norms_of_a_pipeline_count_each_parameter_once(void **state)
                         int64_t counted = 0;
                         for (int s = 0; s < stages; s++) {
                                 const struct stage stage = partition_stage(&gpt, stages, s);
-                                counted += workload_norm(&gpt, &stage, HALF_NONE).m;
+                                counted += workload_norm(&gpt, &stage, DTYPE_FP32).m;
                         }
                         assert_int_equal(counted, gpt_parameters(&gpt));
                 }

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/device/cpu/kernels/kernels.h"
 
 static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
@@ -39,8 +39,8 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
 
 void cpu_run(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
-        if (kernel->half)
-                cpu_half(kernel, args, scratch);
+        if (kernel->dtype != DTYPE_FP32)
+                cpu_mixed(kernel, args, scratch);
         else if (kernels_with_scratch[kernel->kind])
                 kernels_with_scratch[kernel->kind](kernel, args, scratch);
         else

@@ -1,18 +1,19 @@
 #include "runtime/device/cpu/split.h"
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/base/minmax.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum {
-        SUMMED_PARTS = 16,     /* of what is summed over parts, whatever the team */
-        PARTS_A_THREAD = 4,    /* of other rows, so that a thread that is held up does less */
-        LEAST_ROWS = 8,        /* of a part */
-        LEAST_ELEMENTS = 4096, /* of a part that is not made of rows */
-        ALIGNED_ELEMENTS = 16  /* parts begin at multiples of these: whole vectors, whole cache lines */
+        SUMMED_PARTS = 16,    /* of what is summed over parts, whatever the team */
+        PARTS_A_THREAD = 4,   /* of other rows, so that a thread that is held up does less */
+        MIN_ROWS = 8,         /* of a part */
+        MIN_ELEMENTS = 4096,  /* of a part that is not made of rows */
+        ALIGNED_ELEMENTS = 16 /* parts begin at multiples of these: whole vectors, whole cache lines */
 };
 /* Below so many operations or bytes a kernel is done sooner than a second thread has begun. */
-static const double least_flops = 2e5, least_bytes = 3e4;
+static const double min_flops = 2e5, min_bytes = 3e4;
 
 /* A kernel and how it is split. */
 struct job {
@@ -50,7 +51,7 @@ static void *advance(const void *p, int64_t bytes)
 
 static int64_t operand_bytes(const struct kernel_operand *operand, const struct kernel *kernel)
 {
-        return element_bytes(operand->type == OPERAND_STORED ? (enum half)kernel->half : HALF_NONE);
+        return element_bytes(operand->type == OPERAND_STORED ? (enum dtype)kernel->dtype : DTYPE_FP32);
 }
 
 static void run(const struct job *w, cpu_part_fn *part)
@@ -126,8 +127,9 @@ static bool split_rows(struct job *w)
         w->count = w->kernel->batch * w->kernel->m;
         w->unit = 1;
         w->parts = sums + numbers > 0 ? SUMMED_PARTS : PARTS_A_THREAD * cpu_team_threads(w->split->team);
-        w->parts = (int)least(w->parts, w->count / LEAST_ROWS);
-        if (w->parts < 2 || (sums > 0 && w->kernel->half) || w->parts * sums * w->kernel->n > CPU_SCRATCH)
+        w->parts = (int)min_int64(w->parts, w->count / MIN_ROWS);
+        if (w->parts < 2 || (sums > 0 && w->kernel->dtype != DTYPE_FP32) ||
+            w->parts * sums * w->kernel->n > CPU_SCRATCH)
                 return false;
         run(w, rows_part);
         add_sums(w);
@@ -151,7 +153,7 @@ static bool split_heads(struct job *w)
 {
         w->count = w->kernel->batch;
         w->unit = kernel_group(w->kernel);
-        w->parts = (int)least(w->count / w->unit, SUMMED_PARTS * cpu_team_threads(w->split->team));
+        w->parts = (int)min_int64(w->count / w->unit, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, heads_part);
         return true;
 }
@@ -166,9 +168,9 @@ static void batch_part(void *context, int part, real *scratch)
         const int64_t inner = w->args->inner;
         struct kernel kernel = *w->kernel;
         for (int64_t at = range.begin; at < range.end; at += kernel.batch) {
-                const int64_t left = inner - at % inner, bytes = element_bytes((enum half)w->kernel->half);
+                const int64_t left = inner - at % inner, bytes = element_bytes((enum dtype)w->kernel->dtype);
                 struct kernel_args args = *w->args;
-                kernel.batch = args.inner = least(left, range.end - at);
+                kernel.batch = args.inner = min_int64(left, range.end - at);
                 for (int i = 0; i < 3; i++)
                         args.p[i] = advance(
                                 args.p[i],
@@ -181,7 +183,7 @@ static bool split_batch(struct job *w)
 {
         w->count = w->kernel->batch;
         w->unit = 1;
-        w->parts = (int)least(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
+        w->parts = (int)min_int64(w->count, SUMMED_PARTS * cpu_team_threads(w->split->team));
         run(w, batch_part);
         return true;
 }
@@ -229,14 +231,14 @@ static void block_part(void *context, int part, real *scratch)
 
 /* Every block copies its rows of op(a) and its columns of op(b) into BLAS's own layout: of all ways to have
  * as many blocks as threads, at most so many of them side by side, the one that copies least. */
-static bool split_blocks(struct job *w, int most_columns)
+static bool split_blocks(struct job *w, int max_columns)
 {
         const int threads = cpu_team_threads(w->split->team);
         const double m = (double)w->kernel->m, n = (double)w->kernel->n;
         w->parts = threads;
         w->columns = 1;
         double fewest = m + n * threads;
-        for (int columns = 2; columns <= most_columns; columns++) {
+        for (int columns = 2; columns <= max_columns; columns++) {
                 const double copied = m * columns + n * (threads / columns);
                 if (threads % columns != 0 || copied >= fewest)
                         continue;
@@ -285,7 +287,7 @@ static bool split_flat(struct job *w)
 {
         w->count = w->kernel->m;
         w->unit = ALIGNED_ELEMENTS;
-        w->parts = (int)least(SUMMED_PARTS, w->count / LEAST_ELEMENTS);
+        w->parts = (int)min_int64(SUMMED_PARTS, w->count / MIN_ELEMENTS);
         if (w->parts < 2)
                 return false;
         run(w, flat_part);
@@ -316,7 +318,7 @@ static bool split(struct job *w)
 
 static bool is_small(const struct kernel *kernel)
 {
-        return kernel_flops(kernel) < least_flops && kernel_bytes(kernel) < least_bytes;
+        return kernel_flops(kernel) < min_flops && kernel_bytes(kernel) < min_bytes;
 }
 
 static void whole_part(void *context, int part, real *scratch)

@@ -20,9 +20,9 @@ static int threads_wanted(const char *text, struct rv_error_info *err)
 {
         char *end;
         const long threads = strtol(text, &end, 10);
-        if (end == text || (*end != '\0' && *end != ',') || threads < 1 || threads > DEVICE_MOST_THREADS)
+        if (end == text || (*end != '\0' && *end != ',') || threads < 1 || threads > DEVICE_MAX_THREADS)
                 return rv_fail(err, RV_EINPUT, "OMP_NUM_THREADS is '%.32s': must be 1 to %d threads", text,
-                               DEVICE_MOST_THREADS);
+                               DEVICE_MAX_THREADS);
         return (int)threads;
 }
 
@@ -30,8 +30,8 @@ int device_cpu_share(int local_ranks)
 {
         const int mine = device_cpu_processors();
         const long share = sysconf(_SC_NPROCESSORS_ONLN) / (local_ranks > 1 ? local_ranks : 1);
-        const int least = mine < share ? mine : (int)share;
-        return least > 1 ? least : 1;
+        const int min = mine < share ? mine : (int)share;
+        return min > 1 ? min : 1;
 }
 
 int device_cpu_threads(int local_ranks, struct rv_error_info *err)
@@ -40,5 +40,5 @@ int device_cpu_threads(int local_ranks, struct rv_error_info *err)
         if (wanted && wanted[0] != '\0')
                 return threads_wanted(wanted, err);
         const int threads = device_cpu_share(local_ranks);
-        return threads < DEVICE_MOST_THREADS ? threads : DEVICE_MOST_THREADS;
+        return threads < DEVICE_MAX_THREADS ? threads : DEVICE_MAX_THREADS;
 }

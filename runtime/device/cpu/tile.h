@@ -11,15 +11,15 @@
 #include <stdint.h>
 
 #if defined(CPU_SCALAR) /* the reference build: one number at a time */
-enum { VECTOR_BYTES = sizeof(real), ROWS = 4, MOST_VECTORS = 16 };
+enum { VECTOR_BYTES = sizeof(real), ROWS = 4, MAX_VECTORS = 16 };
 #elif defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, ROWS = 8, MOST_VECTORS = 3 }; /* of 32 registers */
+enum { VECTOR_BYTES = 64, ROWS = 8, MAX_VECTORS = 3 }; /* of 32 registers */
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, ROWS = 4, MOST_VECTORS = 3 }; /* of 16 */
+enum { VECTOR_BYTES = 32, ROWS = 4, MAX_VECTORS = 3 }; /* of 16 */
 #else
-enum { VECTOR_BYTES = 16, ROWS = 4, MOST_VECTORS = 2 };
+enum { VECTOR_BYTES = 16, ROWS = 4, MAX_VECTORS = 2 };
 #endif
-enum { LANES = VECTOR_BYTES / (int)sizeof(real), PANEL = MOST_VECTORS * LANES };
+enum { LANES = VECTOR_BYTES / (int)sizeof(real), PANEL = MAX_VECTORS * LANES };
 
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 #ifdef RANVIER_DOUBLE
@@ -35,14 +35,14 @@ typedef lane_number lane_numbers __attribute__((vector_size(VECTOR_BYTES)));
 INLINE void block_product(const int vectors, int64_t k, const real *a, int64_t a_row, int64_t a_step,
                           const real *b, int64_t ldb, real *c, int64_t ldc, bool accumulate)
 {
-        vector sum[ROWS][MOST_VECTORS];
+        vector sum[ROWS][MAX_VECTORS];
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++)
                         sum[i][v] = accumulate ? *(const vector *)(c + i * ldc + v * LANES) : (vector){0};
         for (int64_t p = 0; p < k; p++, a += a_step, b += ldb) {
-                vector row[MOST_VECTORS];
+                vector row[MAX_VECTORS];
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++)
                         row[v] = *(const vector *)(b + v * LANES);
@@ -64,8 +64,8 @@ INLINE void blocks_product(int64_t n, int64_t k, const real *a, int64_t a_row, i
 {
         int64_t j = 0;
         for (; j + PANEL <= n; j += PANEL)
-                block_product(MOST_VECTORS, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
-        for (; MOST_VECTORS > 2 && j + 2 * LANES <= n; j += 2 * LANES)
+                block_product(MAX_VECTORS, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
+        for (; MAX_VECTORS > 2 && j + 2 * LANES <= n; j += 2 * LANES)
                 block_product(2, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);
         if (j < n)
                 block_product(1, k, a, a_row, a_step, b + j, ldb, c + j, ldc, accumulate);

@@ -9,14 +9,14 @@ on_x86  := $(filter x86_64%,$(shell $(CC) -dumpmachine))
 CPU_VARIANTS := scalar baseline $(if $(on_x86),avx2 avx512)
 
 cpu_products := runtime/device/cpu/gemm.c runtime/device/cpu/gemm_loops.c
-cpu_kernels  := runtime/device/cpu/run.c $(wildcard runtime/device/cpu/kernels/*.c runtime/device/cpu/half/*.c)
+cpu_kernels  := runtime/device/cpu/run.c $(wildcard runtime/device/cpu/kernels/*.c runtime/device/cpu/mixed/*.c)
 device       := $(filter-out $(cpu_kernels) $(cpu_products),$(device))
-cpu_sources   = $(cpu_kernels) runtime/base/half.c $(if $(filter scalar,$(1)),runtime/device/cpu/gemm_loops.c,runtime/device/cpu/gemm.c)
+cpu_sources   = $(cpu_kernels) runtime/base/fp16.c $(if $(filter scalar,$(1)),runtime/device/cpu/gemm_loops.c,runtime/device/cpu/gemm.c)
 
 # ARCH is for all else; a variant has its own.
 x86_64 := $(if $(on_x86),-march=x86-64 -mtune=generic)
-cpu_flags_scalar   := $(x86_64) $(if $(SAN),,-O2) -fno-tree-vectorize -fno-tree-slp-vectorize -ffp-contract=off -DHALF_PORTABLE -DCPU_SCALAR
-cpu_flags_baseline := $(x86_64) -DHALF_PORTABLE
+cpu_flags_scalar   := $(x86_64) $(if $(SAN),,-O2) -fno-tree-vectorize -fno-tree-slp-vectorize -ffp-contract=off -DFP16_PORTABLE -DCPU_SCALAR
+cpu_flags_baseline := $(x86_64) -DFP16_PORTABLE
 cpu_flags_avx2     := $(x86_64) -mavx2 -mfma -mf16c
 cpu_flags_avx512   := $(cpu_flags_avx2) -mavx512f -mavx512vl -mavx512bw -mavx512dq -mprefer-vector-width=512
 

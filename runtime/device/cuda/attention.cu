@@ -210,10 +210,10 @@ extern "C" cudaError_t cuda_attention(cudaStream_t stream, const struct kernel *
         a.qkv = args->p[2];
         if (!attention_shape(&a, kernel, args))
                 return cudaErrorInvalidValue;
-        if (kernel->half == HALF_NONE)
+        if (kernel->dtype == DTYPE_FP32)
                 return attention_fp32(stream, &a);
         a.aligned = attention_aligned(&a, a.qkv) && attention_aligned(&a, a.y);
-        if (kernel->half == HALF_BF16)
+        if (kernel->dtype == DTYPE_BF16)
                 return a.hs <= 64 ? launch<true, 64>(stream, &a) : launch<true, 128>(stream, &a);
         return a.hs <= 64 ? launch<false, 64>(stream, &a) : launch<false, 128>(stream, &a);
 }

@@ -10,22 +10,22 @@ enum { THREADS = 512, VECTORS = 4 /* that a thread reads at once */, SUM_THREADS
 
 /* The sum of e^(x - most) over the x seen. */
 struct exp_sum {
-        float most, sum;
+        float max, sum;
 };
 
 /* Adds x[0..n) to the sum: one more exponential for each call. */
 template <typename T, int n>
 static __device__ __forceinline__ void add_exponentials(struct exp_sum *to, const float x[n])
 {
-        float most = to->most, sum;
+        float max = to->max, sum;
 #pragma unroll
         for (int j = 0; j < n; j++)
-                most = fmaxf(most, x[j]);
-        sum = to->sum * exponential<T>(to->most - most);
+                max = fmaxf(max, x[j]);
+        sum = to->sum * exponential<T>(to->max - max);
 #pragma unroll
         for (int j = 0; j < n; j++)
-                sum += exponential<T>(x[j] - most);
-        *to = {most, sum};
+                sum += exponential<T>(x[j] - max);
+        *to = {max, sum};
 }
 
 /* Over this thread's part of the row. */
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void store_vectors(const span<T> &row, int64_t
                 unpack<T, W>(x, p[k]);
 #pragma unroll
                 for (int j = 0; j < W; j++) {
-                        x[j] = exponential<T>(x[j] - of.most) * rescale;
+                        x[j] = exponential<T>(x[j] - of.max) * rescale;
                         x[j] = j == hot ? x[j] - scale : x[j];
                 }
                 store_floats<W>(row.vector(at), x);
@@ -90,7 +90,7 @@ static __device__ __forceinline__ void store_gradients(const span<T> &row, const
 {
         for (int64_t i = threadIdx.x; i < row.edge; i += blockDim.x) {
                 const int64_t at = row.edge_index(i);
-                const float p = exponential<T>(to_float(row.x[at]) - of.most) * (scale / of.sum);
+                const float p = exponential<T>(to_float(row.x[at]) - of.max) * (scale / of.sum);
                 row.x[at] = from_float<T>(at == target ? p - scale : p);
         }
         int64_t i = threadIdx.x;
@@ -112,10 +112,10 @@ static __global__ void __launch_bounds__(THREADS)
         const float logit = to_float(row.x[target]); /* read by all before any writes */
         const struct exp_sum mine = thread_exp_sum<T>(row);
         struct exp_sum of;
-        of.most = row_max(mine.most, shared);
-        of.sum = row_sum(mine.sum * exponential<T>(mine.most - of.most), shared);
+        of.max = row_max(mine.max, shared);
+        of.sum = row_sum(mine.sum * exponential<T>(mine.max - of.max), shared);
         if (threadIdx.x == 0)
-                losses[n] = log((double)of.sum) + ((double)of.most - (double)logit);
+                losses[n] = log((double)of.sum) + ((double)of.max - (double)logit);
         __syncthreads();
         if constexpr (!loss_only)
                 store_gradients<T>(row, of, target, scale);
@@ -168,12 +168,12 @@ static cudaError_t cross_entropy(cudaStream_t stream, const struct kernel *kerne
         cudaError_t error = cudaSuccess;
         for (int64_t n = 0; n < kernel->m && !error; n += at_once)
                 error = launch_rows<T>(stream, kernel, args, (double *)work->scratch, n,
-                                       least(at_once, kernel->m - n));
+                                       min_int64(at_once, kernel->m - n));
         return error;
 }
 
 cudaError_t cuda_cross_entropy(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, cross_entropy, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, cross_entropy, stream, kernel, args, work);
 }

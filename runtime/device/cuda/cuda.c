@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* The least compute capability that kernels were built for, 10 major + minor. */
-#ifndef CUDA_LEAST_CAPABILITY
-#define CUDA_LEAST_CAPABILITY 70
+#ifndef CUDA_MIN_CAPABILITY
+#define CUDA_MIN_CAPABILITY 70
 #endif
 
 enum {
@@ -78,13 +78,13 @@ static void check(struct cuda_device *cuda, cudaError_t status, const char *what
 static void fail_kernel(struct cuda_device *cuda, const struct kernel *kernel, const char *reason)
 {
         static const char *const formats[] = {
-                [HALF_NONE] = "fp32", [HALF_FP16] = "fp16", [HALF_BF16] = "bf16"};
+                [DTYPE_FP32] = "fp32", [DTYPE_FP16] = "fp16", [DTYPE_BF16] = "bf16"};
         char sentence[512];
         snprintf(sentence, sizeof sentence,
                  "%s: kernel %s (m %lld, n %lld, k %lld, batch %lld, %s) failed, or work that was queued "
                  "before it: %s",
                  cuda->name, kernel_name(kernel->kind), (long long)kernel->m, (long long)kernel->n,
-                 (long long)kernel->k, (long long)kernel->batch, formats[kernel->half], reason);
+                 (long long)kernel->k, (long long)kernel->batch, formats[kernel->dtype], reason);
         fail(cuda, sentence);
 }
 
@@ -488,12 +488,12 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
         for (int rank = cuda->gpu; rank == cuda->gpu || rank < request->local_ranks; rank += gpus)
                 cuda->base.sharing++;
         cudaError_t status = describe(cuda);
-        if (status == cudaSuccess && cuda->work.capability < CUDA_LEAST_CAPABILITY)
+        if (status == cudaSuccess && cuda->work.capability < CUDA_MIN_CAPABILITY)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--device cuda: %s has compute capability %d.%d, device_cuda.so was built for "
                                "%d.%d and newer%s",
                                cuda->name, cuda->work.capability / 10, cuda->work.capability % 10,
-                               CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10,
+                               CUDA_MIN_CAPABILITY / 10, CUDA_MIN_CAPABILITY % 10,
                                cuda->work.capability >= 70
                                        ? "; 'make CUDA_ARCHS=...' builds it for older ones, with a toolkit "
                                          "that knows them (7.0: CUDA 12 or older)"

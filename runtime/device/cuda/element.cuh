@@ -6,6 +6,8 @@
 
 #include "runtime/device/cuda/launch.cuh"
 
+#include "runtime/base/minmax.h"
+
 #include <stdint.h>
 #include <string.h>
 #include <type_traits>
@@ -13,16 +15,16 @@
 template <typename T> constexpr int per_vector = (int)(16 / sizeof(T));
 
 /* launch<T>(...) with T what the kernel's tensors are stored as. */
-#define CUDA_FOR_TYPE(half, launch, ...)                                                                     \
-        ((half) == HALF_FP16   ? launch<__half>(__VA_ARGS__)                                                 \
-         : (half) == HALF_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                          \
-                               : launch<float>(__VA_ARGS__))
+#define CUDA_FOR_TYPE(dtype, launch, ...)                                                                    \
+        ((dtype) == DTYPE_FP16   ? launch<__half>(__VA_ARGS__)                                               \
+         : (dtype) == DTYPE_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                        \
+                                 : launch<float>(__VA_ARGS__))
 
-/* The same for what is half only. */
-#define CUDA_FOR_HALF_TYPE(half, launch, ...)                                                                \
-        ((half) == HALF_FP16   ? launch<__half>(__VA_ARGS__)                                                 \
-         : (half) == HALF_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                          \
-                               : cudaErrorInvalidValue)
+/* The same for what is stored in 16 bits only. */
+#define CUDA_FOR_16BIT_TYPE(dtype, launch, ...)                                                              \
+        ((dtype) == DTYPE_FP16   ? launch<__half>(__VA_ARGS__)                                               \
+         : (dtype) == DTYPE_BF16 ? launch<__nv_bfloat16>(__VA_ARGS__)                                        \
+                                 : cudaErrorInvalidValue)
 
 static __device__ __forceinline__ float to_float(float x)
 {
@@ -241,20 +243,10 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
         return (a + b - 1) / b;
 }
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-        return a < b ? a : b;
-}
-
-static inline int64_t most(int64_t a, int64_t b)
-{
-        return a > b ? a : b;
-}
-
 /* `threads` rounded up to whole warps, at most `limit` (whole warps too). */
 static inline unsigned whole_warps(int64_t threads, int64_t limit)
 {
-        return (unsigned)least(ceil_div(threads, 32) * 32, limit);
+        return (unsigned)min_int64(ceil_div(threads, 32) * 32, limit);
 }
 
 #endif

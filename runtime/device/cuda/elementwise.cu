@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(WARP *WARPS) elementwise_rows(struct el
         }
 }
 
-enum { MOST_BLOCKS_Y = 65535 }; /* gridDim.y's limit */
+enum { MAX_BLOCKS_Y = 65535 }; /* gridDim.y's limit */
 
 template <typename T, int W, enum elementwise kind>
 static cudaError_t launch_rows(cudaStream_t stream, const struct elementwise_operands<T> *of)
@@ -108,7 +108,7 @@ static cudaError_t launch_rows(cudaStream_t stream, const struct elementwise_ope
         if (of->m == 0 || of->n == 0)
                 return cudaSuccess;
         const dim3 grid((unsigned)ceil_div(of->n, WARP * W),
-                        (unsigned)least(ceil_div(of->m, ROWS * WARPS), MOST_BLOCKS_Y));
+                        (unsigned)min_int64(ceil_div(of->m, ROWS * WARPS), MAX_BLOCKS_Y));
         CUDA_LAUNCH((elementwise_rows<T, W, kind>), grid, dim3(WARP, WARPS), 0, stream, *of);
         return cudaGetLastError();
 }
@@ -162,31 +162,31 @@ static cudaError_t residual(cudaStream_t stream, const struct kernel *kernel, co
 cudaError_t cuda_bias(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                       const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, bias, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, bias, stream, kernel, args);
 }
 
 cudaError_t cuda_bias_gelu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                            const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, bias_gelu, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, bias_gelu, stream, kernel, args);
 }
 
 cudaError_t cuda_gelu_backward(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, gelu_backward, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, gelu_backward, stream, kernel, args);
 }
 
 cudaError_t cuda_bias_residual(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, bias_residual, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, bias_residual, stream, kernel, args);
 }
 
 cudaError_t cuda_residual(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                           const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, residual, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, residual, stream, kernel, args);
 }
 
 /* The first half of column sums: row p of partials (gridDim.y, n) is the sum of every gridDim.y-th group of
@@ -223,8 +223,9 @@ static cudaError_t launch_bias_backward(cudaStream_t stream, T *db, const T *dy,
         const int64_t fit = CUDA_SCRATCH_BYTES / (int64_t)sizeof(float) / n, across = ceil_div(n, WARP * W);
         if (fit == 0)
                 return cudaErrorInvalidValue;
-        const int64_t wanted = least(ceil_div((int64_t)work->processors * 8, across), ceil_div(m, 4 * WARPS));
-        const int64_t below = least(least(wanted, fit), MOST_BLOCKS_Y);
+        const int64_t wanted =
+                min_int64(ceil_div((int64_t)work->processors * 8, across), ceil_div(m, 4 * WARPS));
+        const int64_t below = min_int64(min_int64(wanted, fit), MAX_BLOCKS_Y);
         float *partials = (float *)work->scratch;
         CUDA_LAUNCH((column_sums<T, W>), dim3((unsigned)across, (unsigned)below), dim3(WARP, WARPS), 0,
                     stream, partials, dy, m, n);
@@ -247,5 +248,5 @@ static cudaError_t bias_backward(cudaStream_t stream, const struct kernel *kerne
 cudaError_t cuda_bias_backward(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, bias_backward, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, bias_backward, stream, kernel, args, work);
 }

@@ -9,7 +9,7 @@
 
 #include <limits.h>
 
-enum { ROWS = 4, WARPS = 8, MOST_BLOCKS_Y = 65535 };
+enum { ROWS = 4, WARPS = 8, MAX_BLOCKS_Y = 65535 };
 
 /* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]. A warp has 32 neighbouring vectors of
  * ROWS rows at once. */
@@ -56,7 +56,7 @@ static cudaError_t launch_embedding(cudaStream_t stream, const struct kernel *ke
                                     const struct kernel_args *args)
 {
         const dim3 grid((unsigned)ceil_div(kernel->n, WARP * W),
-                        (unsigned)least(ceil_div(kernel->m, ROWS * WARPS), MOST_BLOCKS_Y));
+                        (unsigned)min_int64(ceil_div(kernel->m, ROWS * WARPS), MAX_BLOCKS_Y));
         CUDA_LAUNCH((embedding_rows<T, W>), grid, dim3(WARP, WARPS), 0, stream, (T *)args->p[0],
                     (const int32_t *)args->p[1], (const T *)args->p[2], (const T *)args->p[3], (int)kernel->m,
                     kernel->n, (int)args->ld[0]);
@@ -78,7 +78,7 @@ static cudaError_t embedding(cudaStream_t stream, const struct kernel *kernel, c
 cudaError_t cuda_embedding(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                            const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, embedding, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, embedding, stream, kernel, args);
 }
 
 struct occurrence {
@@ -240,7 +240,7 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
         const T *dx = (const T *)args->p[2];
         const int32_t *tokens = (const int32_t *)args->p[3];
         struct occurrence *sorted = (struct occurrence *)work->scratch;
-        const int64_t C = kernel->n, positions = least(args->ld[0], kernel->m);
+        const int64_t C = kernel->n, positions = min_int64(args->ld[0], kernel->m);
         const int N = (int)kernel->m;
         const unsigned across = (unsigned)ceil_div(C, WARP * W);
         CUDA_LAUNCH(sort_positions, dim3((unsigned)ceil_div(N, SORT_THREADS / WARP * POSITIONS)),
@@ -264,7 +264,7 @@ static cudaError_t embedding_backward(cudaStream_t stream, const struct kernel *
         if (kernel->m == 0 || kernel->n == 0)
                 return cudaSuccess;
         if (kernel->m > CUDA_SCRATCH_BYTES / (int64_t)sizeof(struct occurrence) ||
-            kernel->n > (int64_t)MOST_BLOCKS_Y * WARP)
+            kernel->n > (int64_t)MAX_BLOCKS_Y * WARP)
                 return cudaErrorInvalidValue;
         return whole_vectors<T>(kernel->n, args->p[0], args->p[1], args->p[2])
                        ? launch_embedding_backward<T, per_vector<T>>(stream, kernel, args, work)
@@ -274,5 +274,5 @@ static cudaError_t embedding_backward(cudaStream_t stream, const struct kernel *
 cudaError_t cuda_embedding_backward(cudaStream_t stream, const struct kernel *kernel,
                                     const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, embedding_backward, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, embedding_backward, stream, kernel, args, work);
 }

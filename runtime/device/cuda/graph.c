@@ -26,12 +26,11 @@ struct cuda_graphs {
         struct launch *launches; /* of the group that is open */
         int count, capacity;
         struct entry *entries; /* [most] */
-        int known, most;
+        int known, max;
         uint64_t uses;
 };
 
-struct cuda_graphs *cuda_graphs_new(cudaStream_t stream, int most, cuda_graph_launch_fn *launch,
-                                    void *context)
+struct cuda_graphs *cuda_graphs_new(cudaStream_t stream, int max, cuda_graph_launch_fn *launch, void *context)
 {
         struct cuda_graphs *graphs = calloc(1, sizeof *graphs);
         if (!graphs)
@@ -39,8 +38,8 @@ struct cuda_graphs *cuda_graphs_new(cudaStream_t stream, int most, cuda_graph_la
         graphs->stream = stream;
         graphs->launch = launch;
         graphs->context = context;
-        graphs->most = most;
-        graphs->entries = calloc((size_t)most, sizeof *graphs->entries);
+        graphs->max = max;
+        graphs->entries = calloc((size_t)max, sizeof *graphs->entries);
         if (!graphs->entries) {
                 free(graphs);
                 return NULL;
@@ -118,7 +117,7 @@ static struct entry *find(struct cuda_graphs *graphs, uint64_t hash)
 /* A place for one group more: a free one, or that of the least recently used. */
 static struct entry *place(struct cuda_graphs *graphs)
 {
-        if (graphs->known < graphs->most)
+        if (graphs->known < graphs->max)
                 return &graphs->entries[graphs->known++];
         struct entry *oldest = &graphs->entries[0];
         for (int i = 1; i < graphs->known; i++)

@@ -15,7 +15,7 @@ typedef void cuda_graph_launch_fn(void *context, const struct kernel *kernel, co
 
 struct cuda_graphs;
 /* NULL without memory. `most`: as CUDA_GRAPHS. */
-struct cuda_graphs *cuda_graphs_new(cudaStream_t stream, int most, cuda_graph_launch_fn *launch,
+struct cuda_graphs *cuda_graphs_new(cudaStream_t stream, int max, cuda_graph_launch_fn *launch,
                                     void *context);
 void cuda_graphs_delete(struct cuda_graphs *);
 

@@ -5,7 +5,6 @@
 
 #include "runtime/device/cuda/launch.h"
 
-#define CUDA_NO_HALF /* no type `half` beside __half: models/workload.h has an enum of that name */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

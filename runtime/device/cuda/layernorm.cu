@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(HELD_THREADS) norm_held(struct norm_ope
 
 /* For longer rows: a block a row, read three times (RMSNorm: twice). */
 template <typename T, int W, enum norm norm>
-static __global__ void __launch_bounds__(MOST_THREADS) norm_long(struct norm_operands<T> of)
+static __global__ void __launch_bounds__(MAX_THREADS) norm_long(struct norm_operands<T> of)
 {
         __shared__ float shared[WARP];
         const int64_t row = blockIdx.x, first = (int64_t)threadIdx.x * W, stride = (int64_t)blockDim.x * W;
@@ -156,7 +156,7 @@ static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T
                 CUDA_LAUNCH((norm_held<T, W, norm>), dim3((unsigned)of->N),
                             dim3(whole_warps(ceil_div(accesses, HELD / 2), HELD_THREADS)), 0, stream, *of);
         else
-                CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(MOST_THREADS), 0, stream,
+                CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(MAX_THREADS), 0, stream,
                             *of);
         return cudaGetLastError();
 }
@@ -191,13 +191,13 @@ static cudaError_t rmsnorm(cudaStream_t stream, const struct kernel *kernel, con
 cudaError_t cuda_layernorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                            const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, layernorm, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, layernorm, stream, kernel, args);
 }
 
 cudaError_t cuda_rmsnorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                          const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, rmsnorm, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, rmsnorm, stream, kernel, args);
 }
 
 template <typename T> struct norm_backward_operands {
@@ -476,14 +476,14 @@ static cudaError_t launch_norm_backward(cudaStream_t stream, const struct norm_b
         int64_t blocks;
         if (accesses <= BACKWARD_THREADS) {
                 const int64_t threads = whole_warps(accesses, BACKWARD_THREADS);
-                const int64_t groups = most(BACKWARD_THREADS / 2 / threads, 1);
+                const int64_t groups = max_int64(BACKWARD_THREADS / 2 / threads, 1);
                 const int64_t resident = work->processors * (BACKWARD_THREADS / (threads * groups));
-                blocks = least(least(resident, fit), ceil_div(of->N, groups));
+                blocks = min_int64(min_int64(resident, fit), ceil_div(of->N, groups));
                 CUDA_LAUNCH((norm_backward_held<T, W, norm>), dim3((unsigned)blocks),
                             dim3((unsigned)threads, (unsigned)groups),
                             (size_t)(threads * groups * W) * sizeof(float), stream, *of);
         } else {
-                blocks = least(least(2 * (int64_t)work->processors, fit), ceil_div(of->N, LONG_ROWS));
+                blocks = min_int64(min_int64(2 * (int64_t)work->processors, fit), ceil_div(of->N, LONG_ROWS));
                 CUDA_LAUNCH((norm_backward_long<T, W, norm>), dim3((unsigned)blocks), dim3(LONG_THREADS), 0,
                             stream, *of);
         }
@@ -528,11 +528,11 @@ static cudaError_t rmsnorm_backward(cudaStream_t stream, const struct kernel *ke
 cudaError_t cuda_layernorm_backward(cudaStream_t stream, const struct kernel *kernel,
                                     const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, layernorm_backward, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, layernorm_backward, stream, kernel, args, work);
 }
 
 cudaError_t cuda_rmsnorm_backward(cudaStream_t stream, const struct kernel *kernel,
                                   const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, rmsnorm_backward, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, rmsnorm_backward, stream, kernel, args, work);
 }

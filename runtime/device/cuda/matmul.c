@@ -19,7 +19,7 @@ struct product {
 
 /* What a plan depends on. Compared byte by byte: every word is set. */
 struct shape {
-        int64_t kind, half, transpose_a, transpose_b;
+        int64_t kind, dtype, transpose_a, transpose_b;
         int64_t rows, columns, k, batch;
         int64_t lda, ldb, ldd, stride_a, stride_b, stride_d; /* elements */
         int64_t align_a, align_b, align_d, align_bias,
@@ -96,9 +96,9 @@ size_t cuda_matmul_plans(const struct cuda_matmul *matmul, size_t *unfused)
 
 /* ---- plans ---- */
 
-static cudaDataType_t stored_as(int64_t half)
+static cudaDataType_t stored_as(int64_t dtype)
 {
-        return half == HALF_FP16 ? CUDA_R_16F : half == HALF_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+        return dtype == DTYPE_FP16 ? CUDA_R_16F : dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 static cublasLtEpilogue_t epilogue_of(int64_t kind)
@@ -127,7 +127,7 @@ static cublasStatus_t make_layout(cublasLtMatrixLayout_t *layout, const struct s
                                   int64_t columns, int64_t ld, int64_t stride)
 {
         const int32_t batch = (int32_t)shape->batch;
-        cublasStatus_t first = cublasLtMatrixLayoutCreate(layout, stored_as(shape->half), (uint64_t)rows,
+        cublasStatus_t first = cublasLtMatrixLayoutCreate(layout, stored_as(shape->dtype), (uint64_t)rows,
                                                           (uint64_t)columns, ld);
         if (first != CUBLAS_STATUS_SUCCESS || batch == 1)
                 return first;
@@ -152,8 +152,8 @@ static cublasStatus_t point(const struct plan *plan, const struct product *produ
         return first;
 }
 
-/* Everything is computed in fp32. Without half that is fp32 in full, not TF32: a run on a GPU is compared
- * with one on a CPU to 1e-5. */
+/* Everything is computed in fp32. fp32 tensors are multiplied in fp32 in full, not TF32: a run on a GPU is
+ * compared with one on a CPU to 1e-5. */
 static cublasStatus_t make_desc(struct plan *plan, const struct product *product)
 {
         const struct shape *shape = &plan->shape;
@@ -265,7 +265,7 @@ static bool may_fuse(const struct shape *shape, const struct product *product)
         if (shape->kind == KERNEL_MATMUL)
                 return true;
         const uintptr_t addresses = (uintptr_t)product->bias | (uintptr_t)product->aux;
-        return addresses % 16 == 0 && shape->rows % 8 == 0 && (shape->half || !product->aux);
+        return addresses % 16 == 0 && shape->rows % 8 == 0 && (shape->dtype != DTYPE_FP32 || !product->aux);
 }
 
 /* The plan of a shape, made the first time that it is met. */
@@ -307,8 +307,8 @@ static cublasStatus_t run(const struct cuda_matmul *matmul, const struct plan *p
  * their bitwise or. */
 static int64_t alignment(uint64_t bytes)
 {
-        const uint64_t most = MEMORY_ALIGNMENT;
-        bytes |= most;
+        const uint64_t max = MEMORY_ALIGNMENT;
+        bytes |= max;
         return (int64_t)(bytes & (~bytes + 1));
 }
 
@@ -344,7 +344,7 @@ static void part_batch(struct strides *loop, struct strides *batch)
 static const char *plain(struct cuda_matmul *matmul, cudaStream_t stream, const struct kernel *kernel,
                          const struct kernel_args *args)
 {
-        const int64_t element = kernel->half ? 2 : 4;
+        const int64_t element = kernel->dtype ? 2 : 4;
         const int64_t inner = args->inner;
         struct strides loop = {kernel->batch / inner, args->stride[0][0], args->stride[1][0],
                                args->stride[2][0]},
@@ -352,7 +352,7 @@ static const char *plain(struct cuda_matmul *matmul, cudaStream_t stream, const 
         part_batch(&loop, &batch);
         const struct shape shape = {
                 .kind = KERNEL_MATMUL,
-                .half = kernel->half,
+                .dtype = kernel->dtype,
                 .transpose_a = kernel->transpose_b,
                 .transpose_b = kernel->transpose_a,
                 .rows = kernel->n,
@@ -411,7 +411,7 @@ static const char *in_two(struct cuda_matmul *matmul, cudaStream_t stream, const
 {
         const struct kernel matrix = {.kind = KERNEL_MATMUL,
                                       .transpose_b = kernel->transpose_b,
-                                      .half = kernel->half,
+                                      .dtype = kernel->dtype,
                                       .batch = 1,
                                       .m = kernel->m,
                                       .n = kernel->n,
@@ -422,7 +422,7 @@ static const char *in_two(struct cuda_matmul *matmul, cudaStream_t stream, const
                 .inner = 1,
         };
         const struct kernel elementwise = {
-                .half = kernel->half, .part = kernel->part, .batch = 1, .m = kernel->m, .n = kernel->n};
+                .dtype = kernel->dtype, .part = kernel->part, .batch = 1, .m = kernel->m, .n = kernel->n};
         const char *failed = plain(matmul, stream, &matrix, &args);
         if (failed)
                 return failed;
@@ -456,7 +456,7 @@ static const char *fused(struct cuda_matmul *matmul, cudaStream_t stream, const 
         const struct product product = fused_product(kernel, args);
         const struct shape shape = {
                 .kind = kernel->kind,
-                .half = kernel->half,
+                .dtype = kernel->dtype,
                 .transpose_a = kernel->transpose_b,
                 .rows = kernel->n,
                 .columns = kernel->m,

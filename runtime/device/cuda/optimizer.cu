@@ -11,7 +11,8 @@ enum { THREADS = 256, BLOCKS = 8 /* a multiprocessor */, VECTORS = 4 /* that a t
 
 static unsigned blocks_for(int64_t accesses, const struct cuda_work *work)
 {
-        return (unsigned)most(least(ceil_div(accesses, THREADS), (int64_t)work->processors * BLOCKS), 1);
+        return (unsigned)max_int64(min_int64(ceil_div(accesses, THREADS), (int64_t)work->processors * BLOCKS),
+                                   1);
 }
 
 static __device__ __forceinline__ int64_t first_index(void)
@@ -92,7 +93,7 @@ static cudaError_t squared_norm(cudaStream_t stream, const struct kernel *kernel
 cudaError_t cuda_squared_norm(cudaStream_t stream, const struct kernel *kernel,
                               const struct kernel_args *args, const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, squared_norm, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, squared_norm, stream, kernel, args, work);
 }
 
 /* found (gridDim.x): 1 where one of a block's gradients is not in [-limit, limit], else 0. */
@@ -146,7 +147,7 @@ static cudaError_t overflow(cudaStream_t stream, const struct kernel *kernel, co
 cudaError_t cuda_overflow(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                           const struct cuda_work *work)
 {
-        return CUDA_FOR_HALF_TYPE(kernel->half, overflow, stream, kernel, args, work);
+        return CUDA_FOR_16BIT_TYPE(kernel->dtype, overflow, stream, kernel, args, work);
 }
 
 /* *scale, which is in host memory: a block reads it over the link once. */
@@ -218,13 +219,14 @@ static cudaError_t unscale(cudaStream_t stream, const struct kernel *kernel, con
 cudaError_t cuda_unscale(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                          const struct cuda_work *work)
 {
-        return CUDA_FOR_HALF_TYPE(kernel->half, unscale, stream, kernel, args, work);
+        return CUDA_FOR_16BIT_TYPE(kernel->dtype, unscale, stream, kernel, args, work);
 }
 
 cudaError_t cuda_clear(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                        const struct cuda_work *)
 {
-        return cudaMemsetAsync(args->p[0], 0, (size_t)kernel->m * (kernel->half ? 2 : 4), stream);
+        return cudaMemsetAsync(args->p[0], 0, (size_t)kernel->m * (kernel->dtype != DTYPE_FP32 ? 2 : 4),
+                               stream);
 }
 
 /* Which elements of a launch are decayed: range i ends before element ends[i] / 2, and the lowest bit of
@@ -322,7 +324,7 @@ static int64_t take_ranges(struct decay_ranges *to, const struct adamw_range **r
         while (stop < end && count < RANGES) {
                 const struct adamw_range *r = *range;
                 if (r->end > stop) {
-                        stop = least(r->end, end);
+                        stop = min_int64(r->end, end);
                         to->ends[count++] = (stop - at) * 2 + (r->decay != 0);
                 }
                 if (r->end <= end)
@@ -373,5 +375,5 @@ static cudaError_t adamw(cudaStream_t stream, const struct kernel *kernel, const
 cudaError_t cuda_adamw(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                        const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, adamw, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, adamw, stream, kernel, args, work);
 }

@@ -5,7 +5,7 @@
 
 #include "runtime/device/cuda/element.cuh"
 
-enum { WARP = 32, MOST_THREADS = 1024 };
+enum { WARP = 32, MAX_THREADS = 1024 };
 
 template <typename T> static __device__ __forceinline__ T warp_sum(T x)
 {
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void add_strided_rows(float sum[W], const T *_
  * of partials (count, columns), columns being C or 2 C. blockDim (32, 32): a block has 32 columns, each
  * thread adds every 32nd row. */
 template <typename T>
-static __global__ void __launch_bounds__(MOST_THREADS)
+static __global__ void __launch_bounds__(MAX_THREADS)
         add_partials(T *first, T *second, const float *__restrict__ partials, int count, int64_t C)
 {
         __shared__ float shared[WARP][WARP + 1];

@@ -88,7 +88,7 @@ template <typename T, int W>
 static cudaError_t launch_rope(cudaStream_t stream, const struct rope_operands<T> *of,
                                const struct cuda_work *work)
 {
-        const int64_t blocks = least(of->N, (int64_t)BLOCKS_A_PROCESSOR * work->processors);
+        const int64_t blocks = min_int64(of->N, (int64_t)BLOCKS_A_PROCESSOR * work->processors);
         CUDA_LAUNCH((rope_rows<T, W>), dim3((unsigned)blocks), dim3(THREADS), 0, stream, *of);
         return cudaGetLastError();
 }
@@ -115,5 +115,5 @@ static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const 
 cudaError_t cuda_rope(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                       const struct cuda_work *work)
 {
-        return CUDA_FOR_TYPE(kernel->half, rope, stream, kernel, args, work);
+        return CUDA_FOR_TYPE(kernel->dtype, rope, stream, kernel, args, work);
 }

@@ -35,21 +35,21 @@ static __global__ void softmax_rows(T *s, int64_t rows, int64_t columns, int64_t
                 return; /* a whole warp: a block of one row has one */
         const struct causal_row r = causal_row_of(row, columns, first);
         const int64_t begin = (int64_t)threadIdx.x * W, stride = (int64_t)blockDim.x * W;
-        float x[W], most = -INFINITY, sum = 0;
+        float x[W], max = -INFINITY, sum = 0;
 #pragma unroll 4
         for (int64_t c = begin; c <= r.t; c += stride) {
                 load_scores<T, W>(x, s + r.at, c, r.t, scale);
 #pragma unroll
                 for (int j = 0; j < W; j++)
-                        most = fmaxf(most, x[j]);
+                        max = fmaxf(max, x[j]);
         }
-        most = row_max(most, shared);
+        max = row_max(max, shared);
 #pragma unroll 4
         for (int64_t c = begin; c <= r.t; c += stride) {
                 load_scores<T, W>(x, s + r.at, c, r.t, scale);
 #pragma unroll
                 for (int j = 0; j < W; j++)
-                        sum += exponential<T>(x[j] - most);
+                        sum += exponential<T>(x[j] - max);
         }
         const float rescale = 1 / row_sum(sum, shared);
         for (int64_t c = begin; c < columns; c += stride) {
@@ -57,7 +57,7 @@ static __global__ void softmax_rows(T *s, int64_t rows, int64_t columns, int64_t
                         load_scores<T, W>(x, s + r.at, c, r.t, scale);
 #pragma unroll
                 for (int j = 0; j < W; j++)
-                        x[j] = c <= r.t ? exponential<T>(x[j] - most) * rescale : 0;
+                        x[j] = c <= r.t ? exponential<T>(x[j] - max) * rescale : 0;
                 store_floats<W>(s + r.at + c, x);
         }
 }
@@ -131,7 +131,7 @@ static cudaError_t softmax(cudaStream_t stream, const struct kernel *kernel, con
 cudaError_t cuda_softmax(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                          const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, softmax, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, softmax, stream, kernel, args);
 }
 
 template <typename T, int W>
@@ -159,5 +159,5 @@ static cudaError_t softmax_backward(cudaStream_t stream, const struct kernel *ke
 cudaError_t cuda_softmax_backward(cudaStream_t stream, const struct kernel *kernel,
                                   const struct kernel_args *args, const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, softmax_backward, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, softmax_backward, stream, kernel, args);
 }

@@ -1,7 +1,7 @@
 /* SwiGLU and its gradient: one pass over their rows, which elementwise.cu says more of. */
 #include "runtime/device/cuda/reduce.cuh"
 
-enum { WARPS = 8, MOST_BLOCKS_Y = 65535 };
+enum { WARPS = 8, MAX_BLOCKS_Y = 65535 };
 
 /* Rows that a thread has at once. */
 template <bool backward> constexpr int rows_at_once = backward ? 2 : 4;
@@ -92,7 +92,7 @@ static cudaError_t launch_rows(cudaStream_t stream, const struct swiglu_operands
 {
         const int64_t below = ceil_div(of->m, rows_at_once<backward> * WARPS);
         CUDA_LAUNCH((swiglu_rows<T, W, backward>),
-                    dim3((unsigned)ceil_div(of->n, WARP * W), (unsigned)least(below, MOST_BLOCKS_Y)),
+                    dim3((unsigned)ceil_div(of->n, WARP * W), (unsigned)min_int64(below, MAX_BLOCKS_Y)),
                     dim3(WARP, WARPS), 0, stream, *of);
         return cudaGetLastError();
 }
@@ -125,11 +125,11 @@ static cudaError_t swiglu_backward(cudaStream_t stream, const struct kernel *ker
 cudaError_t cuda_swiglu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                         const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, swiglu, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, swiglu, stream, kernel, args);
 }
 
 cudaError_t cuda_swiglu_backward(cudaStream_t stream, const struct kernel *kernel,
                                  const struct kernel_args *args, const struct cuda_work *)
 {
-        return CUDA_FOR_TYPE(kernel->half, swiglu_backward, stream, kernel, args);
+        return CUDA_FOR_TYPE(kernel->dtype, swiglu_backward, stream, kernel, args);
 }

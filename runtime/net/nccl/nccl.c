@@ -66,7 +66,7 @@ static void check_nccl(const struct net_nccl *nccl, ncclResult_t status, const c
 static ncclDataType_t nccl_type(enum net_type type)
 {
         switch (type) {
-        case NET_HALF:
+        case NET_FP16:
                 return ncclFloat16;
         case NET_BF16:
                 return ncclBfloat16;

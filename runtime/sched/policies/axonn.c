@@ -31,5 +31,8 @@ static enum policy_choice axonn_choose(const struct policy_view *view)
         return forward ? CHOOSE_FORWARD : backward ? CHOOSE_BACKWARD : CHOOSE_WAIT;
 }
 
-const struct policy policy_axonn = {
-        .name = "axonn", .stored = axonn_stored, .received = axonn_received, .choose = axonn_choose};
+const struct policy policy_axonn = {.name = "axonn",
+                                    .help = "message-driven, the default",
+                                    .stored = axonn_stored,
+                                    .received = axonn_received,
+                                    .choose = axonn_choose};

@@ -23,5 +23,8 @@ static enum policy_choice gpipe_choose(const struct policy_view *view)
         return view->backward_ready >= 0 ? CHOOSE_BACKWARD : CHOOSE_WAIT;
 }
 
-const struct policy policy_gpipe = {
-        .name = "gpipe", .stored = gpipe_stored, .received = gpipe_received, .choose = gpipe_choose};
+const struct policy policy_gpipe = {.name = "gpipe",
+                                    .help = "all forward, then all backward",
+                                    .stored = gpipe_stored,
+                                    .received = gpipe_received,
+                                    .choose = gpipe_choose};

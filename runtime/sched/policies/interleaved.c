@@ -6,10 +6,7 @@
  * equal chunks and no messages the bubble is (p - 1) / (m V) of the work. */
 #include "runtime/sched/policy.h"
 
-static int least(int a, int b)
-{
-        return a < b ? a : b;
-}
+#include "runtime/base/minmax.h"
 
 /* Forwards before the first backward's turn: the last one goes just before it. */
 static int warm_up(int stages, int stage, int chunks)
@@ -21,54 +18,54 @@ static int warm_up(int stages, int stage, int chunks)
 static int of_chunk(const struct plan *plan, int count, int chunk)
 {
         const int round = plan->pp * plan->virtual_stages, beyond = count % round - chunk * plan->pp;
-        return count / round * plan->pp + (beyond < 0 ? 0 : least(beyond, plan->pp));
+        return count / round * plan->pp + (beyond < 0 ? 0 : min_int(beyond, plan->pp));
 }
 
 /* A round of all chunks is like the next: it is enough to look at the first. */
 static int interleaved_stored(const struct plan *plan, int stage, int chunk, int limit)
 {
-        const int pieces = plan_pieces(plan), round = plan->pp * plan->virtual_stages;
+        const int vmbs = plan_vmbs(plan), round = plan->pp * plan->virtual_stages;
         const int ahead = warm_up(plan->pp, stage, plan->virtual_stages) + 1;
-        int most = 0;
+        int max = 0;
         (void)limit;
-        for (int backwards = 0; backwards < least(round, pieces); backwards++) {
-                const int stored = of_chunk(plan, least(ahead + backwards, pieces), chunk) -
+        for (int backwards = 0; backwards < min_int(round, vmbs); backwards++) {
+                const int stored = of_chunk(plan, min_int(ahead + backwards, vmbs), chunk) -
                                    of_chunk(plan, backwards, plan->virtual_stages - 1 - chunk);
-                most = stored > most ? stored : most;
+                max = stored > max ? stored : max;
         }
-        return most;
+        return max;
 }
 
 /* The rank before is two forwards further at most. The last rank sends to the first what that one sent on its
  * way before, of all chunks but the last. */
 static int interleaved_received(const struct plan *plan, int stage, int limit)
 {
-        const int pieces = plan_pieces(plan), round = plan->pp * plan->virtual_stages;
+        const int vmbs = plan_vmbs(plan), round = plan->pp * plan->virtual_stages;
         const int last = plan->virtual_stages - 1;
-        int most = 0;
+        int max = 0;
         (void)limit;
         if (stage > 0)
-                return least(warm_up(plan->pp, stage - 1, plan->virtual_stages) + 1, pieces);
+                return min_int(warm_up(plan->pp, stage - 1, plan->virtual_stages) + 1, vmbs);
         const int ahead = warm_up(plan->pp, 0, plan->virtual_stages) + 1;
-        for (int backwards = 0; backwards < least(round, pieces); backwards++) {
-                const int forwards = least(ahead + backwards, pieces);
+        for (int backwards = 0; backwards < min_int(round, vmbs); backwards++) {
+                const int forwards = min_int(ahead + backwards, vmbs);
                 const int received = forwards - of_chunk(plan, forwards, last) -
                                      (backwards - of_chunk(plan, backwards, last));
-                most = received > most ? received : most;
+                max = received > max ? received : max;
         }
-        return most;
+        return max;
 }
 
 static enum policy_choice interleaved_choose(const struct policy_view *view)
 {
-        const int pieces = view->micro_batches * view->chunks;
-        const int ahead = least(warm_up(view->stages, view->stage, view->chunks), pieces);
-        if (view->forwards == pieces || view->forwards - view->backwards > ahead)
+        const int vmbs = view->micro_batches * view->chunks;
+        const int ahead = min_int(warm_up(view->stages, view->stage, view->chunks), vmbs);
+        if (view->forwards == vmbs || view->forwards - view->backwards > ahead)
                 return view->backward_ready >= 0 ? CHOOSE_BACKWARD : CHOOSE_WAIT;
         return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
 }
 
-static int piece(const struct plan *plan, int nth, bool backward)
+static int vmb(const struct plan *plan, int nth, bool backward)
 {
         const int round = plan->pp * plan->virtual_stages, in_round = nth % round;
         const int step = in_round / plan->pp, chunk = backward ? plan->virtual_stages - 1 - step : step;
@@ -77,20 +74,22 @@ static int piece(const struct plan *plan, int nth, bool backward)
 
 static int interleaved_warm_up(const struct plan *plan, int stage)
 {
-        return least(warm_up(plan->pp, stage, plan->virtual_stages), plan_pieces(plan));
+        return min_int(warm_up(plan->pp, stage, plan->virtual_stages), plan_vmbs(plan));
 }
 
 static int interleaved_forward(const struct plan *plan, int nth)
 {
-        return piece(plan, nth, false);
+        return vmb(plan, nth, false);
 }
 
 static int interleaved_backward(const struct plan *plan, int nth)
 {
-        return piece(plan, nth, true);
+        return vmb(plan, nth, true);
 }
 
 const struct policy policy_interleaved = {.name = "interleaved",
+                                          .help = "1f1b on --virtual-stages chunks of the model a rank, with "
+                                                  "a shorter bubble and more messages",
                                           .stored = interleaved_stored,
                                           .received = interleaved_received,
                                           .choose = interleaved_choose,

@@ -6,17 +6,14 @@
  * order is fixed in advance. */
 #include "runtime/sched/policy.h"
 
-static int least(int a, int b)
-{
-        return a < b ? a : b;
-}
+#include "runtime/base/minmax.h"
 
 static int zero_bubble_stored(const struct plan *plan, int stage, int chunk, int limit)
 {
         (void)stage;
         (void)chunk;
         (void)limit;
-        return least(plan->pp, plan->micro_batches);
+        return min_int(plan->pp, plan->micro_batches);
 }
 
 /* The stage before is one forward further, and one gradient of weights more than are kept back may be due. */
@@ -24,27 +21,25 @@ static int zero_bubble_received(const struct plan *plan, int stage, int limit)
 {
         (void)stage;
         (void)limit;
-        return least(plan->pp + 2, plan->micro_batches);
+        return min_int(plan->pp + 2, plan->micro_batches);
 }
 
 /* Those that are kept back, and the one whose turn it is. */
 static int zero_bubble_deferred(const struct plan *plan, int stage)
 {
-        return least(stage + 1, plan->micro_batches);
+        return min_int(stage + 1, plan->micro_batches);
 }
 
 static enum policy_choice zero_bubble_choose(const struct policy_view *view)
 {
-        int warm_up = least(view->stages - view->stage - 1, view->micro_batches);
         int waiting = view->backwards - view->weights;
         if (waiting > view->stage || (waiting > 0 && view->backwards == view->micro_batches))
                 return CHOOSE_WEIGHT;
-        if (view->forwards == view->micro_batches || view->forwards - view->backwards > warm_up)
-                return view->backward_ready >= 0 ? CHOOSE_BACKWARD : CHOOSE_WAIT;
-        return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
+        return policy_in_turn(view, view->stages - view->stage - 1);
 }
 
 const struct policy policy_zero_bubble = {.name = "zero-bubble",
+                                          .help = "1f1b whose gradients of weights fill the bubble (ZB-H1)",
                                           .stored = zero_bubble_stored,
                                           .received = zero_bubble_received,
                                           .deferred = zero_bubble_deferred,

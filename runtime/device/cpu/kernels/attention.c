@@ -1,9 +1,10 @@
 /* Causal attention without a matrix of (T,T), forward and backward: FlashAttention's recurrences (Dao et al.
- * 2022, algorithms 1 and 4). Operands of a head are packed into the scratch as `real`, whatever the format of
+ * 2022, algorithms 1 and 4). Operands of a head are packed into the scratch as `real`, whatever the dtype of
  * the tensors: rows are padded with zeros to whole vectors, and what scores are computed with is transposed
  * into panels. Products are those of cpu/tile.h, ROWS queries or keys at a time, so that little above the
  * diagonal is computed. */
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/base/minmax.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/cpu/tile.h"
 
@@ -18,9 +19,9 @@ enum {
         CHUNKS = 1 << 23,      /* and of a group's, at most */
         WIDE = 4096,           /* heads that are wider get the least tiles */
         WIDE_GROUP = 8 * WIDE, /* as do groups that are wider than this */
-        LEAST = LANES_IN_SUM   /* rows of those */
+        MIN = LANES_IN_SUM     /* rows of those */
 };
-static_assert(LEAST % LANES == 0 && LEAST % ROWS == 0 && KEYS % LEAST == 0 && TILE % LEAST == 0,
+static_assert(MIN % LANES == 0 && MIN % ROWS == 0 && KEYS % MIN == 0 && TILE % MIN == 0,
               "tiles are of whole vectors and of whole blocks of rows");
 
 enum part { Q, K, V, PARTS };
@@ -28,7 +29,7 @@ enum part { Q, K, V, PARTS };
 /* One head of queries of one sequence, and the keys and values that it has, or shares. Tensors have T rows.
  */
 struct head {
-        enum half format;
+        enum dtype dtype;
         int64_t T, hs;
         int64_t group;             /* heads that share these keys and values */
         int64_t qkv_ld, y_ld;      /* elements of a row of qkv or dqkv, and of y or dy */
@@ -50,7 +51,7 @@ static struct head head_of(const struct kernel *kernel, const struct kernel_args
         const int64_t group = kernel_group(kernel), KV = H / group, kv = h / group;
         const int64_t qkv_ld = (H + 2 * KV) * hs, first = b * T * qkv_ld;
         const bool wide = hs > WIDE || group * hs > WIDE_GROUP;
-        return (struct head){.format = (enum half)kernel->half,
+        return (struct head){.dtype = (enum dtype)kernel->dtype,
                              .T = T,
                              .hs = hs,
                              .group = group,
@@ -58,8 +59,8 @@ static struct head head_of(const struct kernel *kernel, const struct kernel_args
                              .y_ld = H * hs,
                              .width = whole(hs, LANES),
                              .panel = wide ? LANES : PANEL,
-                             .keys = wide ? LEAST : KEYS,
-                             .tile = wide ? LEAST : TILE,
+                             .keys = wide ? MIN : KEYS,
+                             .tile = wide ? MIN : TILE,
                              .scale = (real)args->scalar[0],
                              .part_at = {first + h * hs, first + (H + kv) * hs, first + (H + KV + kv) * hs},
                              .y_at = b * T * H * hs + h * hs,
@@ -82,7 +83,7 @@ static void load(const struct head *head, real *to, const void *from, int64_t at
 {
         const int64_t hs = head->hs, width = head->width;
         for (int64_t i = 0; i < rows; i++) {
-                reals_from(head->format, to + i * width, element_of(head->format, from, at + i * ld), hs);
+                reals_from(head->dtype, to + i * width, element_of(head->dtype, from, at + i * ld), hs);
                 for (int64_t c = hs; c < width; c++)
                         to[i * width + c] = 0;
         }
@@ -91,7 +92,7 @@ static void load(const struct head *head, real *to, const void *from, int64_t at
 static void store(const struct head *head, void *to, const real *from, int64_t at, int64_t ld, int64_t rows)
 {
         for (int64_t i = 0; i < rows; i++)
-                reals_to(head->format, element_of(head->format, to, at + i * ld), from + i * head->width,
+                reals_to(head->dtype, element_of(head->dtype, to, at + i * ld), from + i * head->width,
                          head->hs);
 }
 
@@ -156,14 +157,14 @@ static void scores_of(const struct head *head, real *s, int64_t lds, const real 
 {
         const int64_t panel = head->panel;
         for (int64_t j = 0; j < keys; j += panel)
-                rows_product(whole(least(panel, keys - j), LANES), head->hs, rows, head->width,
+                rows_product(whole(min_int64(panel, keys - j), LANES), head->hs, rows, head->width,
                              panels + (key + j) * head->width, panel, s + j, lds, false);
 }
 
 /* Of the keys [key, key + keys), how many a query sees. */
 static int64_t visible(int64_t query, int64_t key, int64_t keys)
 {
-        return least(query - key + 1, keys);
+        return min_int64(query - key + 1, keys);
 }
 
 /* ---- forward ---- */
@@ -174,12 +175,12 @@ struct forward {
         real *k, *v; /* panels; rows */
         real *q, *s; /* ROWS */
         real *sums;  /* BLOCK */
-        real most[BLOCK], sum[BLOCK];
+        real max[BLOCK], sum[BLOCK];
 };
 
 static int64_t block_of(const struct head *head)
 {
-        return head->tile < TILE ? LEAST : BLOCK;
+        return head->tile < TILE ? MIN : BLOCK;
 }
 
 /* Keys that are held packed. */
@@ -194,7 +195,7 @@ static void hold_keys(const struct head *head, const struct forward *f, const vo
 {
         load_part(head, f->v, qkv, V, key, keys);
         for (int64_t j = 0; j < keys; j += LANES) {
-                const int64_t rows = least(LANES, keys - j);
+                const int64_t rows = min_int64(LANES, keys - j);
                 load_part(head, f->q, qkv, K, key + j, rows);
                 pad(head, f->q, rows, LANES);
                 transpose_keys(head, f->k, j, f->q);
@@ -210,19 +211,19 @@ static void add_scores(const struct head *head, struct forward *f, int64_t i, re
         for (int64_t j = width; j < lanes; j++)
                 s[j] = -INFINITY;
         const real in_tile = row_max(s, lanes);
-        const real most = first || in_tile > f->most[i] ? in_tile : f->most[i];
-        const real sum = row_exp(s, lanes, most);
+        const real max = first || in_tile > f->max[i] ? in_tile : f->max[i];
+        const real sum = row_exp(s, lanes, max);
         for (int64_t j = lanes; j < keys; j++)
                 s[j] = 0;
         if (first) {
                 f->sum[i] = sum;
         } else {
-                const real shrink = real_exp(f->most[i] - most);
+                const real shrink = real_exp(f->max[i] - max);
                 f->sum[i] = f->sum[i] * shrink + sum;
                 if (shrink != 1)
                         multiply(f->sums + i * head->width, head->width, shrink);
         }
-        f->most[i] = most;
+        f->max[i] = max;
 }
 
 /* ROWS queries, row i of the block on, with the held keys [key, end). */
@@ -231,7 +232,7 @@ static void attend_rows(const struct head *head, struct forward *f, int64_t quer
 {
         const int64_t width = head->width;
         for (int64_t key = held; key < end; key += head->keys) {
-                const int64_t keys = least(head->keys, end - key);
+                const int64_t keys = min_int64(head->keys, end - key);
                 scores_of(head, f->s, KEYS, f->q, f->k, key - held, keys);
                 for (int64_t row = 0; row < ROWS; row++)
                         add_scores(head, f, i + row, f->s + row * KEYS, visible(query + row, key, keys), keys,
@@ -247,7 +248,7 @@ static void finish_queries(const struct head *head, struct forward *f, void *y, 
 {
         for (int64_t i = 0; i < queries; i++) {
                 multiply(f->sums + i * head->width, head->width, 1 / f->sum[i]);
-                lse[head->row_at + query + i] = (real)((double)f->most[i] + log((double)f->sum[i]));
+                lse[head->row_at + query + i] = (real)((double)f->max[i] + log((double)f->sum[i]));
         }
         store_y(head, y, f->sums, query, queries);
 }
@@ -256,22 +257,22 @@ static void attend(const struct head *head, void *y, real *lse, const void *qkv,
 {
         const int64_t T = head->T, held = held_of(head), block = block_of(head);
         struct forward f = {.q = scratch};
-        f.s = f.q + LEAST * head->width;
+        f.s = f.q + MIN * head->width;
         f.sums = f.s + ROWS * KEYS;
         f.v = f.sums + block * head->width;
         f.k = f.v + held * head->width;
         assert(f.k + held * head->width <= scratch + CPU_SCRATCH);
         for (int64_t first = 0; first < T; first += block) {
-                const int64_t end = least(first + block, T);
+                const int64_t end = min_int64(first + block, T);
                 for (int64_t key = 0; key < end; key += held) {
                         if (T > held)
-                                hold_keys(head, &f, qkv, key, least(held, end - key));
+                                hold_keys(head, &f, qkv, key, min_int64(held, end - key));
                         else if (first == 0)
                                 hold_keys(head, &f, qkv, 0, T);
                         for (int64_t query = first; query < end; query += ROWS) {
-                                load_queries(head, f.q, qkv, query, least(ROWS, end - query));
+                                load_queries(head, f.q, qkv, query, min_int64(ROWS, end - query));
                                 attend_rows(head, &f, query, query - first, key,
-                                            least(least(query + ROWS, end), key + held));
+                                            min_int64(min_int64(query + ROWS, end), key + held));
                         }
                 }
                 finish_queries(head, &f, y, lse, first, end - first);
@@ -305,7 +306,7 @@ struct backward {
 /* Queries of each head whose dq is summed at a time. */
 static int64_t chunk_of(const struct head *head)
 {
-        const int64_t elements = least(CHUNK, CHUNKS / head->group);
+        const int64_t elements = min_int64(CHUNK, CHUNKS / head->group);
         const int64_t fit = elements / head->width / head->tile * head->tile;
         return fit > 0 ? fit : head->tile;
 }
@@ -333,7 +334,7 @@ static void sum_rows(const struct head *head, const struct backward *b)
 {
         real *dy = b->dy_tile, *y = b->q;
         for (int64_t row = 0; row < head->T; row += head->tile) {
-                const int64_t rows = least(head->tile, head->T - row);
+                const int64_t rows = min_int64(head->tile, head->T - row);
                 load_y(head, dy, b->dy, row, rows);
                 load_y(head, y, b->y, row, rows);
                 for (int64_t i = 0; i < rows; i++)
@@ -394,7 +395,7 @@ static void square_backward(const struct head *head, const struct backward *b, r
         load_y(head, b->dy_tile, b->dy, query, queries);
         pad(head, b->dy_tile, queries, ROWS);
         for (int64_t i = 0; i < queries; i += ROWS)
-                rows_backward(head, b, dq, query, i, queries, key, least(keys, query + i + ROWS - key));
+                rows_backward(head, b, dq, query, i, queries, key, min_int64(keys, query + i + ROWS - key));
         for (int64_t j = 0; j < keys; j += ROWS) {
                 const int64_t i = query == key ? j : 0, seen = i * ld + j;
                 columns_product(width, queries - i, b->p + seen, ld, b->dy_tile + i * width, width,
@@ -415,7 +416,7 @@ static real *chunk_dq(const struct head *head, const struct backward *b, int64_t
 static void tile_backward(const struct head *head, const struct backward *b, int64_t first, int64_t end,
                           int64_t key)
 {
-        const int64_t keys = least(head->tile, head->T - key), from = first > key ? first : key;
+        const int64_t keys = min_int64(head->tile, head->T - key), from = first > key ? first : key;
         struct head own = *head;
         load_keys(head, b, key, keys);
         if (key < first) {
@@ -425,7 +426,8 @@ static void tile_backward(const struct head *head, const struct backward *b, int
         for (int64_t i = 0; i < head->group; i++, own = next_head(own))
                 for (int64_t query = from; query < end; query += head->tile)
                         square_backward(&own, b, chunk_dq(head, b, i) + (query - first) * head->width, query,
-                                        least(head->tile, end - query), key, keys, i == 0 && query == key);
+                                        min_int64(head->tile, end - query), key, keys,
+                                        i == 0 && query == key);
         store_part(head, b->dqkv, b->dk, K, key, keys);
         store_part(head, b->dqkv, b->dv, V, key, keys);
 }
@@ -450,7 +452,7 @@ static void attend_backward(const struct head *head, const struct backward *b)
         for (int64_t i = 0; i < head->group; i++, own = next_head(own))
                 sum_rows(&own, b);
         for (int64_t first = 0; first < head->T; first += chunk) {
-                const int64_t end = least(first + chunk, head->T);
+                const int64_t end = min_int64(first + chunk, head->T);
                 for (int64_t key = 0; key < end; key += head->tile)
                         tile_backward(head, b, first, end, key);
                 finish_dq(head, b, first, end);

@@ -5,29 +5,29 @@
 #include <math.h>
 
 /* Sum of e^(x - most) over a row, without writing it. */
-static real exp_sum(const real *x, int64_t V, real most)
+static real exp_sum(const real *x, int64_t V, real max)
 {
         real lane[LANES_IN_SUM] = {0};
         int64_t i = 0;
         for (; i + LANES_IN_SUM <= V; i += LANES_IN_SUM)
                 for (int j = 0; j < LANES_IN_SUM; j++)
-                        lane[j] += real_exp(x[i + j] - most);
+                        lane[j] += real_exp(x[i + j] - max);
         for (int j = 0; i + j < V; j++)
-                lane[j] += real_exp(x[i + j] - most);
+                lane[j] += real_exp(x[i + j] - max);
         return lanes_sum(lane);
 }
 
 /* -log softmax(row)[target] = log(sum e^(x - most)) + most - x[target]. */
-static double row_loss(real sum, real most, real logit)
+static double row_loss(real sum, real max, real logit)
 {
-        return log((double)sum) + ((double)most - (double)logit);
+        return log((double)sum) + ((double)max - (double)logit);
 }
 
 /* ---- over a part of the vocabulary: see cross_entropy in kernels.h ---- */
 
 /* What a row's softmax and loss are made of. */
 struct numbers {
-        real most, sum, logit;
+        real max, sum, logit;
 };
 
 static struct numbers *numbers_of(const struct kernel_args *args, int64_t shard, int64_t row)
@@ -44,10 +44,10 @@ static void write_numbers(const struct kernel *kernel, const struct kernel_args 
         const int64_t first = args->ld[0], valid = args->stride[0][0];
         for (int64_t n = 0; n < kernel->m; n++, x += kernel->n) {
                 const int64_t target = targets[n] - first;
-                const real most = valid > 0 ? row_max(x, valid) : (real)-INFINITY;
+                const real max = valid > 0 ? row_max(x, valid) : (real)-INFINITY;
                 *numbers_of(args, 0, n) = (struct numbers){
-                        .most = most,
-                        .sum = valid > 0 ? exp_sum(x, valid, most) : 0,
+                        .max = max,
+                        .sum = valid > 0 ? exp_sum(x, valid, max) : 0,
                         .logit = target >= 0 && target < valid ? x[target] : 0,
                 };
         }
@@ -59,12 +59,12 @@ static struct numbers all_numbers(const struct kernel_args *args, int64_t row)
         struct numbers all = {(real)-INFINITY, 0, 0};
         for (int64_t shard = 0; shard < args->inner; shard++) {
                 const struct numbers *part = numbers_of(args, shard, row);
-                all.most = part->most > all.most ? part->most : all.most;
+                all.max = part->max > all.max ? part->max : all.max;
                 all.logit += part->logit;
         }
         for (int64_t shard = 0; shard < args->inner; shard++) {
                 const struct numbers *part = numbers_of(args, shard, row);
-                all.sum += part->sum * real_exp(part->most - all.most);
+                all.sum += part->sum * real_exp(part->max - all.max);
         }
         return all;
 }
@@ -81,10 +81,10 @@ static void cross_entropy_part(const struct kernel *kernel, const struct kernel_
                 const real rescale = scale / all.sum;
                 const int64_t target = targets[n] - first;
                 for (int64_t v = 0; v < V; v++)
-                        x[v] = v < valid ? rescale * real_exp(x[v] - all.most) : 0;
+                        x[v] = v < valid ? rescale * real_exp(x[v] - all.max) : 0;
                 if (target >= 0 && target < valid)
                         x[target] -= scale;
-                *loss += row_loss(all.sum, all.most, all.logit);
+                *loss += row_loss(all.sum, all.max, all.logit);
         }
 }
 
@@ -93,7 +93,7 @@ static void loss_of_numbers(const struct kernel *kernel, const struct kernel_arg
         double *loss = args->p[0];
         for (int64_t n = 0; n < kernel->m; n++) {
                 const struct numbers all = all_numbers(args, n);
-                *loss += row_loss(all.sum, all.most, all.logit);
+                *loss += row_loss(all.sum, all.max, all.logit);
         }
 }
 
@@ -112,14 +112,14 @@ void cpu_cross_entropy(const struct kernel *kernel, const struct kernel_args *ar
         const int64_t N = kernel->m, V = kernel->n;
         const real scale = (real)args->scalar[0];
         for (int64_t n = 0; n < N; n++, x += V) {
-                const real most = row_max(x, V), logit = x[targets[n]];
+                const real max = row_max(x, V), logit = x[targets[n]];
                 for (int64_t v = 0; v < V; v++)
-                        x[v] = real_exp(x[v] - most);
+                        x[v] = real_exp(x[v] - max);
                 const real sum = row_sum(x, V), rescale = scale / sum;
                 for (int64_t v = 0; v < V; v++)
                         x[v] *= rescale;
                 x[targets[n]] -= scale;
-                *loss += row_loss(sum, most, logit);
+                *loss += row_loss(sum, max, logit);
         }
 }
 
@@ -134,7 +134,7 @@ void cpu_cross_entropy_loss(const struct kernel *kernel, const struct kernel_arg
         const int32_t *restrict targets = args->p[2];
         const int64_t N = kernel->m, V = kernel->n;
         for (int64_t n = 0; n < N; n++, x += V) {
-                const real most = row_max(x, V);
-                *loss += row_loss(exp_sum(x, V, most), most, x[targets[n]]);
+                const real max = row_max(x, V);
+                *loss += row_loss(exp_sum(x, V, max), max, x[targets[n]]);
         }
 }

@@ -24,12 +24,12 @@ static inline real real_exp(real x)
  * bits. */
 static inline real real_exp(real x)
 {
-        const float least = -87.0F, most = 88.3F;
+        const float min = -87.0F, max = 88.3F;
         const float shift = 12582912.0F; /* 1.5 x 2^23: adding it rounds to an integer */
         const float ln2_high = 0x1.62ep-1F,
                     ln2_low = 0x1.0bfbe8p-15F; /* n x ln2_high is exact for |n| < 2^10 */
-        float clamped = x < least ? least : x;
-        clamped = clamped > most ? most : clamped;
+        float clamped = x < min ? min : x;
+        clamped = clamped > max ? max : clamped;
         float shifted = clamped * 1.44269504F + shift;
         float n = shifted - shift;
         float r = clamped - n * ln2_high;
@@ -47,7 +47,7 @@ static inline real real_exp(real x)
         bits = (bits - 0x4B400000U + 127U) << 23;
         float power;
         memcpy(&power, &bits, sizeof power);
-        return x < least ? 0.0F : p * power;
+        return x < min ? 0.0F : p * power;
 }
 #endif
 
@@ -85,17 +85,17 @@ static inline real row_dot(const real *a, const real *b, int64_t n)
 }
 
 /* x becomes e^(x - most); returns its sum. */
-static inline real row_exp(real *x, int64_t n, real most)
+static inline real row_exp(real *x, int64_t n, real max)
 {
         real lane[LANES_IN_SUM] = {0};
         int64_t i = 0;
         for (; i + LANES_IN_SUM <= n; i += LANES_IN_SUM)
                 for (int j = 0; j < LANES_IN_SUM; j++) {
-                        x[i + j] = real_exp(x[i + j] - most);
+                        x[i + j] = real_exp(x[i + j] - max);
                         lane[j] += x[i + j];
                 }
         for (int j = 0; i + j < n; j++) {
-                x[i + j] = real_exp(x[i + j] - most);
+                x[i + j] = real_exp(x[i + j] - max);
                 lane[j] += x[i + j];
         }
         return lanes_sum(lane);
@@ -114,10 +114,10 @@ static inline real row_max(const real *x, int64_t n)
                         lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
         for (; i < n; i++)
                 lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-        real most = lane[0];
+        real max = lane[0];
         for (int j = 1; j < LANES_IN_SUM; j++)
-                most = lane[j] > most ? lane[j] : most;
-        return most;
+                max = lane[j] > max ? lane[j] : max;
+        return max;
 }
 
 #endif

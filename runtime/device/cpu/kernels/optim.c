@@ -1,5 +1,5 @@
 /* The optimizer's kernels: squared norm of the gradients, AdamW, and gradients cleared. */
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/kernels.h"
 
@@ -34,7 +34,7 @@ struct update {
         real gradient_scale, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
         real rate;                                       /* lr / (1 - beta1^step) */
         real root_correction;                            /* 1 / sqrt(1 - beta2^step) */
-        enum half format;                                /* of the weights */
+        enum dtype dtype;                                /* of the weights */
         real epsilon, shrink; /* shrink: 1 - lr weight_decay, where a range is decayed */
 };
 
@@ -51,7 +51,7 @@ static struct update step_of(const struct kernel *kernel, const struct kernel_ar
                                .rate = (real)(lr / (1 - pow(beta1, step))),
                                .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
                                .epsilon = (real)args->scalar[3],
-                               .format = kernel->half,
+                               .dtype = kernel->dtype,
                                .shrink = (real)(1 - lr * args->scalar[4])};
 }
 
@@ -89,12 +89,12 @@ static void update_half(real *const array[4], void *weights, int64_t at, int64_t
                         real shrink)
 {
         enum { PIECE = 1024 };
-        uint16_t *half = weights;
+        uint16_t *stored = weights;
         for (const int64_t end = at + n; at < end; at += PIECE) {
                 const int64_t count = end - at < PIECE ? end - at : PIECE;
                 update(array[0] + at, array[1] + at, array[2] + at, array[3] + at, count, step, shrink,
                        false);
-                reals_to(step->format, half + at, array[0] + at, count);
+                reals_to(step->dtype, stored + at, array[0] + at, count);
         }
 }
 
@@ -123,7 +123,7 @@ void cpu_adamw(const struct kernel *kernel, const struct kernel_args *args)
         for_ranges(kernel, args, update_real);
 }
 
-void cpu_half_adamw(const struct kernel *kernel, const struct kernel_args *args)
+void cpu_mixed_adamw(const struct kernel *kernel, const struct kernel_args *args)
 {
         for_ranges(kernel, args, update_half);
 }

@@ -19,9 +19,9 @@ void cpu_softmax(const struct kernel *kernel, const struct kernel_args *args)
                 const int64_t t = (first + i) % T, width = whole_lanes(t + 1, T);
                 for (int64_t j = t + 1; j < width; j++)
                         s[j] = -INFINITY;
-                const real most = row_max(s, width) * scale;
+                const real max = row_max(s, width) * scale;
                 for (int64_t j = 0; j < width; j++)
-                        s[j] = real_exp(s[j] * scale - most);
+                        s[j] = real_exp(s[j] * scale - max);
                 const real rescale = 1 / row_sum(s, width);
                 for (int64_t j = 0; j < width; j++)
                         s[j] *= rescale;

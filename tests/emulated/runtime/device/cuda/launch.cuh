@@ -4,7 +4,6 @@
 
 #include "runtime/device/cuda/launch.h"
 
-#define CUDA_NO_HALF
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-#include "runtime/real/together.h"
+#include "runtime/real/collect.h"
 
 #include "runtime/checkpoint/checkpoint.h"
 
@@ -67,18 +67,18 @@ static void add_memory(struct trace *trace, const void *memory)
         trace_add_memory(trace, memory);
 }
 
-void together_trace(struct net *net, struct trace *trace)
+void collect_trace(struct net *net, struct trace *trace)
 {
         bring(net, trace->records, trace->count, sizeof *trace->records, trace, add_record);
         bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
-void together_sum(struct net *net, float *values, int64_t elements)
+void collect_sum(struct net *net, float *values, int64_t elements)
 {
-        const int64_t most = PART_BYTES / (int64_t)sizeof *values;
-        for (int64_t at = 0; at < elements; at += most) {
+        const int64_t max = PART_BYTES / (int64_t)sizeof *values;
+        for (int64_t at = 0; at < elements; at += max) {
                 const int64_t left = elements - at;
-                net->ops->iallreduce(net, values + at, left < most ? left : most, NET_FLOAT, NET_DATA, 0);
+                net->ops->iallreduce(net, values + at, left < max ? left : max, NET_FLOAT, NET_DATA, 0);
                 wait(net);
         }
 }
@@ -92,14 +92,14 @@ static int64_t offset_of(const struct nn_stage *nn, uint32_t id)
         return nn->tensors[i].offset;
 }
 
-/* Zero, half precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
+/* ZeRO-1, mixed precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
  * all of them. */
 static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)
 {
         nn_read_parameters(nn, offset_of(nn, tensor->id), tensor->elements, out);
         if (!nn->own || !nn->master)
                 return;
-        together_sum(net, out, tensor->elements);
+        collect_sum(net, out, tensor->elements);
 }
 
 /* A tensor of which each shard has a part, put together on rank 0. `has`: this rank is one of those that have
@@ -166,8 +166,8 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
         return rc;
 }
 
-int together_checkpoint(struct net *net, const struct options *options, struct nn_stage *nn, const char *path,
-                        int64_t step, struct rv_error_info *err)
+int collect_checkpoint(struct net *net, const struct options *options, struct nn_stage *nn, const char *path,
+                       int64_t step, struct rv_error_info *err)
 {
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;

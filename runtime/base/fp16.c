@@ -1,11 +1,11 @@
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 /* A function marked F16C has the processor's instructions, whatever the file is compiled for, and runs only
- * where has_f16c. With HALF_PORTABLE there are none. */
-#if defined(__x86_64__) && !defined(HALF_PORTABLE)
+ * where has_f16c. With FP16_PORTABLE there are none. */
+#if defined(__x86_64__) && !defined(FP16_PORTABLE)
 #include <immintrin.h>
 #define F16C __attribute__((target("avx,f16c")))
 static inline bool has_f16c(void)
@@ -28,7 +28,7 @@ static inline float float_of(uint32_t bits)
         return value;
 }
 
-uint16_t half_from_float(float value)
+uint16_t fp16_from_float(float value)
 {
         uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
         if (magnitude > 0x7f800000) /* NaN: quiet, with what fits of its payload */
@@ -42,9 +42,9 @@ uint16_t half_from_float(float value)
         return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
 }
 
-float half_to_float(uint16_t half)
+float fp16_to_float(uint16_t fp16)
 {
-        uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+        uint32_t sign = (uint32_t)(fp16 & 0x8000) << 16, magnitude = fp16 & 0x7fff;
         if (magnitude >= 0x7c00)
                 return float_of(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 |
                                 (magnitude > 0x7c00 ? 0x400000 : 0));
@@ -89,22 +89,22 @@ F16C static int64_t add_f16c(uint16_t *sum, const uint16_t *with, int64_t count)
 #define FIRST(of, to, from, count) 0
 #endif
 
-void half_from_floats(uint16_t *to, const float *from, int64_t count)
+void fp16_from_floats(uint16_t *to, const float *from, int64_t count)
 {
         for (int64_t i = FIRST(from_floats, to, from, count); i < count; i++)
-                to[i] = half_from_float(from[i]);
+                to[i] = fp16_from_float(from[i]);
 }
 
-void half_to_floats(float *to, const uint16_t *from, int64_t count)
+void fp16_to_floats(float *to, const uint16_t *from, int64_t count)
 {
         for (int64_t i = FIRST(to_floats, to, from, count); i < count; i++)
-                to[i] = half_to_float(from[i]);
+                to[i] = fp16_to_float(from[i]);
 }
 
-void half_add(uint16_t *sum, const uint16_t *with, int64_t count)
+void fp16_add(uint16_t *sum, const uint16_t *with, int64_t count)
 {
         for (int64_t i = FIRST(add, sum, with, count); i < count; i++)
-                sum[i] = half_from_float(half_to_float(sum[i]) + half_to_float(with[i]));
+                sum[i] = fp16_from_float(fp16_to_float(sum[i]) + fp16_to_float(with[i]));
 }
 
 /* In integers alone: a processor that flushes subnormal floats leaves them, and loops over it vectorise. What

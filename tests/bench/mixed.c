@@ -86,8 +86,8 @@ static void adamw(struct side *side, const struct kernel *k)
         const struct adamw_range range = {k->m, 1};
         const double one = 1;
         kernels_adamw(side->device, side->fp32[0], side->fp32[1], side->fp32[2], side->fp32[3],
-                      side->device->half ? side->x[0] : NULL, &range, side->device->half ? NULL : &one, 0,
-                      k->m, &a);
+                      side->device->dtype != DTYPE_FP32 ? side->x[0] : NULL, &range,
+                      side->device->dtype != DTYPE_FP32 ? NULL : &one, 0, k->m, &a);
         side->device->ops->synchronize(side->device);
 }
 
@@ -100,7 +100,7 @@ struct attention {
 
 static struct attention attention_of(const struct side *side, int64_t T)
 {
-        struct attention a = {.qkv = side->x[0], .element_bytes = side->device->half ? 2 : sizeof(real)};
+        struct attention a = {.qkv = side->x[0], .element_bytes = side->device->dtype ? 2 : sizeof(real)};
         const int64_t bytes = T * WIDTH * a.element_bytes;
         a.y = a.qkv + 3 * bytes;
         a.dy = a.y + bytes;
@@ -183,23 +183,23 @@ static void *allocate(struct device *device, int64_t element_bytes)
 {
         void *memory = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, FLAT * element_bytes);
         if (!memory)
-                fprintf(stderr, "half: no memory for %lld bytes\n", (long long)(FLAT * element_bytes));
+                fprintf(stderr, "mixed: no memory for %lld bytes\n", (long long)(FLAT * element_bytes));
         return memory;
 }
 
-static int open_side(struct side *side, enum half half)
+static int open_side(struct side *side, enum dtype dtype)
 {
         struct rv_error_info err = {0};
         side->device = device_cpu_open(1, &err);
         if (!side->device) {
-                fprintf(stderr, "half: %s\n", err.sentence);
+                fprintf(stderr, "mixed: %s\n", err.sentence);
                 return -1;
         }
-        side->device->half = half;
+        side->device->dtype = dtype;
         side->device->recorder = add_seconds;
         side->device->recorder_context = side;
         for (int i = 0; i < 3; i++)
-                side->x[i] = allocate(side->device, half ? 2 : 4);
+                side->x[i] = allocate(side->device, dtype != DTYPE_FP32 ? 2 : 4);
         for (int i = 0; i < 4; i++)
                 side->fp32[i] = allocate(side->device, 4);
         return side->x[2] && side->fp32[3] ? 0 : -1; /* memory that ended before has ended for these too */
@@ -233,7 +233,7 @@ static void print_ratios(double ratios[PAIRS])
                ratios[PAIRS - 1 - PAIRS / 10]);
 }
 
-static void print_kernel(const struct kernel *kernel, enum half format)
+static void print_kernel(const struct kernel *kernel, enum dtype format)
 {
         static const char *const formats[] = {"fp32", "fp16", "bf16"};
         char what[64], shape[64];
@@ -255,7 +255,7 @@ static void compare(struct side *side, work_fn *work, struct side *with, work_fn
                 const double seconds = seconds_of(side, work, kernel);
                 ratios[i] = seconds / seconds_of(with, than, kernel);
         }
-        print_kernel(kernel, with->device->half);
+        print_kernel(kernel, with->device->dtype);
         print_ratios(ratios);
 }
 
@@ -274,15 +274,15 @@ static void compare_fused(struct side sides[SIDES], work_fn *unfused, work_fn *f
 }
 
 /* Bytes a second over memcpy's, which reads and writes each byte. */
-static void compare_bytes(struct side *half, work_fn *work, enum kernel_kind kind)
+static void compare_bytes(struct side *dtype, work_fn *work, enum kernel_kind kind)
 {
-        const struct kernel kernel = {.kind = kind, .half = HALF_FP16, .batch = 1, .m = FLAT};
+        const struct kernel kernel = {.kind = kind, .dtype = DTYPE_FP16, .batch = 1, .m = FLAT};
         double ratios[PAIRS];
-        memcpy_seconds(half); /* warms up */
-        seconds_of(half, work, &kernel);
+        memcpy_seconds(dtype); /* warms up */
+        seconds_of(dtype, work, &kernel);
         for (int i = 0; i < PAIRS; i++) {
-                const double copying = 2.0 * FLAT * 4 / memcpy_seconds(half);
-                ratios[i] = kernel_bytes(&kernel) / seconds_of(half, work, &kernel) / copying;
+                const double copying = 2.0 * FLAT * 4 / memcpy_seconds(dtype);
+                ratios[i] = kernel_bytes(&kernel) / seconds_of(dtype, work, &kernel) / copying;
         }
         printf("%-20s fp16 %-26d", kernel_name(kind), FLAT);
         print_ratios(ratios);
@@ -290,14 +290,14 @@ static void compare_bytes(struct side *half, work_fn *work, enum kernel_kind kin
 
 static void fill(struct side *side)
 {
-        const int least = side->device->half == HALF_BF16 ? 0x3e00 : 0x3000; /* 0.125, up to 0.5 */
-        const int range = side->device->half == HALF_BF16 ? 0x100 : 0x800;
+        const int min = side->device->dtype == DTYPE_BF16 ? 0x3e00 : 0x3000; /* 0.125, up to 0.5 */
+        const int range = side->device->dtype == DTYPE_BF16 ? 0x100 : 0x800;
         for (int i = 0; i < FLAT; i++) {
                 for (int j = 0; j < 4; j++)
                         side->fp32[j][i] = (real)((i * 31 + j) % 64) / 64;
                 for (int j = 0; j < 3; j++)
-                        if (side->device->half)
-                                ((uint16_t *)side->x[j])[i] = (uint16_t)(least + i % range);
+                        if (side->device->dtype != DTYPE_FP32)
+                                ((uint16_t *)side->x[j])[i] = (uint16_t)(min + i % range);
                         else
                                 ((real *)side->x[j])[i] = (real)(128 + i % 384) / 1024;
         }
@@ -305,7 +305,7 @@ static void fill(struct side *side)
 
 int main(void)
 {
-        static const enum half formats[SIDES] = {HALF_NONE, HALF_FP16, HALF_BF16};
+        static const enum dtype formats[SIDES] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16};
         struct side sides[SIDES] = {0};
         for (int i = 0; i < SIDES; i++) {
                 if (open_side(&sides[i], formats[i]))

@@ -1,7 +1,7 @@
 /* The kernels that work on rows, with 16-bit tensors: as many rows at a time as stay in a cache are
  * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
  * the last one. */
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 
 #include <assert.h>
 
@@ -18,7 +18,7 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 if (operand_is_vector(&operands[i])) {
                         real *vector = piece->p[i] = scratch + vectors++ * n;
-                        reals_from(kernel->half, vector, args->p[i], n);
+                        reals_from(kernel->dtype, vector, args->p[i], n);
                 }
                 if (operand_has_rows(&operands[i]))
                         row_elements += operand_row_elements(&operands[i], kernel);
@@ -47,7 +47,7 @@ static void take_rows(const struct kernel_operand *operands, const struct kernel
                 else if (operands[i].type == OPERAND_REAL && each > 0)
                         piece->p[i] = (real *)args->p[i] + row * each;
                 else if (operand_has_rows(&operands[i]) && operand_read(&operands[i], kernel))
-                        reals_from(kernel->half, piece->p[i], (const uint16_t *)args->p[i] + row * each,
+                        reals_from(kernel->dtype, piece->p[i], (const uint16_t *)args->p[i] + row * each,
                                    kernel->m * each);
         }
 }
@@ -58,7 +58,7 @@ static void return_rows(const struct kernel_operand *operands, const struct kern
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 const int64_t each = operand_row_elements(&operands[i], kernel);
                 if (operand_has_rows(&operands[i]) && operands[i].writes != WHEN_NEVER)
-                        reals_to(kernel->half, (uint16_t *)args->p[i] + row * each, piece->p[i],
+                        reals_to(kernel->dtype, (uint16_t *)args->p[i] + row * each, piece->p[i],
                                  kernel->m * each);
         }
 }
@@ -66,11 +66,11 @@ static void return_rows(const struct kernel_operand *operands, const struct kern
 static void run_reals(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         struct kernel of_reals = *kernel;
-        of_reals.half = HALF_NONE;
+        of_reals.dtype = DTYPE_FP32;
         cpu_run(&of_reals, args, scratch);
 }
 
-void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+void cpu_mixed_rows(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
         const int64_t rows = kernel->batch * kernel->m;
@@ -87,5 +87,5 @@ void cpu_half_rows(const struct kernel *kernel, const struct kernel_args *args, 
         }
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
                 if (operand_is_summed(&operands[i]))
-                        reals_to(kernel->half, args->p[i], piece.p[i], kernel->n);
+                        reals_to(kernel->dtype, args->p[i], piece.p[i], kernel->n);
 }

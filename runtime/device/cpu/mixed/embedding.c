@@ -1,5 +1,5 @@
 /* Token and position embeddings of 16-bit tensors: sums of two elements, which need no scratch. */
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/mixed/mixed.h"
 
 #include <string.h>
 
@@ -7,11 +7,11 @@ typedef void add_fn(uint16_t *sum, const uint16_t *with, int64_t count);
 
 static add_fn *add_of(const struct kernel *kernel)
 {
-        return kernel->half == HALF_BF16 ? bf16_add : half_add;
+        return kernel->dtype == DTYPE_BF16 ? bf16_add : fp16_add;
 }
 
 /* x (N, C) = wte[tokens] + wpe[n mod T]. */
-void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *args)
+void cpu_mixed_embedding(const struct kernel *kernel, const struct kernel_args *args)
 {
         uint16_t *x = args->p[0];
         const int32_t *tokens = args->p[1];
@@ -31,7 +31,7 @@ void cpu_half_embedding(const struct kernel *kernel, const struct kernel_args *a
 
 /* Rows are added in the order of the tokens, and each sum is rounded: to keep sums in fp32 until the last row
  * would take a table of them as large as the vocabulary. */
-void cpu_half_embedding_backward(const struct kernel *kernel, const struct kernel_args *args)
+void cpu_mixed_embedding_backward(const struct kernel *kernel, const struct kernel_args *args)
 {
         uint16_t *dwte = args->p[0], *dwpe = args->p[1];
         const uint16_t *dx = args->p[2];

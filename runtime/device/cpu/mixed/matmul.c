@@ -1,11 +1,13 @@
 /* Matrix products of 16-bit matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
  * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. */
-#include "runtime/device/cpu/half/half.h"
+#include "runtime/device/cpu/mixed/mixed.h"
+#include "runtime/base/minmax.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>
 
-/* The best of nine that were tried, over shapes from 128 x 3072 x 768 to 2048^3; make bench-half measures it.
+/* The best of nine that were tried, over shapes from 128 x 3072 x 768 to 2048^3; make bench-mixed measures
+ * it.
  */
 enum { TILE_M = 384, TILE_N = 768, TILE_K = 768 };
 static_assert(TILE_M * TILE_K + TILE_K * TILE_N + 2 * TILE_M * TILE_N + TILE_N <= CPU_SCRATCH,
@@ -34,7 +36,7 @@ struct product {
 
 /* Makes `tile` hold rows x columns of op(matrix) from (row, column) on, stored as the matrix is. A tile that
  * is there already stays: for a given begin the size is always the same. */
-static void hold(enum half format, struct operand *x, int64_t row, int64_t column, int64_t rows,
+static void hold(enum dtype dtype, struct operand *x, int64_t row, int64_t column, int64_t rows,
                  int64_t columns)
 {
         if (x->row == row && x->column == column)
@@ -44,7 +46,7 @@ static void hold(enum half format, struct operand *x, int64_t row, int64_t colum
         const int64_t stored_rows = x->transpose ? columns : rows;
         const int64_t at = x->transpose ? column * x->ld + row : row * x->ld + column;
         x->tile_ld = x->transpose ? rows : columns;
-        tile_from(format, x->tile, x->from, at, x->ld, stored_rows, x->tile_ld);
+        tile_from(dtype, x->tile, x->from, at, x->ld, stored_rows, x->tile_ld);
 }
 
 /* What follows a fused product, for the tile of c whose first element is `at`, in column j. */
@@ -52,12 +54,12 @@ static void end_tile(const struct product *x, const struct kernel *tile, int64_t
 {
         const bool more_is_read = tile->kind != KERNEL_MATMUL_BIAS_GELU;
         if (x->bias)
-                reals_from(tile->half, x->bias_tile, x->bias + j, tile->n);
+                reals_from(tile->dtype, x->bias_tile, x->bias + j, tile->n);
         if (x->more && more_is_read)
-                tile_from(tile->half, x->more_tile, x->more, at, x->ldc, tile->m, tile->n);
+                tile_from(tile->dtype, x->more_tile, x->more, at, x->ldc, tile->m, tile->n);
         cpu_fused_ending(tile, x->sums, x->bias_tile, x->more_tile, tile->n);
         if (x->more && !more_is_read)
-                tile_to(tile->half, x->more, x->more_tile, at, x->ldc, tile->m, tile->n);
+                tile_to(tile->dtype, x->more, x->more_tile, at, x->ldc, tile->m, tile->n);
 }
 
 /* The tile of c that begins at (i, j); m and n of `tile` are its own. */
@@ -66,17 +68,17 @@ static void tile_product(struct product *x, const struct kernel *tile, int64_t i
         const int64_t at = i * x->ldc + j;
         struct kernel step = *tile;
         if (tile->accumulate)
-                tile_from(tile->half, x->sums, x->c, at, x->ldc, tile->m, tile->n);
+                tile_from(tile->dtype, x->sums, x->c, at, x->ldc, tile->m, tile->n);
         for (int64_t p = 0; p < tile->k; p += TILE_K) {
-                step.k = least(TILE_K, tile->k - p);
+                step.k = min_int64(TILE_K, tile->k - p);
                 step.accumulate = tile->accumulate || p > 0;
-                hold(tile->half, &x->a, i, p, step.m, step.k);
-                hold(tile->half, &x->b, p, j, step.k, step.n);
+                hold(tile->dtype, &x->a, i, p, step.m, step.k);
+                hold(tile->dtype, &x->b, p, j, step.k, step.n);
                 cpu_gemm(&step, x->a.tile, x->a.tile_ld, x->b.tile, x->b.tile_ld, x->sums, step.n);
         }
         if (tile->kind != KERNEL_MATMUL)
                 end_tile(x, tile, at, j);
-        tile_to(tile->half, x->c, x->sums, at, x->ldc, tile->m, tile->n);
+        tile_to(tile->dtype, x->c, x->sums, at, x->ldc, tile->m, tile->n);
 }
 
 /* All tiles of c; those of b stay in the scratch for all rows of c where k fits one tile. */
@@ -85,9 +87,9 @@ static void run_product(struct product *x)
         const struct kernel *kernel = x->kernel;
         struct kernel tile = *kernel;
         for (int64_t j = 0; j < kernel->n; j += TILE_N) {
-                tile.n = least(TILE_N, kernel->n - j);
+                tile.n = min_int64(TILE_N, kernel->n - j);
                 for (int64_t i = 0; i < kernel->m; i += TILE_M) {
-                        tile.m = least(TILE_M, kernel->m - i);
+                        tile.m = min_int64(TILE_M, kernel->m - i);
                         tile_product(x, &tile, i, j);
                 }
         }
@@ -115,7 +117,7 @@ static void set_operands(struct product *x, const uint16_t *a, const uint16_t *b
         x->a.row = x->b.row = -1;
 }
 
-void cpu_half_matmul(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+void cpu_mixed_matmul(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const int64_t inner = args->inner, outer = kernel->batch / inner;
         const uint16_t *a = args->p[0], *b = args->p[1];
@@ -131,7 +133,7 @@ void cpu_half_matmul(const struct kernel *kernel, const struct kernel_args *args
         }
 }
 
-void cpu_half_matmul_fused(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+void cpu_mixed_matmul_fused(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const struct fused_product f = cpu_fused_product(kernel, args);
         struct product x = product_of(kernel, args->ld, scratch);
@@ -143,11 +145,11 @@ void cpu_half_matmul_fused(const struct kernel *kernel, const struct kernel_args
 
 /* In two passes: a tile of y has not got its rows' every column, and what is normalised is y as it is stored.
  */
-void cpu_half_matmul_layernorm(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+void cpu_mixed_matmul_layernorm(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         struct kernel parts[KERNEL_PARTS];
         const struct kernel_args layernorm = kernels_layernorm_args(args);
         kernel_parts(kernel, parts);
-        cpu_half_matmul_fused(&parts[0], args, scratch);
-        cpu_half_rows(&parts[1], &layernorm, scratch);
+        cpu_mixed_matmul_fused(&parts[0], args, scratch);
+        cpu_mixed_rows(&parts[1], &layernorm, scratch);
 }

@@ -1,7 +1,7 @@
 /* Conversions between 16 bits and fp32 against their definition in double arithmetic: fp16's, those of the
- * processor and the portable ones (tests/mk/models.mk compiles runtime/base/half.c a second time without the
+ * processor and the portable ones (tests/mk/models.mk compiles runtime/base/fp16.c a second time without the
  * processor's), and bf16's. */
-#include "runtime/base/half.h"
+#include "runtime/base/fp16.h"
 #include "tests/unit/numbers.h"
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ static const struct conversions {
         void (*to_floats)(float *, const uint16_t *, int64_t);
         void (*add)(uint16_t *, const uint16_t *, int64_t);
 } all[] = {
-        {&fp16, half_from_float, half_to_float, half_from_floats, half_to_floats, half_add},
+        {&fp16, fp16_from_float, fp16_to_float, fp16_from_floats, fp16_to_floats, fp16_add},
         {&fp16, portable_from_float, portable_to_float, portable_from_floats, portable_to_floats,
          portable_add},
         {&bf16, bf16_from_float, bf16_to_float, bf16_from_floats, bf16_to_floats, bf16_add},
@@ -191,10 +191,10 @@ static void what_is_too_large_or_too_small_or_no_number(void **state)
                 const float value = float_of(0x7f800000 | payload);
                 assert_true(is_nan(&fp16, portable_from_float(value)));
                 assert_true(is_nan(&bf16, bf16_from_float(value)));
-                assert_int_equal(half_from_float(value), portable_from_float(value));
+                assert_int_equal(fp16_from_float(value), portable_from_float(value));
         }
         for (unsigned half = fp16.infinity + 1; half < 0x8000; half++)
-                assert_int_equal(bits_of(half_to_float((uint16_t)half)),
+                assert_int_equal(bits_of(fp16_to_float((uint16_t)half)),
                                  bits_of(portable_to_float((uint16_t)half)));
 }
 

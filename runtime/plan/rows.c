@@ -1,0 +1,518 @@
+/* The rows of the flags of a plan, and the values that are of a kind of their own. */
+#include "runtime/plan/flags.h"
+
+#include "runtime/base/parse.h"
+#include "runtime/sched/policy.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824 };
+
+/* ---- choices ---- */
+
+static const char *const fusions[] = {[FUSION_AUTO] = "auto", [FUSION_ON] = "on", [FUSION_OFF] = "off", NULL};
+static const char *const devices[] = {"cpu", "cuda", NULL};
+static const char *const routes[] = {
+        [ROUTE_AUTO] = "auto", [ROUTE_DIRECT] = "direct", [ROUTE_STAGED] = "staged", NULL};
+static const char *const ways_of_messages[] = {"async", "blocking", NULL};
+static const char *const orders[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
+
+const char *route_name(enum route route)
+{
+        return routes[route];
+}
+
+int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err)
+{
+        int which = *fusion, rc = parse_name("--fusion", text, fusions, &which, err);
+        *fusion = (enum options_fusion)which;
+        return rc;
+}
+
+int options_parse_device(const char *text, const char **device, struct rv_error_info *err)
+{
+        int which, rc = parse_name("--device", text, devices, &which, err);
+        if (rc == 0)
+                *device = devices[which];
+        return rc;
+}
+
+/* ---- values of their own ---- */
+
+static int parse_device(struct options *o, const char *text, struct rv_error_info *err)
+{
+        return options_parse_device(text, &o->device, err);
+}
+
+/* Writes the names of all schedules, with `between` between them, or, with_help, each name with its help.
+ * Returns `text`. */
+static char *list_schedules(const char *between, bool with_help, char *text, size_t size)
+{
+        size_t end = 0;
+        text[0] = 0;
+        for (int id = 0; id < POLICIES && end < size; id++) {
+                const struct policy *policy = policy_get((enum policy_id)id);
+                end += (size_t)snprintf(text + end, size - end, "%s%s%s%s", id ? between : "", policy->name,
+                                        with_help ? ": " : "", with_help ? policy->help : "");
+        }
+        return text;
+}
+
+static int parse_schedule(struct options *o, const char *text, struct rv_error_info *err)
+{
+        int id = policy_find(text);
+        if (id >= 0) {
+                o->policy = (enum policy_id)id;
+                return 0;
+        }
+        char names[128];
+        return rv_fail(err, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text,
+                       list_schedules(", ", false, names, sizeof names));
+}
+
+static void write_schedule(const struct options *o, char *text, size_t size)
+{
+        snprintf(text, size, "%s", policy_get(o->policy)->name);
+}
+
+static int parse_split(struct options *o, const char *text, struct rv_error_info *err)
+{
+        int64_t last = 0;
+        if (strcmp(text, "even") == 0 || strcmp(text, "balanced") == 0) {
+                o->split = text[0] == 'e' ? SPLIT_EVEN : SPLIT_BALANCED;
+                return 0;
+        }
+        if (parse_int("--split", text, 1, INT_MAX, &last, err))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--split: '%.64s' is neither even, balanced, nor a number of layers for the last "
+                        "stage, at least 1",
+                        text);
+        o->split = (int)last;
+        return 0;
+}
+
+static void write_split(const struct options *o, char *text, size_t size)
+{
+        if (o->split > 0)
+                snprintf(text, size, "%d", o->split);
+        else
+                snprintf(text, size, "%s", o->split == SPLIT_EVEN ? "even" : "balanced");
+}
+
+static int parse_clip(struct options *o, const char *text, struct rv_error_info *err)
+{
+        char *end;
+        double number = strtod(text, &end);
+        if (end == text || *end || !isfinite(number) || number < 0)
+                return rv_fail(err, RV_EINPUT, "--clip: '%s' is not a number from 0 (off) up", text);
+        o->clip = number;
+        return 0;
+}
+
+static void write_clip(const struct options *o, char *text, size_t size)
+{
+        snprintf(text, size, "%g", o->clip);
+}
+
+static int parse_precision(struct options *o, const char *text, struct rv_error_info *err)
+{
+        const int dtype = dtype_of_precision(text);
+        if (dtype < 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--precision: '%s' is not known; there are fp32, and with fp32 master "
+                               "parameters mixed (fp16) and bf16",
+                               text);
+        o->dtype = (enum dtype)dtype;
+        o->precision_given = true;
+        return 0;
+}
+
+static void write_precision(const struct options *o, char *text, size_t size)
+{
+        snprintf(text, size, "%s", dtype_precision(o->dtype));
+}
+
+static int parse_recompute(struct options *o, const char *text, struct rv_error_info *err)
+{
+        int which = recompute_of_name(text);
+        if (which < 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--recompute: '%s' is not known; there are none, full, selective, layer, and the "
+                        "sets norms, swiglu and norms,swiglu",
+                        text);
+        o->recompute = (enum recompute)which;
+        return 0;
+}
+
+static void write_recompute(const struct options *o, char *text, size_t size)
+{
+        snprintf(text, size, "%s", recompute_name(o->recompute));
+}
+
+static int parse_zero(struct options *o, const char *text, struct rv_error_info *err)
+{
+        static const char *const names[] = {"0", "1", "3", NULL};
+        static const int stages[] = {0, 1, 3};
+        if (strcmp(text, "2") == 0)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, "
+                               "and --zero 3, in predictions, parameters and gradients too");
+        int which = 0, rc = parse_name("--zero", text, names, &which, err);
+        if (rc == 0)
+                o->zero = stages[which];
+        return rc;
+}
+
+static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space,
+                        struct rv_error_info *err)
+{
+        int64_t bytes = 0;
+        if (parse_bytes(text, &bytes) || bytes == 0)
+                return rv_fail(err, RV_EINPUT,
+                               "%s: '%.64s' is not a size such as 4096, 500MB or 2GiB (from 1 byte to 9e18; "
+                               "units: kB, MB, "
+                               "GB, TB, KiB, MiB, GiB, TiB)",
+                               option, text);
+        o->memory[space] = bytes;
+        return 0;
+}
+
+static int parse_device_memory(struct options *o, const char *text, struct rv_error_info *err)
+{
+        return parse_memory(o, "--device-memory", text, MEMORY_DEVICE, err);
+}
+
+static int parse_host_memory(struct options *o, const char *text, struct rv_error_info *err)
+{
+        return parse_memory(o, "--host-memory", text, MEMORY_HOST, err);
+}
+
+/* ---- parts of rows ---- */
+
+/* A row's place in struct options. */
+#define AT(store_as, member) .store = (store_as), .offset = offsetof(struct options, member)
+#define FROM(first, last)    .min = (first), .max = (last)
+
+#define CONFLICTS(...)                                                                                       \
+        .conflicts = (const struct flag_conflict[])                                                          \
+        {                                                                                                    \
+                __VA_ARGS__,                                                                                 \
+                {                                                                                            \
+                        .sentence = NULL                                                                     \
+                }                                                                                            \
+        }
+
+static bool has_stages(const struct options *o)
+{
+        return o->pp > 1;
+}
+
+static bool has_replicas(const struct options *o)
+{
+        return o->dp > 1;
+}
+
+static bool has_stages_and_replicas(const struct options *o)
+{
+        return o->pp > 1 && o->dp > 1;
+}
+
+/* ---- what is proposed where memory is short ---- */
+
+/* As it is, and the other way around. */
+static bool propose_offload(const struct options *o, int nth, int *value)
+{
+        *value = o->offload != (nth == 1);
+        return nth < 2;
+}
+
+static bool propose_offload_activations(const struct options *o, int nth, int *value)
+{
+        *value = o->offload_activations != (nth == 1);
+        return nth < 2;
+}
+
+/* More stages in the place of replicas. */
+static bool propose_stages(const struct options *o, int nth, int *value)
+{
+        for (*value = o->pp; *value <= o->gpt.n_layer; ++*value)
+                if (o->pp * o->dp % *value == 0 && nth-- == 0)
+                        return true;
+        return false;
+}
+
+static bool propose_smaller(const struct options *o, int nth, int *value)
+{
+        *value = o->micro_batch_size - nth;
+        return *value >= 1;
+}
+
+/* What computes more again; never layer, where full does with less time, nor a set of results, which frees
+ * too little to be worth a search of its own. */
+static bool propose_recompute(const struct options *o, int nth, int *value)
+{
+        static const enum recompute deeper[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+        *value = o->recompute;
+        for (size_t i = 0; nth > 0 && i < sizeof deeper / sizeof *deeper; i++) {
+                const bool same = deeper[i] == RECOMPUTE_SELECTIVE && o->fused;
+                if (same || recompute_depth(deeper[i]) <= recompute_depth(o->recompute))
+                        continue;
+                *value = deeper[i];
+                nth--;
+        }
+        return nth == 0;
+}
+
+/* The optimizer's state, where nothing is shared yet. */
+static bool propose_zero(const struct options *o, int nth, int *value)
+{
+        *value = nth ? 1 : o->zero;
+        return nth == 0 || (nth == 1 && o->zero == 0 && o->dp > 1);
+}
+
+/* ---- the rows ---- */
+
+/* A list in a sweep. */
+#define LIST(...)                                                                                            \
+        .sweep = SWEEP_LIST, .axis = &(const struct flag_axis)                                               \
+        {                                                                                                    \
+                __VA_ARGS__                                                                                  \
+        }
+#define VALUES(...)                                                                                          \
+        {                                                                                                    \
+                {__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int)                                    \
+        }
+
+/* Of --schedule, from what the policies say of themselves; written by the first call of flags_all. */
+static char schedule_help[1024], schedule_list_help[256];
+
+#define POLICY_VALUE(id, object) POLICY_##id,
+
+/* clang-format off */
+static const struct flag flags[] = {
+        {.name = "pp", .argument = "P", .scope = FLAG_OF_ONE, AT(STORE_INT, pp), FROM(1, LARGEST_GRID),
+         .propose = propose_stages,
+         .help = "Pipeline stages, AxoNN's G_inter (default 1)"},
+        {.name = "dp", .argument = "D", .scope = FLAG_OF_ONE, AT(STORE_INT, dp), FROM(1, LARGEST_GRID),
+         .help = "Replicas of the pipeline, AxoNN's G_data (default 1)"},
+        {.name = "tp", .argument = "T", .scope = FLAG_OF_ONE, AT(STORE_INT, tp), FROM(1, LARGEST_GRID),
+         .help = "Shards of each stage, AxoNN's G_intra (default 1), which must divide the model's heads: products "
+                 "are split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
+         LIST(.argument = "T,T,...", .help = "Shards of each stage (default 1)", .all = VALUES(1, 2, 4, 8),
+              .megatron = VALUES(1, 2, 4, 8), .label = "tp %s", .label_default = true),
+         CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 2}, {"schedule", IS, POLICY_AXONN}}, .code = RV_EPLAN,
+                    .sentence = "on a stage between others --schedule axonn goes by what arrives first, on which the "
+                                "shards of {tp} could disagree: with --pp above 2 take a schedule of fixed order, "
+                                "such as 1f1b or gpipe"},
+                   {{{"tp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with --tp above 1 is not built yet"})},
+        {.name = "micro-batch-size", .argument = "B",
+         .scope = FLAG_OF_ONE, AT(STORE_INT, micro_batch_size), FROM(1, LARGEST_GRID),
+         .propose = propose_smaller,
+         .help = "Sequences that go through a stage at once (required)",
+         .required = "the sequences that go through a stage at once"},
+        {.name = "batch-size", .argument = "G",
+         .scope = FLAG_OF_ONE, AT(STORE_WHOLE, batch_size), FROM(1, LARGEST_BATCH),
+         .help = "Sequences of one batch over all ranks, a multiple of D x B (required)",
+         .sweep = SWEEP_FIXED, .required = "the sequences of one batch over all ranks"},
+        {.name = "seq-len", .argument = "S",
+         .scope = FLAG_OF_ONE, AT(STORE_INT, seq_len), FROM(1, LARGEST_BATCH),
+         .help = "Tokens of a sequence (default: the model's n_positions)",
+         .sweep = SWEEP_FIXED},
+        {.name = "report", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, report),
+         .report = REPORT_NEVER,
+         .help = "Write the result: as JSON, for ranvier compare and plot, or, if FILE ends in .md, as Markdown"},
+        {.name = "trace", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, trace),
+         .report = REPORT_NEVER,
+         .help = "Write every operation as Chrome trace JSON, for Perfetto and plot; of a training, those of the "
+                 "last three batches"},
+        {.name = "sequence-parallel", .scope = FLAG_OF_MANY, AT(STORE_BOOL, sequence_parallel),
+         .help = "With --tp: split along the sequence what is not split otherwise (LayerNorms, residuals, messages); "
+                 "all-gathers and reduce-scatters take the all-reduces' place",
+         LIST(.argument = "WHICH", .help = "With shards: no, yes, or no,yes (default no)", .all = VALUES(0, 1),
+              .megatron = VALUES(0, 1), .label = "sequence parallel"),
+         CONFLICTS({{{"sequence-parallel", IS, true}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
+                    .sentence = "--sequence-parallel splits among the shards of --tp, which is 1"})},
+        {.name = "schedule", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, policy),
+         .parse = parse_schedule, .write = write_schedule,
+         .help = schedule_help,
+         LIST(.argument = "NAME,...", .help = schedule_list_help, .all = {{POLICY_LIST(POLICY_VALUE)}, POLICIES},
+              .megatron = VALUES(POLICY_1F1B, POLICY_INTERLEAVED), .matters = has_stages, .label = "%s",
+              .label_default = true),
+         CONFLICTS({{{"schedule", IS, POLICY_INTERLEAVED}, {"virtual-stages", BELOW, 2}}, .code = RV_EPLAN,
+                    .unpaired = true,
+                    .sentence = "--schedule interleaved needs --virtual-stages of 2 or more: chunks of the model that "
+                                "each rank works on"},
+                   {{{"schedule", IS, POLICY_INTERLEAVED}, {"pp", BELOW, 2}}, .code = RV_EPLAN,
+                    .sentence = "--schedule interleaved needs --pp of 2 or more, not <pp>"})},
+        {.name = "split", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, split),
+         .parse = parse_split, .write = write_split,
+         .help = "Layers over stages: even, the default, as many on each, so that the last one, which has the output "
+                 "projection too, works longest; balanced: fewer on the last one, by floating-point operations; or a "
+                 "number, the last one's layers (the others share the rest evenly; a single stage has all)",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"split", IS_NOT, SPLIT_EVEN}, {"virtual-stages", ABOVE, 1}}, .code = RV_EPLAN,
+                    .sentence = "--split is even with --schedule interleaved, whose chunks are of equal sizes"})},
+        {.name = "virtual-stages", .argument = "V",
+         .scope = FLAG_OF_MANY, AT(STORE_INT, virtual_stages), FROM(1, LARGEST_GRID),
+         .help = "interleaved: chunks of the model that each rank works on, 2 or more; P x V divide the layers, and "
+                 "P the micro-batches of a pipeline",
+         LIST(.argument = "V,V,...", .help = "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)",
+              .all = VALUES(1, 2, 4), .megatron = VALUES(1, 2, 4), .matters = has_stages, .label = "%s virtual"),
+         CONFLICTS({{{"virtual-stages", ABOVE, 1}, {"schedule", IS_NOT, POLICY_INTERLEAVED}}, .code = RV_EPLAN,
+                    .unpaired = true,
+                    .sentence = "{virtual-stages} is for --schedule interleaved, not <schedule>"})},
+        {.name = "pipeline-limit", .argument = "L",
+         .scope = FLAG_OF_MANY, AT(STORE_INT, pipeline_limit), FROM(1, LARGEST_BATCH),
+         .help = "axonn: micro-batches under way in a pipeline at once (default P); more hide messages and cost "
+                 "memory",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"pipeline-limit", ABOVE, 0}, {"schedule", IS_NOT, POLICY_AXONN}}, .code = RV_EPLAN,
+                    .sentence = "--pipeline-limit is for --schedule axonn; <schedule> has its own limit"})},
+        {.name = "clip", .argument = "X", .scope = FLAG_OF_MANY, AT(STORE_REAL, clip), .parse = parse_clip,
+         .write = write_clip,
+         .help = "Clip gradients to this global norm (default 1.0; 0 is off); updates wait for the norm: only --clip "
+                 "0 lets them overlap with the all-reduce",
+         .sweep = SWEEP_FIXED},
+        {.name = "precision", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, dtype),
+         .parse = parse_precision, .write = write_precision,
+         .help = "fp32, the default of training; a prediction's is its profile's, mixed before bf16 before fp32. "
+                 "mixed: parameters, gradients, activations and messages in fp16, master parameters and Adam's "
+                 "moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range needs no loss scaling",
+         .sweep = SWEEP_FIXED},
+        {.name = "offload", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload),
+         .propose = propose_offload,
+         .help = "Keep master parameters and moments in host memory; they are fetched, updated and written back "
+                 "bucket by bucket (needs --precision mixed or bf16); with --clip 0 beside the all-reduce, else "
+                 "after it",
+         CONFLICTS({{{"offload", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
+                    .sentence = "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are "
+                                "the master parameters"})},
+        {.name = "offload-activations", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_activations),
+         .propose = propose_offload_activations,
+         .help = "Keep stored activations in host memory between forward and backward; a stage that stores at most "
+                 "four micro-batches has nothing to offload",
+         CONFLICTS({{{"offload-activations", IS, true}}, .also = options_parts_backward, .code = RV_EPLAN,
+                    .sentence = "--offload-activations is not for {schedule}: it keeps stored activations on the "
+                                "device until the gradients of weights have their turn"},
+                   {{{"offload-activations", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--offload-activations with --tp above 1 is not built yet"})},
+        {.name = "recompute", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, recompute),
+         .parse = parse_recompute, .write = write_recompute,
+         .propose = propose_recompute,
+         .help = "What is not stored, and computed again before it is needed. none, the default; selective: "
+                 "attention's scores and softmax (with fused attention, which stores none, the same as none); full: "
+                 "all of a layer but its input, about a third more time; layer: as full, and the layer's last "
+                 "product too, as frameworks do; norms, swiglu, or norms,swiglu: what these make, of a Llama a "
+                 "quarter of what is stored, for a few elementwise kernels"},
+        {.name = "device-memory", .argument = "SIZE",
+         .scope = FLAG_OF_MANY, AT(STORE_WHOLE, memory[MEMORY_DEVICE]), .parse = parse_device_memory, .report = REPORT_NEVER,
+         .help = "What a rank has on its device, such as 2GiB (default: the platform's, or a rank's share of its "
+                 "machine's memory); a plan that needs more is refused, with changes that would make it fit",
+         .sweep = SWEEP_FIXED},
+        {.name = "host-memory", .argument = "SIZE",
+         .scope = FLAG_OF_MANY, AT(STORE_WHOLE, memory[MEMORY_HOST]), .parse = parse_host_memory, .report = REPORT_NEVER,
+         .help = "What a rank has in its host's memory for what its device copies from and to: offloaded data, "
+                 "staged messages and gradients, the batch's tokens (default and refusal: as --device-memory)",
+         .sweep = SWEEP_FIXED},
+        {.name = "bucket-params", .argument = "N",
+         .scope = FLAG_OF_MANY, AT(STORE_WHOLE, bucket_parameters), FROM(1, INT64_C(1) << 40),
+         .help = "Parameters of one optimizer update (default 16000000, or all of a stage that has fewer); with "
+                 "--offload it is worked through in thirds, in three buffers: one is fetched, one updated, one "
+                 "written back",
+         .sweep = SWEEP_FIXED},
+        {.name = "allreduce-buckets", .argument = "C",
+         .scope = FLAG_OF_MANY, AT(STORE_INT, allreduce_buckets), FROM(1, LARGEST_GRID),
+         .help = "Buckets of one all-reduce (default 4)",
+         .sweep = SWEEP_FIXED},
+        {.name = "messages", .argument = "ROUTE", .scope = FLAG_OF_MANY, AT(STORE_INT, messages),
+         .names = routes,
+         .help = "direct: the network takes them from device memory and puts them there; staged: through host "
+                 "memory, by copies that the schedule plans; auto, the default: staged where a GPU's memory is out "
+                 "of the network's reach",
+         .sweep = SWEEP_FIXED},
+        {.name = "allreduce", .argument = "ROUTE", .scope = FLAG_OF_MANY, AT(STORE_INT, allreduce),
+         .names = routes,
+         .help = "The route of all-reduces of gradients, as for --messages",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"allreduce", IS, ROUTE_STAGED}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
+                    .sentence = "--allreduce staged with --zero 3 is not built yet"})},
+        {.name = "p2p", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_BOOL, blocking),
+         .names = ways_of_messages,
+         .help = "async, the default: a stage computes while messages are under way; blocking: it sends and receives "
+                 "as Megatron-LM's schedules do, and computes nothing meanwhile (needs a schedule of fixed order: "
+                 "not axonn)",
+         LIST(.argument = "HOW,...",
+              .help = "async, the default; blocking: as Megatron-LM's and DeepSpeed's; or both in a list",
+              .all = VALUES(false), .megatron = VALUES(true), .matters = has_stages, .label = "%s",
+              .label_default = true),
+         CONFLICTS({{{"p2p", IS, true}, {"schedule", IS, POLICY_AXONN}}, .code = RV_EPLAN,
+                    .sentence = "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on "
+                                "whatever message came first, so it cannot wait for one of them"})},
+        {.name = "device", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_TEXT, device),
+         .parse = parse_device, .report = REPORT_NEVER,
+         .help = "What computes: cpu or cuda (default: cpu; in a prediction, what the profile was measured on)"},
+        {.name = "fusion", .argument = "WHEN", .scope = FLAG_OF_MANY, AT(STORE_INT, fusion), .names = fusions,
+         .help = "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
+                 "products with biases, GELU, residuals and LayerNorm in them, a loss that is made in chunks of rows "
+                 "and stores no logits. on, off, or auto, the default: on, in a prediction where the profile has "
+                 "them",
+         .sweep = SWEEP_FIXED},
+        {.name = "zero", .argument = "STAGE", .scope = FLAG_OF_MANY, AT(STORE_INT, zero), .parse = parse_zero,
+         .propose = propose_zero,
+         .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
+                 "part of the parameters; gradients are reduce-scattered, weights all-gathered); 3: weights and "
+                 "gradients too, which are gathered and reduced layer by layer (in a prediction only; for --pp 1 and "
+                 "--tp 1)",
+         LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 3),
+              .megatron = VALUES(0, 1), .matters = has_replicas, .label = "zero %s", .label_default = true),
+         CONFLICTS({{{"zero", IS, 3}, {"pp", ABOVE, 1}}, .code = RV_EPLAN,
+                    .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
+                                "layer whole"},
+                   {{{"zero", IS, 3}, {"tp", ABOVE, 1}}, .code = RV_EPLAN,
+                    .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
+                                "layer whole"},
+                   {{{"zero", IS, 3}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with --zero 3 is not built yet"})},
+        {.name = "order", .argument = "WHICH", .scope = FLAG_OF_MANY, AT(STORE_INT, order), .names = orders,
+         .help = "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
+                 "replicas of a stage",
+         LIST(.argument = "WHICH,...", .help = "Which ranks are neighbours: stages (default), replicas, or both in a list",
+              .all = VALUES(ORDER_STAGES, ORDER_REPLICAS), .megatron = VALUES(ORDER_REPLICAS),
+              .matters = has_stages_and_replicas, .label = "%s first", .label_default = true)},
+        {.name = "overlap-allreduce", .scope = FLAG_OF_MANY, AT(STORE_BOOL, overlap_allreduce),
+         .report = REPORT_IF_SET,
+         .help = "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
+                 "--bucket-params) as soon as its layers are through; not for interleaved and zero-bubble; for "
+                 "--zero 0 and --tp 1",
+         CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 0}}, .code = RV_EPLAN,
+                    .sentence = "--overlap-allreduce is for --zero 0: with {zero} gradients are reduce-scattered when "
+                                "the pipeline has ended"},
+                   {{{"overlap-allreduce", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with --tp above 1 is not built yet"},
+                   {{{"overlap-allreduce", IS, true}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with {schedule} is not built yet: it is for whole "
+                                "backwards of one chunk"},
+                   {{{"overlap-allreduce", IS, true}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with {schedule} is not built yet: it is for whole "
+                                "backwards of one chunk"})},
+};
+/* clang-format on */
+
+const struct flag *flags_all(int *count)
+{
+        char names[128];
+        if (!schedule_help[0]) {
+                list_schedules("; ", true, schedule_help, sizeof schedule_help);
+                snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
+                         list_schedules(",", false, names, sizeof names));
+        }
+        *count = sizeof flags / sizeof *flags;
+        return flags;
+}

@@ -23,9 +23,9 @@ static uint64_t random_next(uint64_t *state)
         return z ^ (z >> 31);
 }
 
-static int random_int(uint64_t *state, int least, int most)
+static int random_int(uint64_t *state, int min, int max)
 {
-        return least + (int)(random_next(state) % (uint64_t)(most - least + 1));
+        return min + (int)(random_next(state) % (uint64_t)(max - min + 1));
 }
 
 struct watch {
@@ -201,6 +201,10 @@ static double fixed_seconds(void *context, int rank, const struct op *op)
         return seconds[op->kind];
 }
 
+/* Up to POLICIES: those of fixed order with one chunk, and with axonn all whose backward is one operation. */
+static const enum policy_id fixed_order[] = {POLICY_GPIPE, POLICY_1F1B, POLICIES},
+                            whole_backward[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B, POLICIES};
+
 static struct plan simple_plan(enum policy_id policy, int pp, int m)
 {
         struct plan plan;
@@ -241,10 +245,10 @@ static void without_messages_a_batch_takes_m_plus_p_minus_1_micro_batches(void *
         struct fixed f = {.forward = 1, .backward = 2};
         for (int pp = 1; pp <= 8; pp++)
                 for (int m = 1; m <= 20; m++)
-                        for (int id = POLICY_GPIPE; id <= POLICY_1F1B; id++)
-                                assert_seconds(fixed_batch((enum policy_id)id, pp, m, 0, f),
-                                               (m + pp - 1) * (f.forward + f.backward),
-                                               policy_get((enum policy_id)id)->name, pp, m);
+                        for (const enum policy_id *id = fixed_order; *id != POLICIES; id++)
+                                assert_seconds(fixed_batch(*id, pp, m, 0, f),
+                                               (m + pp - 1) * (f.forward + f.backward), policy_get(*id)->name,
+                                               pp, m);
 }
 
 static struct plan interleaved_plan(int pp, int chunks, int m)
@@ -310,11 +314,11 @@ static void zero_bubble_h1_stores_no_more_than_1f1b(void **state)
         for (int pp = 1; pp <= 8; pp++)
                 for (int m = 1; m <= 20; m++) {
                         struct plan plan = simple_plan(POLICY_1F1B, pp, m);
-                        const int most = core_limits(&plan, 0).slots;
+                        const int max = core_limits(&plan, 0).slots;
                         plan.policy = POLICY_ZERO_BUBBLE;
                         for (int stage = 0; stage < pp; stage++) {
                                 const struct core_limits limits = core_limits(&plan, stage);
-                                assert_int_equal(limits.slots, most);
+                                assert_int_equal(limits.slots, max);
                                 assert_int_equal(limits.deferred, stage < m ? stage + 1 : m);
                         }
                 }
@@ -333,12 +337,12 @@ static void a_staged_message_takes_its_two_copies_more(void **state)
 {
         (void)state;
         struct fixed f = {.forward = 1, .backward = 2, .message = 0.25, .stage_out = 0.5, .stage_in = 0.125};
-        for (int id = 0; id < POLICY_INTERLEAVED; id++) /* which has no single micro-batch */
+        for (const enum policy_id *id = whole_backward; *id != POLICIES; id++)
                 for (int pp = 1; pp <= 8; pp++) {
-                        struct plan plan = simple_plan((enum policy_id)id, pp, 1);
+                        struct plan plan = simple_plan(*id, pp, 1);
                         plan.stage_messages = true;
                         assert_seconds(fixed_run(&plan, 1, f), 3.0 * pp + 2 * (0.25 + 0.5 + 0.125) * (pp - 1),
-                                       policy_get((enum policy_id)id)->name, pp, 1);
+                                       policy_get(*id)->name, pp, 1);
                 }
 }
 
@@ -413,11 +417,11 @@ static void blocking_messages_are_paid_for_one_after_another(void **state)
                                      {.forward = 2, .backward = 1, .message = 1},
                                      {.forward = 1, .backward = 3, .message = 0.001}};
         for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
-                for (int id = POLICY_GPIPE; id <= POLICY_1F1B; id++)
+                for (const enum policy_id *id = fixed_order; *id != POLICIES; id++)
                         for (int pp = 1; pp <= 8; pp++)
                                 for (int m = 1; m <= 20; m++) {
                                         const struct fixed f = jobs[i];
-                                        struct plan plan = simple_plan((enum policy_id)id, pp, m);
+                                        struct plan plan = simple_plan(*id, pp, m);
                                         plan.blocking = true;
                                         assert_seconds(fixed_run(&plan, 1, f),
                                                        (m + pp - 1) * (f.forward + f.backward) +
@@ -433,6 +437,30 @@ static double axonn_steady(int pp, int limit, struct fixed f)
         int m = 40 * pp;
         return (fixed_batch(POLICY_AXONN, pp, 2 * m, limit, f) - fixed_batch(POLICY_AXONN, pp, m, limit, f)) /
                m;
+}
+
+/* Twice the warm-up hides messages of up to half of a forward and a backward: a batch takes what it takes to
+ * fill and to drain the pipeline, and a forward and a backward for each micro-batch. 1F1B waits for each
+ * round trip. */
+static void eager_1f1b_hides_messages_that_1f1b_waits_for(void **state)
+{
+        (void)state;
+        const struct fixed jobs[] = {{.forward = 1, .backward = 2, .message = 0.25},
+                                     {.forward = 1, .backward = 2, .message = 1.5},
+                                     {.forward = 1, .backward = 1, .message = 1}};
+        for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+                for (int pp = 2; pp <= 8; pp++)
+                        for (int m = 2 * pp; m <= 8 * pp; m += pp) {
+                                const struct fixed f = jobs[i];
+                                const double busy = f.forward + f.backward;
+                                const double once = (m + pp - 1) * busy + 2 * (pp - 1) * f.message;
+                                assert_seconds(fixed_batch(POLICY_EAGER, pp, m, 0, f), once, "eager-1f1b", pp,
+                                               m);
+                                if (fixed_batch(POLICY_1F1B, pp, m, 0, f) <= once)
+                                        fail_msg(
+                                                "1f1b of %d stages and %d micro-batches waits for no message",
+                                                pp, m);
+                        }
 }
 
 /* A micro-batch can not take less than max(tf + tb, round trip / L), round trip p (tf + tb) + 2 (p - 1) c.
@@ -489,12 +517,12 @@ static void copies_of_activations_are_hidden_behind_computation(void **state)
         struct fixed f = {.forward = 1, .backward = 2, .store = 1, .fetch_back = 2};
         for (int pp = 1; pp <= 8; pp++)
                 for (int m = 5; m <= 20; m++)
-                        for (int id = POLICY_GPIPE; id <= POLICY_1F1B; id++) {
-                                struct plan plan = simple_plan((enum policy_id)id, pp, m);
+                        for (const enum policy_id *id = fixed_order; *id != POLICIES; id++) {
+                                struct plan plan = simple_plan(*id, pp, m);
                                 plan.offload_activations = true;
                                 assert_seconds(fixed_run(&plan, 1, f),
-                                               (m + pp - 1) * (f.forward + f.backward),
-                                               policy_get((enum policy_id)id)->name, pp, m);
+                                               (m + pp - 1) * (f.forward + f.backward), policy_get(*id)->name,
+                                               pp, m);
                         }
 }
 
@@ -569,6 +597,7 @@ int main(void)
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),
                 cmocka_unit_test(sums_beside_the_last_backward_leave_one_of_them_behind_it),
                 cmocka_unit_test(n_staged_allreduces_take_n_plus_2_of_the_longest_part),
+                cmocka_unit_test(eager_1f1b_hides_messages_that_1f1b_waits_for),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),
                 cmocka_unit_test(offloaded_activations_that_copy_at_once_cost_nothing),
                 cmocka_unit_test(copies_of_activations_are_hidden_behind_computation),

@@ -84,7 +84,7 @@ static const struct {
         {GOOD "--clip nan", 1, RV_EINPUT, "--clip: 'nan' is not a number from 0 (off) up"},
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
-         "--schedule: 'lifo' is not known; there are axonn, gpipe, 1f1b, interleaved, zero-bubble"},
+         "--schedule: 'lifo' is not known; there are axonn, 1f1b, eager-1f1b, interleaved, zero-bubble, gpipe"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
@@ -147,7 +147,8 @@ static const struct {
         {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
          "--overlap-allreduce with --tp above 1 is not built yet"},
         {GOOD "--schedule zero-bubble --dp 2 --overlap-allreduce", 2, RV_ENOTBUILT,
-         "--overlap-allreduce with --schedule zero-bubble is not built yet; there are axonn, gpipe and 1f1b"},
+         "--overlap-allreduce with --schedule zero-bubble is not built yet: it is for whole backwards of one "
+         "chunk"},
         {GOOD "--p2p blocking", 1, RV_EPLAN,
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
          "message "
@@ -299,13 +300,13 @@ static void bf16_is_the_other_mixed_precision(void **state)
         (void)state;
         static const struct {
                 const char *flags;
-                enum half half;
+                enum dtype dtype;
                 const char *name;
-        } cases[] = {{"", HALF_NONE, "fp32"},
-                     {"--precision fp32", HALF_NONE, "fp32"},
-                     {"--precision mixed --offload", HALF_FP16, "mixed"},
-                     {"--precision bf16 --offload", HALF_BF16, "bf16"},
-                     {"--precision bf16 --precision mixed", HALF_FP16, "mixed"}};
+        } cases[] = {{"", DTYPE_FP32, "fp32"},
+                     {"--precision fp32", DTYPE_FP32, "fp32"},
+                     {"--precision mixed --offload", DTYPE_FP16, "mixed"},
+                     {"--precision bf16 --offload", DTYPE_BF16, "bf16"},
+                     {"--precision bf16 --precision mixed", DTYPE_FP16, "mixed"}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 char line[128];
                 struct command command;
@@ -313,13 +314,13 @@ static void bf16_is_the_other_mixed_precision(void **state)
                 snprintf(line, sizeof line, GOOD "%s", cases[i].flags);
                 assert_int_equal(run(line, 1, &command, &err), 0);
                 const struct work work = options_work(&command.plan);
-                assert_int_equal(options_format(&command.plan), cases[i].half);
-                assert_int_equal(work.element_bytes, cases[i].half ? 2 : 4);
-                assert_int_equal(options_plan(&command.plan, false).mixed, cases[i].half != HALF_NONE);
-                assert_string_equal(half_precision(cases[i].half), cases[i].name);
-                assert_int_equal(half_of_precision(cases[i].name), cases[i].half);
+                assert_int_equal(command.plan.dtype, cases[i].dtype);
+                assert_int_equal(work_element_bytes(&work), cases[i].dtype != DTYPE_FP32 ? 2 : 4);
+                assert_int_equal(options_plan(&command.plan, false).mixed, cases[i].dtype != DTYPE_FP32);
+                assert_string_equal(dtype_precision(cases[i].dtype), cases[i].name);
+                assert_int_equal(dtype_of_precision(cases[i].name), cases[i].dtype);
         }
-        assert_int_equal(half_of_precision("fp16"), -1);
+        assert_int_equal(dtype_of_precision("fp16"), -1);
 }
 
 static void kernels_are_fused_unless_asked_not_to_be(void **state)
@@ -386,7 +387,7 @@ static void mixed_precision_and_offloading_reach_the_core_and_the_workload(void 
         assert_int_equal(plan.message_bytes, 2 * 16 * 32 * 2);
         assert_int_equal(plan.bucket_parameters, 1000);
         struct work work = options_work(&command.plan);
-        assert_true(work.recompute && work_half(&work));
+        assert_true(work.recompute && work_mixed(&work));
         assert_int_equal(command.plan.memory[MEMORY_DEVICE], INT64_C(2147483648));
         assert_int_equal(command.plan.memory[MEMORY_HOST], 1500000000);
         assert_false(plan.stage_messages || plan.stage_allreduce);
@@ -524,7 +525,7 @@ static void memory_is_planned_for_the_buffers_that_the_core_uses(void **state)
                 assert_int_equal(memory.host_slots, limits.host_slots);
                 assert_int_equal(memory.work.micro_batch_size, 2);
                 assert_int_equal(memory.work.seq_len, 8);
-                assert_int_equal(memory.work.element_bytes, 4);
+                assert_int_equal(memory.work.dtype, DTYPE_FP32);
                 assert_false(memory.offload || memory.work.recompute);
         }
 }

@@ -6,6 +6,7 @@
 #define POLICY_LIST(POLICY)                                                                                  \
         POLICY(AXONN, axonn)                                                                                 \
         POLICY(1F1B, 1f1b)                                                                                   \
+        POLICY(EAGER, eager)                                                                                 \
         POLICY(INTERLEAVED, interleaved)                                                                     \
         POLICY(ZERO_BUBBLE, zero_bubble)                                                                     \
         POLICY(GPIPE, gpipe)

@@ -332,10 +332,10 @@ void bench_parted_pass(struct bench *bench, struct net *net, struct samples *sam
         run_forward(bench->stage);
         begin_log(bench);
         begin_operation(bench);
-        nn_backward_part(bench->stage, 0, 0, -1, 0, 0, 0, PART_INPUT);
+        nn_backward_part(bench->stage, 0, -1, 0, 0, 0, PART_INPUT);
         end_operation(bench, net);
         begin_operation(bench);
-        nn_backward_part(bench->stage, 0, 0, -1, 0, -1, 0, PART_WEIGHT);
+        nn_backward_part(bench->stage, 0, -1, 0, -1, 0, PART_WEIGHT);
         end_operation(bench, net);
         bench->device->recorder = NULL;
         clear_unseen(bench);

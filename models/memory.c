@@ -1,5 +1,7 @@
 #include "models/memory.h"
 
+#include "runtime/base/minmax.h"
+
 static const char *const names[MEMORY_CATEGORIES] = {
         [MEMORY_WEIGHTS] = "weights",   [MEMORY_GRADIENTS] = "gradients",
         [MEMORY_MASTER] = "master",     [MEMORY_OPTIMIZER] = "optimizer",
@@ -50,17 +52,25 @@ static int64_t two_units(const struct gpt *gpt)
         return u.block + (end > u.block || gpt->n_layer == 1 ? end : u.block);
 }
 
-/* What the passes of a stage's layers need at once. */
-static int64_t workspace(const struct workload_bytes *bytes, const struct stage *stage, bool parted)
+/* What the passes of a stage's layers need at once; backwards of its first `deferred` layers are in two
+ * parts. */
+static int64_t workspace(const struct workload_bytes *bytes, const struct stage *stage, int deferred)
 {
-        int64_t max = bytes->workspace[LAYER_BLOCK][parted];
+        const int parted = deferred > 0, all = deferred == stage->layers;
+        int64_t max = 0;
         for (int layer = 0; layer < LAYERS; layer++) {
                 const bool has =
                         layer == LAYER_EMBEDDING ? stage->first : layer == LAYER_BLOCK || stage->last;
-                if (has && bytes->workspace[layer][parted] > max)
-                        max = bytes->workspace[layer][parted];
+                for (int in_parts = all; has && in_parts <= parted; in_parts++)
+                        max = max_int64(max, bytes->workspace[layer][in_parts]);
         }
         return max;
+}
+
+int memory_deferred_layers(const struct memory_plan *plan, const struct stage *stage)
+{
+        const int some = plan->deferred_layers;
+        return plan->deferred == 0 ? 0 : some > 0 && some < stage->layers ? some : stage->layers;
 }
 
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
@@ -75,13 +85,13 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
-        const int chunk_layers = stage->layers / stage->chunks;
+        const int chunk_layers = stage->layers / stage->chunks, parted = memory_deferred_layers(plan, stage);
         struct memory_layout layout = {
                 .embedded = stage->first ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .block = bytes.slot[LAYER_BLOCK],
                 .head = stage->last ? bytes.slot[LAYER_HEAD] : 0,
                 .message = memory_aligned(rows * gpt->n_embd * e),
-                .workspace = workspace(&bytes, stage, plan->deferred > 0),
+                .workspace = workspace(&bytes, stage, parted),
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .deferred_embedded = stage->first && !bytes.output_lent ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .deferred_block = bytes.deferred,
@@ -95,8 +105,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         };
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
         layout.deferred_output = bytes.output_lent ? layout.message : 0;
-        layout.deferred = layout.deferred_embedded + chunk_layers * layout.deferred_block +
-                          layout.deferred_lent + layout.deferred_output;
+        layout.deferred = layout.deferred_embedded + parted * layout.deferred_block + layout.deferred_lent +
+                          layout.deferred_output;
         return layout;
 }
 

@@ -51,7 +51,8 @@ struct memory_plan {
         int input_buffers;    /* activations received (0 on the first stage) */
         int gradient_buffers; /* gradients received, transformed in place and sent on */
         int deferred; /* backwards in two parts: buffers of what the first leaves for the second; 0: in one */
-        bool stage_messages;      /* each buffer that is sent or received has one on the host beside it */
+        int deferred_layers; /* of these: the first layers that are in two parts (partition_parts); 0: all */
+        bool stage_messages; /* each buffer that is sent or received has one on the host beside it */
         int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
         int64_t shard_parameters; /* zero: elements of the replica's own optimizer arrays; 0: all parameters
                                    */
@@ -98,6 +99,9 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
 /* Bytes of the `index`-th slot on the device. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
                     const struct memory_plan *plan, int index);
+
+/* The stage's layers whose backwards are in two parts: at least 1, if any are at all. */
+int memory_deferred_layers(const struct memory_plan *plan, const struct stage *stage);
 
 /* Outputs of slots that have a buffer on the host beside them: staged, of all stages but the last. */
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan);

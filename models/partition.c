@@ -365,13 +365,31 @@ struct partition_products partition_products(const struct gpt *gpt)
         return products;
 }
 
-struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,
-                                     int64_t offset)
+struct partition_parts partition_parts(const struct stage *stage, int deferred, enum kernel_part parts)
+{
+        const bool all = deferred == stage->layers;
+        assert(1 <= deferred && deferred <= stage->layers && parts != PART_BOTH);
+        struct partition_parts found = {.part = {.parts = parts,
+                                                 .head = stage->last && all,
+                                                 .embedding = stage->first,
+                                                 .top = deferred - 1,
+                                                 .blocks = deferred}};
+        if (parts == PART_INPUT)
+                found.whole = (struct partition_span){.parts = PART_BOTH,
+                                                      .head = stage->last && !all,
+                                                      .top = stage->layers - 1,
+                                                      .blocks = stage->layers - deferred,
+                                                      .more = true};
+        return found;
+}
+
+/* Whole layers from those that end at `end` on, until gradients from `offset` on are final. */
+static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int64_t end,
+                                            int64_t offset)
 {
         const struct partition_units units = partition_units(gpt);
         const int64_t begin = stage->first ? units.embedding : 0; /* of blocks, and where they end */
         const int64_t head = begin + stage->layers * units.block;
-        assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
         struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
         if (!span.head) {
                 span.top = (int)((end - begin) / units.block) - 1;
@@ -385,5 +403,31 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
                 span.embedding = stage->first;
                 span.offset = 0;
         }
+        return span;
+}
+
+struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int deferred,
+                                     enum kernel_part parts, int64_t end, int64_t offset)
+{
+        assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
+        struct partition_span span;
+        if (parts == PART_INPUT) {
+                const struct partition_units units = partition_units(gpt);
+                const int64_t left = deferred == stage->layers
+                                             ? end
+                                             : (stage->first ? units.embedding : 0) + deferred * units.block;
+                if (end <= left) {
+                        span = partition_parts(stage, deferred, parts).part;
+                        span.offset = offset;
+                        return span;
+                }
+                span = layers_between(gpt, stage, end, offset > left ? offset : left);
+                span.parts = PART_BOTH;
+                span.more = true;
+                return span;
+        }
+        span = layers_between(gpt, stage, end, offset);
+        span.parts = parts;
+        span.more = span.offset > 0;
         return span;
 }

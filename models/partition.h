@@ -81,19 +81,32 @@ struct partition_units {
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
-/* What a part of a backward works on, of a stage of one shard and one chunk: the loss and head, then blocks
- * from `top` down, then the embedding. When it is done, gradients from `offset` on are final: memory is in
- * the order of layers, and a backward goes through them from the last to the first. A tied embedding on a
- * stage that has the head too has its place at the beginning, and is final at the very end. */
+/* A range of layers that a backward goes through, from the last to the first, on a stage of one shard and one
+ * chunk: the loss and head, then `blocks` blocks from `top` down, then the embedding. */
 struct partition_span {
+        enum kernel_part parts; /* of these layers' backwards */
         bool head, embedding;
         int top, blocks;
-        int64_t offset;
+        int64_t offset; /* when it is done, gradients from here on are final */
+        bool more;      /* another span of the same backward follows */
 };
-/* The part that follows when gradients from `end` on are final (at first, all parameters of the stage: none
- * are), up to whole layers until those from `offset` on are, 0 <= offset < end. */
-struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int64_t end,
-                                     int64_t offset);
+
+/* A backward in two parts leaves the weights' gradients of a stage's first `deferred` blocks, and of the
+ * embedding, to the second part; the layers behind them go backward whole in the first part (if there are
+ * none, the head too is in two parts). What the part `parts`, PART_INPUT or later PART_WEIGHT, works on:
+ * first `whole`, which has no layers in the second part, then `part`. 1 <= deferred <= stage->layers. */
+struct partition_parts {
+        struct partition_span whole, part;
+};
+struct partition_parts partition_parts(const struct stage *stage, int deferred, enum kernel_part parts);
+
+/* What follows of a backward, or of a part of one, when gradients from `end` on are final (at first, all
+ * parameters of the stage: none are): as many whole layers as it takes until those from `offset` on are, 0 <=
+ * offset < end. Memory is in the order of layers; a tied embedding on a stage that has the head too lies at
+ * the beginning, and is final at the very end. The last span of a PART_INPUT makes nothing final, and keeps
+ * the offset that it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
+struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int deferred,
+                                     enum kernel_part parts, int64_t end, int64_t offset);
 
 /* Elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);

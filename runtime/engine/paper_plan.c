@@ -2,6 +2,7 @@
 
 #include "runtime/base/minmax.h"
 #include "runtime/engine/paper.h"
+#include "runtime/sched/policy.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -449,7 +450,7 @@ static double go_on(struct batch *b, double end, int micro_batches, double each)
 }
 
 /* The functions below return the end of the batch as it goes on from a run of few micro-batches, or NAN if
- * they do not show how it does. `least`: no micro-batch follows another one faster.
+ * they do not show how it does. `min`: no micro-batch follows another one faster.
  *
  * The last of them follow each other as fast as they can. */
 static double at_full_speed(struct batch *b, struct settling s, double min)
@@ -510,21 +511,22 @@ static double steady_soon(struct batch *b, int filled, int round, bool lengths, 
 
 /* A schedule settles when the pipeline is full and offloaded activations have gone through all of their
  * slots, or some rounds later. Where work is all that limits, every micro-batch then takes as long; else what
- * happens may go in rounds of the stages, or of AxoNN's limit, as it does with interleaved chunks. Copies
- * that could fall behind later do so within some rounds. Where it does not settle soon, or there are few
- * micro-batches, all are run.
+ * happens may go in rounds of as many as the first stage lets into the pipeline at once (GPipe lets all;
+ * then, and with interleaved chunks, of the stages). Copies that could fall behind later do so within some
+ * rounds. Where it does not settle soon, or there are few micro-batches, all are run.
  *
  * The first stage's last micro-batches do not show how a batch goes on where stages end with work that they
- * kept back (interleaved, zero-bubble), where copies of activations are still behind, or where replicas
- * differ. */
+ * kept back (interleaved, backwards in two parts), where copies of activations are still behind, or where
+ * replicas differ. */
 static double steady(struct batch *b, double min)
 {
         const struct plan *plan = &b->plan;
         const bool offload = plan->offload_activations, interleaved = plan->policy == POLICY_INTERLEAVED;
-        const bool lengths =
-                offload || interleaved || plan->policy == POLICY_ZERO_BUBBLE || !b->links->folded;
+        const bool parted = options_parts_backward(b->options);
+        const bool lengths = offload || interleaved || parted || !b->links->folded;
         const int all = plan->micro_batches, few = offload ? 8 : 2;
-        const int round = plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : plan->pp;
+        const int at_once = policy_get(plan->policy)->stored(plan, 0, 0, core_pipeline_limit(plan));
+        const int round = interleaved || at_once >= all ? plan->pp : at_once;
         const int filled = max_int(plan->pp, round) + (interleaved ? 0 : few);
         double found = offload || interleaved ? NAN : steady_soon(b, filled, round, lengths, min);
         for (int times = 1; isnan(found); times *= 2) {

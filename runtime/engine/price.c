@@ -218,14 +218,38 @@ struct pass_lists {
         int forward, backward, weights; /* how many of each */
 };
 
+/* Appends the backward of a span's layers; `out` may be NULL to count. */
+static int list_span(const struct workload *w, const struct stage *chunk, const struct partition_span *span,
+                     struct kernel *out)
+{
+        struct stage layers = *chunk;
+        layers.first = span->embedding;
+        layers.last = span->head;
+        layers.layers = span->blocks;
+        return workload_list_backward(w, &layers, span->parts, out);
+}
+
+/* A backward, or of one in two parts the first or second. */
+static int list_backward(const struct pricing *pricing, const struct stage *chunk, enum kernel_part parts,
+                         struct kernel *out)
+{
+        const struct workload *w = pricing->workload;
+        if (parts == PART_BOTH)
+                return workload_list_backward(w, chunk, PART_BOTH, out);
+        const int deferred = options_deferred_layers(pricing->options, chunk);
+        const struct partition_parts spans = partition_parts(chunk, deferred, parts);
+        const int whole = list_span(w, chunk, &spans.whole, out);
+        return whole + list_span(w, chunk, &spans.part, out ? out + whole : NULL);
+}
+
 static int list_passes(struct pricing *pricing, const struct stage *chunk, struct pass_lists *lists)
 {
         const struct workload *w = pricing->workload;
         const bool parted = options_parts_backward(pricing->options);
         const enum kernel_part parts = parted ? PART_INPUT : PART_BOTH;
         *lists = (struct pass_lists){workload_list_forward(w, chunk, NULL),
-                                     workload_list_backward(w, chunk, parts, NULL),
-                                     parted ? workload_list_backward(w, chunk, PART_WEIGHT, NULL) : 0};
+                                     list_backward(pricing, chunk, parts, NULL),
+                                     parted ? list_backward(pricing, chunk, PART_WEIGHT, NULL) : 0};
         const int all = lists->forward + lists->backward + lists->weights;
         if (all > pricing->capacity) {
                 struct kernel *grown = realloc(pricing->kernels, (size_t)all * sizeof *grown);
@@ -237,31 +261,42 @@ static int list_passes(struct pricing *pricing, const struct stage *chunk, struc
         }
         struct kernel *at = pricing->kernels;
         workload_list_forward(w, chunk, at);
-        workload_list_backward(w, chunk, parts, at + lists->forward);
+        list_backward(pricing, chunk, parts, at + lists->forward);
         if (parted)
-                workload_list_backward(w, chunk, PART_WEIGHT, at + lists->forward + lists->backward);
+                list_backward(pricing, chunk, PART_WEIGHT, at + lists->forward + lists->backward);
         return 0;
 }
 
-/* The work of one unit of a stage alone. */
-static int price_unit(struct pricing *pricing, const struct stage *unit, double host, double *forward_seconds,
-                      double *backward_seconds)
+/* One of its passes: PASS_FORWARD, or a backward or a part of one. */
+static int list_unit(const struct workload *w, const struct stage *unit, enum layer_pass pass,
+                     struct kernel *out)
+{
+        return pass == PASS_FORWARD ? workload_list_forward(w, unit, out)
+                                    : workload_list_backward(w, unit, (enum kernel_part)pass, out);
+}
+
+/* The work of one unit of a stage alone, pass by pass. */
+static int price_unit(struct pricing *pricing, const struct stage *unit, double host,
+                      double seconds[LAYER_PASSES])
 {
         const struct workload *w = pricing->workload;
-        const double start = pricing->basis->start_seconds;
-        const int forward = workload_list_forward(w, unit, NULL);
-        const int backward = workload_list_backward(w, unit, PART_BOTH, NULL);
-        struct kernel *kernels = malloc((size_t)(forward + backward) * sizeof *kernels);
-        if (!kernels)
-                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
-        workload_list_forward(w, unit, kernels);
-        workload_list_backward(w, unit, PART_BOTH, kernels + forward);
-        int rc = price_kernels(pricing, kernels, forward, host, forward_seconds);
-        if (rc == 0)
-                rc = price_kernels(pricing, kernels + forward, backward, host, backward_seconds);
-        *forward_seconds -= start;
-        *backward_seconds -= start;
-        free(kernels);
+        const bool parted = options_parts_backward(pricing->options);
+        int rc = 0;
+        for (int pass = 0; rc == 0 && pass < LAYER_PASSES; pass++) {
+                seconds[pass] = 0;
+                if (!parted && (pass == PASS_INPUT || pass == PASS_WEIGHT))
+                        continue;
+                const int count = list_unit(w, unit, (enum layer_pass)pass, NULL);
+                if (count == 0)
+                        continue;
+                struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
+                if (!kernels)
+                        return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
+                list_unit(w, unit, (enum layer_pass)pass, kernels);
+                rc = price_kernels(pricing, kernels, count, host, &seconds[pass]);
+                seconds[pass] -= pricing->basis->start_seconds;
+                free(kernels);
+        }
         return rc;
 }
 
@@ -274,8 +309,7 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
                 alone.first = unit == PRICE_EMBEDDING;
                 alone.last = unit == PRICE_HEAD;
                 alone.layers = unit == PRICE_BLOCK;
-                rc = price_unit(pricing, &alone, host, &price->units[unit].forward,
-                                &price->units[unit].backward);
+                rc = price_unit(pricing, &alone, host, price->units[unit]);
         }
         return rc;
 }
@@ -299,8 +333,8 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
                 const enum price_unit unit = chunk->first && i == 0 ? PRICE_EMBEDDING
                                              : head                 ? PRICE_HEAD
                                                                     : PRICE_BLOCK;
-                forward[i] = price->units[unit].forward + head * start;
-                backward[parts - 1 - i] = price->units[unit].backward + head * start;
+                forward[i] = price->units[unit][PASS_FORWARD] + head * start;
+                backward[parts - 1 - i] = price->units[unit][PASS_BACKWARD] + head * start;
                 price->forward.seconds += forward[i];
                 price->backward.seconds += backward[parts - 1 - i];
         }
@@ -371,6 +405,7 @@ static int price_stage(struct pricing *pricing, int index)
         }
         const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
+        pricing->list->stages[index].deferred = options_deferred_layers(o, &stage);
         pricing->list->stages[index].start = pricing->basis->start_seconds;
         if (rc == 0 && plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
@@ -419,7 +454,9 @@ void price_free(struct price_list *list)
 
 struct partition_span price_span(const struct price_list *list, int stage, const struct op *op)
 {
-        return partition_span(&list->gpt, &list->stages[stage].stage, op->offset + op->count, op->offset);
+        const struct stage_price *price = &list->stages[stage];
+        return partition_span(&list->gpt, &price->stage, price->deferred, (enum kernel_part)op->parts,
+                              op->offset + op->count, op->offset);
 }
 
 bool price_widen(const struct price_list *list, int stage, struct op *op)
@@ -427,18 +464,19 @@ bool price_widen(const struct price_list *list, int stage, struct op *op)
         if (op->kind != OP_BACKWARD || op->count == 0)
                 return false;
         const int64_t end = op->offset + op->count;
-        op->offset = price_span(list, stage, op).offset;
-        op->count = end - op->offset;
-        return op->offset > 0;
+        const struct partition_span span = price_span(list, stage, op);
+        op->offset = span.offset;
+        op->count = end - span.offset;
+        return span.more;
 }
 
 static double span_seconds(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[stage];
         const struct partition_span span = price_span(list, stage, op);
-        return price->start + span.head * price->units[PRICE_HEAD].backward +
-               span.blocks * price->units[PRICE_BLOCK].backward +
-               span.embedding * price->units[PRICE_EMBEDDING].backward;
+        return price->start + span.head * price->units[PRICE_HEAD][span.parts] +
+               span.blocks * price->units[PRICE_BLOCK][span.parts] +
+               span.embedding * price->units[PRICE_EMBEDDING][span.parts];
 }
 
 /* A look at some of a stage's gradients takes as much of a look at all: it reads memory. */

@@ -42,11 +42,12 @@ struct stage_price {
                 double seconds;
         } updates[PRICE_UPDATES]; /* of each size that an update of some replica has */
         int update_count;
-        struct {
-                double forward, backward;
-        } units[PRICE_UNITS]; /* zero 3, and backwards in spans: of one of each, without the cost of */
-        double start;         /* starting an operation */
+        /* Zero 3, and backwards in spans: each pass of one of each, without the cost of starting an
+         * operation, which is `start`. */
+        double units[PRICE_UNITS][LAYER_PASSES];
+        double start;
         struct stage stage;
+        int deferred; /* layers whose backwards are in two parts */
         void *memory; /* of the parts; NULL where an equal chunk before has them */
 };
 

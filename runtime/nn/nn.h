@@ -134,15 +134,16 @@ bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int sl
  * dL/d(input) (of the model's last chunk it is written from the loss, of its first it is scratch). */
 bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
 
-/* The same in two parts, PART_INPUT and later PART_WEIGHT (PART_BOTH with `deferred` -1 is nn_backward). The
- * first adds into gradients of LayerNorms alone (and of the head where the loss is made in chunks), and
- * leaves in buffer `deferred` what the second needs, which takes no `gradient`. One shard, one chunk. */
-bool nn_backward_part(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient,
-                      int deferred, enum kernel_part parts);
+/* The same in two parts, PART_INPUT and later PART_WEIGHT, of one shard and one chunk. The first leaves to
+ * the second what partition_parts says; of these layers it adds into gradients of LayerNorms alone (and of
+ * the head where the loss is made in chunks), and leaves in buffer `deferred` what the second needs, which
+ * takes no `gradient`. */
+void nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
+                      enum kernel_part parts);
 
-/* A span of nn_backward's layers (partition_span), of one shard and one chunk. The spans of a backward follow
- * each other; the micro-batch's `gradient` is between them what the last one left. */
-void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient,
+/* A span (partition_span) of a backward or of a part of one; `deferred` is -1 if it is in one part. The spans
+ * of a backward follow each other; the micro-batch's `gradient` is between them what the last one left. */
+void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
 void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */

@@ -108,11 +108,16 @@ bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int 
 
 /* ---- backward ---- */
 
-/* A micro-batch's place in each kind of buffer; and which parts of its backward it is about. */
+/* A micro-batch's place in each kind of buffer. */
 struct backward {
         int micro_batch, input, slot, gradient, deferred;
-        enum kernel_part parts;
 };
+
+/* The first blocks, whose backwards are in two parts. */
+static int parted_blocks(const struct nn_stage *nn)
+{
+        return memory_deferred_layers(&nn->plan, &nn->stage);
+}
 
 /* Bytes before the end of what would be lent to the last blocks. */
 static int64_t lent_end(const struct memory_layout *l, int layers)
@@ -127,17 +132,17 @@ static char *deferred_part(const struct nn_stage *nn, int deferred, int block)
                block * nn->layout.deferred_block;
 }
 
-/* What `block` lends, whose input part is done; behind the last one, the buffer does. */
+/* What `block` lends, whose input part is done; behind the last one in parts, the buffer does. */
 static char *lent_by(const struct nn_stage *nn, const struct backward *b, int block)
 {
-        if (block < nn->stage.layers)
+        if (block < parted_blocks(nn))
                 return slot_part(nn, b->slot, block) + nn->exec->freed;
-        return deferred_part(nn, b->deferred, nn->stage.layers);
+        return deferred_part(nn, b->deferred, parted_blocks(nn));
 }
 
 void *pass_deferred_top(const struct nn_stage *nn, int deferred)
 {
-        const int layers = nn->stage.layers;
+        const int layers = parted_blocks(nn);
         const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
         if (nn->exec->deferral.lent[output])
                 return (char *)nn->deferred[deferred] + lent_end(&nn->layout, layers);
@@ -149,7 +154,7 @@ static void *deferred_output(const struct nn_stage *nn, const struct backward *b
 {
         const struct deferral *d = &nn->exec->deferral;
         const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
-        if (block == nn->stage.layers - 1)
+        if (block == parted_blocks(nn) - 1)
                 return nn->deferred_tops[b->deferred];
         if (d->lent[output])
                 return lent_by(nn, b, block + 2) + d->offset[output];
@@ -158,19 +163,22 @@ static void *deferred_output(const struct nn_stage *nn, const struct backward *b
 }
 
 /* The gradient of a block's output: all in the one gradient buffer, or, in parts, each kept. */
-static void *output_gradient(const struct nn_stage *nn, const struct backward *b, int block)
+static void *output_gradient(const struct nn_stage *nn, const struct backward *b, enum kernel_part parts,
+                             int block)
 {
-        return b->deferred < 0 ? nn->gradient_buffers[b->gradient] : deferred_output(nn, b, block);
+        return parts == PART_BOTH ? nn->gradient_buffers[b->gradient] : deferred_output(nn, b, block);
 }
 
-static void *input_gradient(const struct nn_stage *nn, const struct backward *b, int block)
+static void *input_gradient(const struct nn_stage *nn, const struct backward *b, enum kernel_part parts,
+                            int block)
 {
-        if (b->deferred >= 0 && (block > 0 || nn->stage.first))
+        if (parts != PART_BOTH && (block > 0 || nn->stage.first))
                 return deferred_output(nn, b, block - 1);
         return b->gradient >= 0 ? nn->gradient_buffers[b->gradient] : NULL;
 }
 
-/* What was received stays here; the gradient that is sent on is written where what was here before lay. */
+/* The gradient of the last block in parts, received or made by the layers behind it, stays here; the one that
+ * is sent on is written where what was here before lay. */
 static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
 {
         void *received = nn->gradient_buffers[gradient];
@@ -180,20 +188,20 @@ static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
 
 static bool pass_back(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
 {
-        const struct exec_list *lists = nn->exec->list[b->parts];
+        const struct exec_list *lists = nn->exec->list[span->parts];
         struct exec_pass pass = {0};
         group_begin(nn->device);
         if (span->head) {
                 struct exec_frame frame = head_frame(nn, LAYER_HEAD, b->micro_batch, b->slot);
-                frame.input_gradient = output_gradient(nn, b, span->top);
+                frame.input_gradient = output_gradient(nn, b, span->parts, span->top);
                 run(nn, &pass, frame, lists);
         }
         for (int block = span->top; block > span->top - span->blocks; block--) {
                 struct exec_frame frame = block_frame(nn, block, b->slot);
                 frame.x = block_input(nn, block, b->slot, b->input);
-                frame.output_gradient = output_gradient(nn, b, block);
-                frame.input_gradient = input_gradient(nn, b, block);
-                if (b->deferred >= 0) {
+                frame.output_gradient = output_gradient(nn, b, span->parts, block);
+                frame.input_gradient = input_gradient(nn, b, span->parts, block);
+                if (span->parts != PART_BOTH) {
                         frame.deferred = deferred_part(nn, b->deferred, block);
                         frame.lent = lent_by(nn, b, block + 1);
                 }
@@ -201,35 +209,47 @@ static bool pass_back(struct nn_stage *nn, const struct backward *b, const struc
         }
         if (span->embedding) {
                 struct exec_frame frame = embedding_frame(nn, b->micro_batch, b->slot);
-                frame.output_gradient = input_gradient(nn, b, 0);
+                frame.output_gradient = input_gradient(nn, b, span->parts, 0);
                 run(nn, &pass, frame, lists);
         }
         group_end(nn->device);
         return pass.stopped;
 }
 
-bool nn_backward_part(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient,
-                      int deferred, enum kernel_part parts)
+/* The input part begins where the gradient that comes from behind is to be kept. */
+static bool pass_span(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
 {
-        const struct stage part = partition_chunk(&nn->stage, chunk);
-        const struct partition_span all = {part.last, part.first, (chunk + 1) * part.layers - 1, part.layers,
-                                           0};
-        assert((deferred < 0) == (parts == PART_BOTH));
-        assert(deferred < 0 || (nn->stage.shards == 1 && nn->stage.chunks == 1));
-        if (parts == PART_INPUT && !part.last)
-                keep_gradient(nn, gradient, deferred);
-        return pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, deferred, parts}, &all);
+        if (span->parts == PART_INPUT && !span->head)
+                keep_gradient(nn, b->gradient, b->deferred);
+        return pass_back(nn, b, span);
 }
 
-void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient,
+void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span)
 {
         assert(nn->stage.shards == 1 && nn->stage.chunks == 1);
         nn->segment = 0;
-        pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, -1, PART_BOTH}, span);
+        pass_span(nn, &(struct backward){micro_batch, input, slot, gradient, deferred}, span);
+}
+
+void nn_backward_part(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
+                      enum kernel_part parts)
+{
+        const struct partition_parts spans = partition_parts(&nn->stage, parted_blocks(nn), parts);
+        const struct backward b = {micro_batch, input, slot, gradient, deferred};
+        assert(deferred >= 0 && nn->stage.shards == 1 && nn->stage.chunks == 1);
+        if (spans.whole.head || spans.whole.blocks > 0)
+                pass_span(nn, &b, &spans.whole);
+        pass_span(nn, &b, &spans.part);
 }
 
 bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)
 {
-        return nn_backward_part(nn, chunk, micro_batch, input, slot, gradient, -1, PART_BOTH);
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        const struct partition_span all = {.parts = PART_BOTH,
+                                           .head = part.last,
+                                           .embedding = part.first,
+                                           .top = (chunk + 1) * part.layers - 1,
+                                           .blocks = part.layers};
+        return pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, -1}, &all);
 }

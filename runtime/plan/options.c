@@ -224,6 +224,13 @@ bool options_parts_backward(const struct options *o)
         return policy_get(o->policy)->deferred != NULL;
 }
 
+int options_deferred_layers(const struct options *o, const struct stage *stage)
+{
+        const struct memory_plan plan = {.deferred = options_parts_backward(o),
+                                         .deferred_layers = o->deferred_layers};
+        return memory_deferred_layers(&plan, stage);
+}
+
 struct stage options_stage(const struct options *o, int index)
 {
         struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
@@ -334,6 +341,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
                 .deferred = limits.deferred,
+                .deferred_layers = o->deferred_layers,
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,

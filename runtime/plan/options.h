@@ -22,6 +22,7 @@ struct options {
         int seq_len;          /* 0: the model's n_positions */
         int pipeline_limit;   /* 0: pp */
         enum policy_id policy;
+        int deferred_layers;  /* of backwards in two parts: the first layers of a stage that are; 0: all */
         double clip;          /* global norm; 0: off */
         enum dtype dtype;     /* --precision: what tensors are stored as */
         bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
@@ -103,8 +104,10 @@ static inline bool options_mixed(const struct options *options)
         return options->dtype != DTYPE_FP32;
 }
 
-/* Whether a backward is two operations. */
+/* Whether a backward is two operations; and of how many of a stage's layers it is (partition_parts): 0 if it
+ * is one. */
 bool options_parts_backward(const struct options *options);
+int options_deferred_layers(const struct options *options, const struct stage *stage);
 
 /* What the work on a micro-batch depends on. */
 struct work options_work(const struct options *options);

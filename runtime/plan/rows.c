@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824 };
+enum { LARGEST_GRID = 1048576, LARGEST_BATCH = 1073741824, LARGEST_LAYERS = 1000000 };
 
 /* ---- choices ---- */
 
@@ -60,6 +60,11 @@ static char *list_schedules(const char *between, bool with_help, char *text, siz
                                         with_help ? ": " : "", with_help ? policy->help : "");
         }
         return text;
+}
+
+static bool has_whole_backwards(const struct options *o)
+{
+        return !options_parts_backward(o);
 }
 
 static int parse_schedule(struct options *o, const char *text, struct rv_error_info *err)
@@ -375,6 +380,13 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"pipeline-limit", ABOVE, 0}, {"schedule", IS_NOT, POLICY_AXONN}}, .code = RV_EPLAN,
                     .sentence = "--pipeline-limit is for --schedule axonn; <schedule> has its own limit"})},
+        {.name = "deferred-layers", .argument = "K", .scope = FLAG_OF_MANY, AT(STORE_INT, deferred_layers),
+         FROM(1, LARGEST_LAYERS), .report = REPORT_IF_SET,
+         .help = "Schedules whose backward is in two parts: only of the first K layers of each stage are the weights' "
+                 "gradients left to the second part (default: of all)",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"deferred-layers", ABOVE, 0}}, .also = has_whole_backwards, .code = RV_EPLAN,
+                    .sentence = "{deferred-layers} is for schedules whose backward is in two parts, not <schedule>"})},
         {.name = "clip", .argument = "X", .scope = FLAG_OF_MANY, AT(STORE_REAL, clip), .parse = parse_clip,
          .write = write_clip,
          .help = "Clip gradients to this global norm (default 1.0; 0 is off); updates wait for the norm: only --clip "
@@ -489,7 +501,7 @@ static const struct flag flags[] = {
         {.name = "overlap-allreduce", .scope = FLAG_OF_MANY, AT(STORE_BOOL, overlap_allreduce),
          .report = REPORT_IF_SET,
          .help = "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
-                 "--bucket-params) as soon as its layers are through; not for interleaved and zero-bubble; for "
+                 "--bucket-params) as soon as its layers are through; not for interleaved; for "
                  "--zero 0 and --tp 1",
          CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 0}}, .code = RV_EPLAN,
                     .sentence = "--overlap-allreduce is for --zero 0: with {zero} gradients are reduce-scattered when "
@@ -497,11 +509,8 @@ static const struct flag flags[] = {
                    {{{"overlap-allreduce", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --tp above 1 is not built yet"},
                    {{{"overlap-allreduce", IS, true}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,
-                    .sentence = "--overlap-allreduce with {schedule} is not built yet: it is for whole "
-                                "backwards of one chunk"},
-                   {{{"overlap-allreduce", IS, true}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "--overlap-allreduce with {schedule} is not built yet: it is for whole "
-                                "backwards of one chunk"})},
+                    .sentence = "--overlap-allreduce with {schedule} is not built yet: it is for backwards of "
+                                "one chunk"})},
 };
 /* clang-format on */
 

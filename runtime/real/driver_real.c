@@ -132,12 +132,14 @@ static void check_overflow(struct driver_real *d, int token)
 static void issue_span(struct driver_real *d, const struct op *op)
 {
         const int64_t end = op->offset + op->count;
-        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, end, op->offset);
+        const int parted = memory_deferred_layers(&d->nn->plan, &d->nn->stage);
+        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, parted,
+                                                          (enum kernel_part)op->parts, end, op->offset);
         struct op *known = &d->ops[op->serial];
-        nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, &span);
+        nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred, &span);
         known->offset = span.offset;
         known->count = end - span.offset;
-        known->more = span.offset > 0;
+        known->more = span.more;
 }
 
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */
@@ -147,8 +149,11 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
         if (op->kind == OP_FORWARD)
                 return nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot,
                                   d->plan.forward_only);
-        return nn_backward_part(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient,
-                                op->deferred, (enum kernel_part)op->parts);
+        if (op->deferred < 0)
+                return nn_backward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient);
+        nn_backward_part(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred,
+                         (enum kernel_part)op->parts);
+        return false;
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)

@@ -3,7 +3,9 @@
  * last layers are, to its beginning. The core says how far a part is to go, to where the next chunk of an
  * all-reduce begins; the world, which knows where layers begin, goes at least as far and says how far it
  * came. So layers are not known here, nor chunks there; and a world that cannot part a backward does it at
- * once.
+ * once. If the policy has backwards in two operations (weights.c), both of the last micro-batch's are such
+ * chains: the first makes final what the world does not leave to the second, and then goes on without a
+ * range; the second, the last of all, makes the rest final.
  *
  * What is final may be summed as soon as it has been looked through for overflow, because sums are made in
  * place: in mixed precision a look at the new range follows each part but the last, on the compute lane. At
@@ -29,8 +31,11 @@ static void set_range(const struct core *core, struct op *backward, int64_t end)
 
 void overlap_begin(const struct core *core, struct op *backward)
 {
-        if (overlap_planned(&core->plan) && core->backwards_started == core->plan.micro_batches)
-                set_range(core, backward, core->parameters);
+        const int m = core->plan.micro_batches;
+        const bool last = backward->parts & OP_INPUT_GRADIENT ? core->backwards_started == m
+                                                              : core->weights_done == m - 1;
+        if (overlap_planned(&core->plan) && last)
+                set_range(core, backward, core->optimizer.final);
 }
 
 /* Of the parts, and of the looks at what they made final. */

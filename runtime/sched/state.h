@@ -255,7 +255,8 @@ bool blocking_permits(const struct core *core, enum op_kind receive, enum policy
 
 /* A last backward beside which gradients are summed: see overlap.c. Whether this plan has them. */
 bool overlap_planned(const struct plan *plan);
-/* `backward` is about to be issued: if it is the last one, it is to make a first range final. */
+/* `backward`, or a part of one, is about to be issued: if it is the last one, it is to make a first range
+ * final. */
 void overlap_begin(const struct core *core, struct op *backward);
 
 /* Passes of ZeRO-3: see gather.c. Whether this plan has them. */

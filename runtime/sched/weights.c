@@ -56,6 +56,7 @@ struct op weights_begin(struct core *core)
         op.input = core_is_first(core, op.chunk) ? -1 : t.input_of[oldest.vmb];
         op.slot = t.slot_of[oldest.vmb];
         op.deferred = oldest.buffer;
+        overlap_begin(core, &op);
         return op;
 }
 

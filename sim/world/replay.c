@@ -168,7 +168,7 @@ static const struct trace_record *look(const struct replay *replay, const struct
 /* As the trace has them. */
 static int parts_of(const struct op *op)
 {
-        return op->kind == OP_BACKWARD && op->deferred >= 0 ? op->parts : 0;
+        return op->deferred >= 0 ? op->parts : 0;
 }
 
 static struct trace_record find_op(struct replay *replay, int rank, const struct op *op)
@@ -285,9 +285,12 @@ static void find_span(const struct replay *replay, const struct sim_lane *lane, 
 {
         const struct stage stage = options_stage(replay->options, lane->rank->stage);
         const int64_t end = op->offset + op->count;
-        op->offset = partition_span(&replay->options->gpt, &stage, end, op->offset).offset;
-        op->count = end - op->offset;
-        op->more = op->offset > 0;
+        const struct partition_span span = partition_span(&replay->options->gpt, &stage,
+                                                          options_deferred_layers(replay->options, &stage),
+                                                          (enum kernel_part)op->parts, end, op->offset);
+        op->offset = span.offset;
+        op->count = end - span.offset;
+        op->more = span.more;
 }
 
 static bool begin(void *context, struct sim_lane *lane)

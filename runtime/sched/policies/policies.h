@@ -9,6 +9,7 @@
         POLICY(EAGER, eager)                                                                                 \
         POLICY(INTERLEAVED, interleaved)                                                                     \
         POLICY(ZERO_BUBBLE, zero_bubble)                                                                     \
+        POLICY(REVERSE_FIRST_K, reverse_first_k)                                                             \
         POLICY(GPIPE, gpipe)
 
 #endif

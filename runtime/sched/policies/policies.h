@@ -10,6 +10,7 @@
         POLICY(INTERLEAVED, interleaved)                                                                     \
         POLICY(ZERO_BUBBLE, zero_bubble)                                                                     \
         POLICY(REVERSE_FIRST_K, reverse_first_k)                                                             \
+        POLICY(FAST_FORWARD, fast_forward)                                                                   \
         POLICY(GPIPE, gpipe)
 
 #endif

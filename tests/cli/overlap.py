@@ -18,7 +18,9 @@ PLANS = [(1, 2, "axonn", []), (1, 2, "axonn", ["--clip", 0]), (2, 2, "1f1b", [])
          (3, 2, "gpipe", ["--recompute", "full"]), (1, 2, "axonn", MIXED), (2, 2, "1f1b", MIXED + ["--offload", "--clip", 0]),
          (1, 3, "axonn", MIXED + ["--offload"]), (2, 2, "axonn", ["--precision", "bf16"]), (2, 2, "gpipe", MIXED + STAGED),
          (2, 2, "1f1b", ["--p2p", "blocking", "--offload-activations", *STAGED]),
-         (1, 2, "axonn", ["--fusion", "off", "--recompute", "layer"])]
+         (1, 2, "axonn", ["--fusion", "off", "--recompute", "layer"]), (2, 2, "zero-bubble", ["--clip", 0]),
+         (1, 2, "reverse-first-k", ["--deferred-layers", 2]), (2, 2, "fast-forward", MIXED + ["--offload", "--deferred-layers", 1]),
+         (2, 2, "reverse-first-k", MIXED + ["--recompute", "full", "--deferred-layers", 1, "--p2p", "blocking", *STAGED])]
 OVERLAP = "--overlap-allreduce"
 
 

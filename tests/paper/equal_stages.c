@@ -10,7 +10,12 @@ static void end_layers(void *context, int rank, struct op *op)
         if (op->kind != OP_BACKWARD || op->count == 0)
                 return;
         const int64_t end = op->offset + op->count;
+        const bool leaves = op->parts == OP_INPUT_GRADIENT;
+        if (leaves && end <= PAPER_LEFT)
+                return;
         op->offset = op->offset / PAPER_LAYER * PAPER_LAYER;
+        if (leaves && op->offset < PAPER_LEFT)
+                op->offset = PAPER_LEFT;
         op->count = end - op->offset;
         op->more = op->offset > 0;
 }

@@ -10,6 +10,10 @@ enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
 /* Parameters that a last backward makes final together. */
 enum { PAPER_LAYER = 7 };
 
+/* Parameters whose gradients a backward in two parts leaves to the second: the first so many, which in small
+ * stages are all. */
+enum { PAPER_LEFT = 5 * PAPER_LAYER };
+
 /* Zero 3: blocks, and parameters of what is gathered whole. */
 enum { PAPER_BLOCKS = 3, PAPER_EMBEDDING = 11, PAPER_BLOCK = 5, PAPER_HEAD = 13, PAPER_HEAD_GRADIENT = 4 };
 

@@ -415,12 +415,14 @@ static bool overlaps(const struct observer *o)
         return o->plan.overlap_allreduce && o->plan.dp > 1;
 }
 
-/* All other micro-batches have gone backward. */
-static bool goes_last(const struct observer *o, int rank)
+/* All other micro-batches have gone backward; of a second part: have had theirs. */
+static bool goes_last(const struct observer *o, int rank, const struct op *op)
 {
         int left = 0;
-        for (int m = 0; m < plan_vmbs(&o->plan); m++)
-                left += o->seen[rank].passed[m].backwarded == 0;
+        for (int m = 0; m < plan_vmbs(&o->plan); m++) {
+                const struct passed *passed = &o->seen[rank].passed[m];
+                left += (op->parts & OP_INPUT_GRADIENT ? passed->backwarded : passed->weighed) == 0;
+        }
         return left == 1;
 }
 
@@ -457,7 +459,8 @@ static bool of_one_chunk(const struct observer *o, int rank, const struct op *op
 static void issue_range(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        expect(o, (op->count > 0) == (overlaps(o) && goes_last(o, rank)), "the last backward goes in ranges");
+        expect(o, (op->count > 0) == (overlaps(o) && goes_last(o, rank, op)),
+               "the last backward goes in ranges");
         expect(o,
                op->count == 0 || (op->offset + op->count == s->final && in_chunk(o, rank, op->offset) == 0),
                "each range begins with a chunk and ends where the last one began");
@@ -468,9 +471,13 @@ static void issue_next_range(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
         int m = vmb_of(o, op);
-        expect(o, op->count > 0 && s->passed[m].backwarded == 0, "a backward goes on before it has ended");
-        expect(o, holds(&s->slots[op->slot], m) && s->gradients[op->gradient].left > 0,
+        const bool second = op->parts == OP_WEIGHT_GRADIENT;
+        expect(o, op->count > 0 && (second ? s->passed[m].weighed : s->passed[m].backwarded) == 0,
+               "a backward goes on before it has ended");
+        expect(o, holds(&s->slots[op->slot], m) && (second || s->gradients[op->gradient].left > 0),
                "and keeps its buffers");
+        expect(o, op->deferred < 0 || holds(&s->deferred[op->deferred], m) || !second,
+               "and what its first part left");
         if (o->plan.mixed)
                 for (int64_t p = s->final; p < o->parameters; p++)
                         expect(o, s->touched[p].looked == 1, "a range is looked at before the next one");

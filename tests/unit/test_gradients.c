@@ -64,9 +64,9 @@ static void spread_weights(struct nn_stage *nn)
         }
 }
 
-/* `logits_bytes`: see struct work. */
-static struct network open_chunked(const struct gpt *gpt, int stages, enum recompute recompute, bool fused,
-                                   int64_t logits_bytes)
+/* `logits_bytes`: see struct work; `deferred_layers`: see struct memory_plan. */
+static struct network open_deferring(const struct gpt *gpt, int stages, enum recompute recompute, bool fused,
+                                     int64_t logits_bytes, int deferred_layers)
 {
         struct network net = {.count = stages};
         struct rv_error_info err = {0};
@@ -80,7 +80,8 @@ static struct network open_chunked(const struct gpt *gpt, int stages, enum recom
                                                  .slots = MICRO_BATCHES,
                                                  .input_buffers = s > 0 ? MICRO_BATCHES : 0,
                                                  .gradient_buffers = MICRO_BATCHES,
-                                                 .deferred = 1};
+                                                 .deferred = 1,
+                                                 .deferred_layers = deferred_layers};
                 net.stages[s] = nn_open(net.device, gpt, &stage, &plan, false, &err);
                 assert_non_null(net.stages[s]);
                 net.stages[s]->loss_scale = loss_scale;
@@ -88,6 +89,12 @@ static struct network open_chunked(const struct gpt *gpt, int stages, enum recom
         }
         load_tokens(&net, gpt->vocab_size);
         return net;
+}
+
+static struct network open_chunked(const struct gpt *gpt, int stages, enum recompute recompute, bool fused,
+                                   int64_t logits_bytes)
+{
+        return open_deferring(gpt, stages, recompute, fused, logits_bytes, 0);
 }
 
 static struct network open_network(const struct gpt *gpt, int stages, enum recompute recompute, bool fused)
@@ -297,15 +304,16 @@ static void backward_in(const struct network *net, int way)
                 if (way == AT_ONCE)
                         nn_backward(nn, 0, mb, -1, mb, mb);
                 for (int64_t end = nn->parameters; way == IN_SPANS && end > 0;) {
-                        const struct partition_span span = partition_span(&nn->gpt, &nn->stage, end, end - 1);
+                        const struct partition_span span =
+                                partition_span(&nn->gpt, &nn->stage, 0, PART_BOTH, end, end - 1);
                         poison(nn);
-                        nn_backward_span(nn, mb, -1, mb, mb, &span);
+                        nn_backward_span(nn, mb, -1, mb, mb, -1, &span);
                         nn->device->ops->synchronize(nn->device);
                         end = span.offset;
                 }
                 for (int parts = PART_INPUT; way == IN_PARTS && parts <= PART_WEIGHT; parts++) {
                         poison(nn);
-                        nn_backward_part(nn, 0, mb, -1, mb, mb, 0, (enum kernel_part)parts);
+                        nn_backward_part(nn, mb, -1, mb, mb, 0, (enum kernel_part)parts);
                         nn->device->ops->synchronize(nn->device);
                 }
         }
@@ -389,18 +397,56 @@ static void two_stages_give_the_gradients_of_one(void **state)
         close_network(&two);
 }
 
-/* With a backward in two parts what the first leaves lies where slots are free by then. */
+/* Each part of a backward a layer at a time, as beside all-reduces: what a span says is final is that. */
+static void backward_in_spans_of_parts(const struct network *net, const real *expected)
+{
+        struct nn_stage *nn = net->stages[0];
+        const int deferred = memory_deferred_layers(&nn->plan, &nn->stage);
+        for (int mb = 0; mb < MICRO_BATCHES; mb++) {
+                int64_t end = nn->parameters;
+                for (int parts = PART_INPUT; parts <= PART_WEIGHT; parts++)
+                        for (bool more = true; more;) {
+                                const struct partition_span span =
+                                        partition_span(&nn->gpt, &nn->stage, deferred,
+                                                       (enum kernel_part)parts, end, end - 1);
+                                poison(nn);
+                                nn_backward_span(nn, mb, -1, mb, mb, 0, &span);
+                                nn->device->ops->synchronize(nn->device);
+                                more = span.more;
+                                if (parts == PART_INPUT && !more)
+                                        continue;
+                                for (int64_t i = span.offset; i < end && mb == MICRO_BATCHES - 1; i++)
+                                        assert_within(((real *)nn->gradients)[i], expected[i],
+                                                      1e-12 * (1 + fabs(expected[i])), "final", i);
+                                end = span.offset;
+                        }
+                assert_int_equal(end, 0);
+        }
+}
+
+/* With a backward in two parts what the first leaves lies where slots are free by then. The fewer layers are
+ * in parts, the less that is. */
 static void check_parts(const struct network *at_once, const struct gpt *gpt, enum recompute recompute,
                         bool fused)
 {
-        struct network parted = open_network(gpt, 1, recompute, fused);
-        const struct nn_stage *nn = parted.stages[0];
-        const real *expected = at_once->stages[0]->gradients, *found = nn->gradients;
-        forward(&parted, false);
-        backward_in(&parted, IN_PARTS);
-        for (int64_t i = 0; i < nn->parameters; i++)
-                assert_within(found[i], expected[i], 1e-12 * (1 + fabs(expected[i])), "in parts", i);
-        close_network(&parted);
+        const real *expected = at_once->stages[0]->gradients;
+        int64_t left = 0;
+        for (int deferred = 1; deferred <= gpt->n_layer; deferred++)
+                for (int in_spans = 0; in_spans <= 1; in_spans++) {
+                        struct network parted = open_deferring(gpt, 1, recompute, fused, 0, deferred);
+                        const struct nn_stage *nn = parted.stages[0];
+                        forward(&parted, false);
+                        if (in_spans)
+                                backward_in_spans_of_parts(&parted, expected);
+                        else
+                                backward_in(&parted, IN_PARTS);
+                        for (int64_t i = 0; i < nn->parameters; i++)
+                                assert_within(((real *)nn->gradients)[i], expected[i],
+                                              1e-12 * (1 + fabs(expected[i])), "in parts", i);
+                        assert_true(in_spans ? nn->layout.deferred == left : nn->layout.deferred >= left);
+                        left = nn->layout.deferred;
+                        close_network(&parted);
+                }
 }
 
 /* What is computed again is computed in the same way: not a bit differs. */

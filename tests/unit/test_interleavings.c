@@ -579,13 +579,14 @@ static void no_interleaving_of_parted_backwards_deadlocks(void **state)
         (void)state;
         size_t states = 0;
         struct plan plan = small_plan();
-        plan.policy = POLICY_ZERO_BUBBLE;
+        const enum policy_id parted[] = {POLICY_ZERO_BUBBLE, POLICY_REVERSE_FIRST_K, POLICY_FAST_FORWARD};
         for (plan.pp = 1; plan.pp <= STAGES; plan.pp++)
                 for (plan.micro_batches = 1; plan.micro_batches <= (plan.pp == 3 ? 3 : 4);
                      plan.micro_batches++)
-                        for (int variant = 0; variant < (plan.pp == 2 ? 4 : 2); variant++) {
-                                plan.blocking = variant & 1;
-                                plan.stage_messages = variant & 2;
+                        for (int variant = 0; variant < 3 * (plan.pp == 2 ? 4 : 2); variant++) {
+                                plan.policy = parted[variant % 3];
+                                plan.blocking = variant / 3 & 1;
+                                plan.stage_messages = variant / 3 & 2;
                                 states += explore_plan(&plan, false) + explore_plan(&plan, true);
                         }
         print_message("# %zu states\n", states);

@@ -85,7 +85,7 @@ static const struct {
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
          "--schedule: 'lifo' is not known; there are axonn, 1f1b, eager-1f1b, interleaved, zero-bubble, "
-         "gpipe"},
+         "reverse-first-k, fast-forward, gpipe"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
@@ -147,9 +147,13 @@ static const struct {
          "ended"},
         {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
          "--overlap-allreduce with --tp above 1 is not built yet"},
-        {GOOD "--schedule zero-bubble --dp 2 --overlap-allreduce", 2, RV_ENOTBUILT,
-         "--overlap-allreduce with --schedule zero-bubble is not built yet: it is for whole backwards of one "
+        {GOOD "--schedule interleaved --virtual-stages 2 --pp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
+         "--overlap-allreduce with --schedule interleaved is not built yet: it is for backwards of one "
          "chunk"},
+        {GOOD "--schedule gpipe --deferred-layers 2", 1, RV_EPLAN,
+         "--deferred-layers 2 is for schedules whose backward is in two parts, not gpipe"},
+        {GOOD "--schedule zero-bubble --deferred-layers 0", 1, RV_EINPUT,
+         "--deferred-layers: '0' is not a whole number from 1 to 1000000"},
         {GOOD "--p2p blocking", 1, RV_EPLAN,
          "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on whatever "
          "message "

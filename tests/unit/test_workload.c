@@ -159,10 +159,10 @@ static void check_stage(const struct gpt *gpt, const struct stage *stage, const 
         }
         nn_backward(nn, 0, 1, stage->first ? -1 : 1, 1, 0);
         assert_launched(device, listed, workload_backward(gpt, stage, &plan.work, listed), 1);
-        nn_backward_part(nn, 0, 1, stage->first ? -1 : 1, 1, 0, 1, PART_INPUT);
+        nn_backward_part(nn, 1, stage->first ? -1 : 1, 1, 0, 1, PART_INPUT);
         assert_launched(device, listed, workload_backward_part(gpt, stage, &plan.work, PART_INPUT, listed),
                         1);
-        nn_backward_part(nn, 0, 1, stage->first ? -1 : 1, 1, -1, 1, PART_WEIGHT);
+        nn_backward_part(nn, 1, stage->first ? -1 : 1, 1, -1, 1, PART_WEIGHT);
         assert_launched(device, listed, workload_backward_part(gpt, stage, &plan.work, PART_WEIGHT, listed),
                         1);
         check_optimizer(device, nn);

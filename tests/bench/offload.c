@@ -3,8 +3,9 @@
  * every other operation is over as soon as it is issued. All four in turn, many times, in one run; first with
  * copies as fast as the processor makes them, then over a link on which they take longer than all else, as
  * those of a GPU do. Under mpirun -n 2. */
-#include "runtime/real/driver_real.h"
 #include "runtime/base/number.h"
+#include "runtime/plan/options.h"
+#include "runtime/real/driver_real.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,8 +7,9 @@
  * most: what part of the batch the host's thread handles completions (the core, the engine, the trace, and
  * launching what comes next), that in seconds an operation, and what part of the batch it runs at all. Prints
  * name, unit, min, median, max. `overhead PP DP`, with so many ranks. */
-#include "runtime/real/driver_real.h"
 #include "runtime/base/number.h"
+#include "runtime/plan/options.h"
+#include "runtime/real/driver_real.h"
 #include "runtime/sched/policy.h"
 
 #include <math.h>

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
                 struct compared *c = &plans[jobs.list[i].number];
                 c->job = &jobs.list[i];
                 c->error = c->job->outcome.state == OUTCOME_DONE
-                                   ? c->paper / c->job->outcome.batch_seconds - 1
+                                   ? c->paper / c->job->outcome.figures.median - 1
                                    : INFINITY;
         }
         qsort(plans, (size_t)count, sizeof *plans, by_error);
@@ -96,8 +96,8 @@ int main(int argc, char **argv)
                 char text[512];
                 plans_describe(&plans[i].candidate.options, text, sizeof text);
                 printf("%+8.3f %% (whole %+8.3f %%) %.6g s%s %s: %s%s\n", 100 * plans[i].error,
-                       100 * (plans[i].whole / plans[i].job->outcome.batch_seconds - 1),
-                       plans[i].job->outcome.batch_seconds, plans[i].contends ? " *" : "",
+                       100 * (plans[i].whole / plans[i].job->outcome.figures.median - 1),
+                       plans[i].job->outcome.figures.median, plans[i].contends ? " *" : "",
                        plans[i].candidate.machine->platform.name, text,
                        plans[i].job->outcome.state == OUTCOME_DONE ? "" : plans[i].job->outcome.failure);
         }

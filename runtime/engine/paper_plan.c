@@ -232,6 +232,11 @@ static void fill(void *context, int rank, struct op *op)
 
 /* ---- a batch ---- */
 
+static const struct policy *policy_of(const struct plan *plan)
+{
+        return policy_get(plan->policy);
+}
+
 /* What a run of some micro-batches found. Between two that are so many apart: done backward on the first
  * stage (GPipe: and forward on the last, added); NAN: there are fewer. */
 struct batch_run {
@@ -277,10 +282,10 @@ static struct batch_run describe(const struct batch *b, double end, int period)
 {
         const struct plan *plan = &b->plan;
         const struct passing *p = b->passing;
-        const int last = 1 + (plan->policy == POLICY_AXONN ? core_pipeline_limit(plan) : 0);
+        const int last = 1 + (policy_of(plan)->by_arrival ? core_pipeline_limit(plan) : 0);
         struct batch_run run = {end, spacing(p->backward, p->backwards, last, period),
                                 spacing(p->backward, p->backwards, last + period, period)};
-        if (plan->policy == POLICY_GPIPE) {
+        if (policy_of(plan)->forwards_first) {
                 run.spacing += spacing(p->forward, p->forwards, last, period);
                 run.spacing_before += spacing(p->forward, p->forwards, last + period, period);
         }
@@ -367,20 +372,29 @@ static double held_seconds(const struct batch *b, int stage)
                 return 0;
         const double before = stage > 0 ? b->stages[stage].previous_message : 0;
         const double after = stage < plan->pp - 1 ? b->stages[stage].next_message : 0;
-        return (before + after) * (plan->policy == POLICY_GPIPE ? 2 : 1);
+        return (before + after) * (policy_of(plan)->forwards_first ? 2 : 1);
 }
 
-/* 1F1B has one micro-batch more under way on a stage than on the next, so that on stages i to j there are as
- * many as stages: in the time in which one goes forward and backward through all of them, so many do. */
+/* Micro-batches whose activations a stage stores at once. */
+static int stored_on(const struct plan *plan, int stage)
+{
+        return policy_of(plan)->stored(plan, stage, 0, core_pipeline_limit(plan));
+}
+
+/* In a fixed order that takes forwards and backwards in turn a stage has so many micro-batches more under way
+ * than a later one (1F1B: as many as there are stages from the one to the other): in the time in which one
+ * goes forward and backward through the stages between them, so many do. */
 static double min_of_chains(const struct batch *b)
 {
+        const struct plan *plan = &b->plan;
         double min = 0;
-        for (int i = 0; i < b->plan.pp; i++) {
+        for (int i = 0; i < plan->pp; i++) {
                 double trip = 0;
-                for (int j = i; j < b->plan.pp; j++) {
+                for (int j = i; j < plan->pp; j++) {
                         trip += b->stages[j].forward + b->stages[j].backward;
                         trip += j > i ? 2 * b->stages[j].previous_message : 0;
-                        min = fmax(min, trip / (j - i + 1));
+                        const int more = stored_on(plan, i) - (j + 1 < plan->pp ? stored_on(plan, j + 1) : 0);
+                        min = more > 0 ? fmax(min, trip / more) : min;
                 }
         }
         return min;
@@ -423,11 +437,13 @@ static double min_seconds(struct batch *b)
                         min = fmax(min, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
                 }
         }
-        if (plan->policy == POLICY_GPIPE)
+        const struct policy *policy = policy_of(plan);
+        if (policy->forwards_first)
                 return fmax(min, forwards + backwards);
-        if (plan->policy == POLICY_1F1B)
-                return fmax(min, min_of_chains(b));
-        return plan->virtual_stages == 1 ? fmax(min, min_of_slots(b)) : min;
+        if (plan->virtual_stages > 1)
+                return min;
+        const bool in_turn = !policy->by_arrival && !policy->deferred;
+        return fmax(min, in_turn ? min_of_chains(b) : min_of_slots(b));
 }
 
 /* Runs of few micro-batches, in the hope that the schedule has settled by then. */
@@ -504,7 +520,7 @@ static double steady_soon(struct batch *b, int filled, int round, bool lengths, 
         const int all = b->plan.micro_batches, few = 2;
         if (lengths)
                 return of_lengths(b, settle(filled, few, all), min, true, false);
-        if (b->plan.policy == POLICY_AXONN)
+        if (policy_of(&b->plan)->by_arrival)
                 return at_full_speed(b, settle(2 * round, round, all), min);
         return at_full_speed(b, settle(filled, few, all), min);
 }
@@ -521,11 +537,11 @@ static double steady_soon(struct batch *b, int filled, int round, bool lengths, 
 static double steady(struct batch *b, double min)
 {
         const struct plan *plan = &b->plan;
-        const bool offload = plan->offload_activations, interleaved = plan->policy == POLICY_INTERLEAVED;
+        const bool offload = plan->offload_activations, interleaved = plan->virtual_stages > 1;
         const bool parted = options_parts_backward(b->options);
         const bool lengths = offload || interleaved || parted || !b->links->folded;
         const int all = plan->micro_batches, few = offload ? 8 : 2;
-        const int at_once = policy_get(plan->policy)->stored(plan, 0, 0, core_pipeline_limit(plan));
+        const int at_once = stored_on(plan, 0);
         const int round = interleaved || at_once >= all ? plan->pp : at_once;
         const int filled = max_int(plan->pp, round) + (interleaved ? 0 : few);
         double found = offload || interleaved ? NAN : steady_soon(b, filled, round, lengths, min);

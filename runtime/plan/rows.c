@@ -62,6 +62,11 @@ static char *list_schedules(const char *between, bool with_help, char *text, siz
         return text;
 }
 
+static bool goes_by_arrival(const struct options *o)
+{
+        return policy_get(o->policy)->by_arrival;
+}
+
 static bool has_whole_backwards(const struct options *o)
 {
         return !options_parts_backward(o);
@@ -311,8 +316,8 @@ static const struct flag flags[] = {
                  "are split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
          LIST(.argument = "T,T,...", .help = "Shards of each stage (default 1)", .all = VALUES(1, 2, 4, 8),
               .megatron = VALUES(1, 2, 4, 8), .label = "tp %s", .label_default = true),
-         CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 2}, {"schedule", IS, POLICY_AXONN}}, .code = RV_EPLAN,
-                    .sentence = "on a stage between others --schedule axonn goes by what arrives first, on which the "
+         CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
                                 "shards of {tp} could disagree: with --pp above 2 take a schedule of fixed order, "
                                 "such as 1f1b or gpipe"},
                    {{{"tp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
@@ -464,8 +469,8 @@ static const struct flag flags[] = {
               .help = "async, the default; blocking: as Megatron-LM's and DeepSpeed's; or both in a list",
               .all = VALUES(false), .megatron = VALUES(true), .matters = has_stages, .label = "%s",
               .label_default = true),
-         CONFLICTS({{{"p2p", IS, true}, {"schedule", IS, POLICY_AXONN}}, .code = RV_EPLAN,
-                    .sentence = "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: axonn works on "
+         CONFLICTS({{{"p2p", IS, true}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: <schedule> works on "
                                 "whatever message came first, so it cannot wait for one of them"})},
         {.name = "device", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_TEXT, device),
          .parse = parse_device, .report = REPORT_NEVER,

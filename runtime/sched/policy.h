@@ -29,6 +29,10 @@ enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD, CHOOSE_WEIGHT
 struct policy {
         const char *name; /* of --schedule */
         const char *help; /* what --help says of it, without the name */
+        /* Forwards and backwards go in the order in which their messages arrive. If not, the order is fixed
+         * beforehand, and blocking messages (--p2p blocking) and shards (--tp) can rely on it. */
+        bool by_arrival;
+        bool forwards_first; /* all forwards of a batch go before its first backward */
         /* The most micro-batches that `chunk` of `stage` stores activations of at once: from the begin of
          * their forward to the end of their backward. `limit` is the view's pipeline_limit. Memory is planned
          * by it. */

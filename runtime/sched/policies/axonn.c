@@ -33,6 +33,7 @@ static enum policy_choice axonn_choose(const struct policy_view *view)
 
 const struct policy policy_axonn = {.name = "axonn",
                                     .help = "message-driven, the default",
+                                    .by_arrival = true,
                                     .stored = axonn_stored,
                                     .received = axonn_received,
                                     .choose = axonn_choose};

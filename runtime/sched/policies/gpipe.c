@@ -25,6 +25,7 @@ static enum policy_choice gpipe_choose(const struct policy_view *view)
 
 const struct policy policy_gpipe = {.name = "gpipe",
                                     .help = "all forward, then all backward",
+                                    .forwards_first = true,
                                     .stored = gpipe_stored,
                                     .received = gpipe_received,
                                     .choose = gpipe_choose};

@@ -197,12 +197,6 @@ static double seconds(void *context, int rank, const struct op *op)
         case OP_FETCH:
         case OP_WRITE_BACK:
                 return joined(b, rank, op, 1);
-        case OP_LOAD:
-        case OP_STORE_ACTIVATIONS:
-        case OP_FETCH_ACTIVATIONS:
-        case OP_STAGE_OUT:
-        case OP_STAGE_IN:
-                return copy(b, op, 1);
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:
         case OP_ALL_GATHER:
@@ -210,7 +204,9 @@ static double seconds(void *context, int rank, const struct op *op)
         case OP_REDUCE_OVERFLOW:
                 return collective(b, rank, op);
         default:
-                return price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
+                return op_copies(op->kind)
+                               ? copy(b, op, 1)
+                               : price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
         }
 }
 

@@ -49,6 +49,8 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory)
 /* chrome://tracing's own colour names; Perfetto colours by the event's name. */
 static const char *colour(enum op_kind kind)
 {
+        if (op_copies(kind))
+                return "yellow";
         switch (kind) {
         case OP_FORWARD:
                 return "rail_response";
@@ -59,13 +61,6 @@ static const char *colour(enum op_kind kind)
         case OP_CHECK_OVERFLOW:
         case OP_CLEAR:
                 return "good";
-        case OP_FETCH:
-        case OP_WRITE_BACK:
-        case OP_STORE_ACTIVATIONS:
-        case OP_FETCH_ACTIVATIONS:
-        case OP_STAGE_OUT:
-        case OP_STAGE_IN:
-                return "yellow";
         case OP_TENSOR:
                 return "bad";
         default:

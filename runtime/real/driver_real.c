@@ -256,16 +256,11 @@ static void real_issue(void *world, const struct op *op)
         const int rank = d->net->rank, token = op->serial;
         const int peer = op_lane_peer(&d->plan, rank, op->lane); /* of a message */
         remember(d, op);
-        switch (op->kind) {
-        case OP_LOAD:
-        case OP_FETCH:
-        case OP_WRITE_BACK:
-        case OP_STORE_ACTIVATIONS:
-        case OP_FETCH_ACTIVATIONS:
-        case OP_STAGE_OUT:
-        case OP_STAGE_IN:
+        if (op_copies(op->kind)) {
                 issue_copy(d, op);
-                break;
+                return;
+        }
+        switch (op->kind) {
         case OP_SEND_ACTIVATION:
                 net->isend(d->net, network_buffer(d, op), op->bytes, peer, NET_TAG_ACTIVATION,
                            core_message_vmb(&d->plan, plan_stage(&d->plan, rank), op), token);

@@ -54,6 +54,12 @@ enum op_lane {
 /* The lane on which operations of a kind run. */
 enum op_lane op_lane_of(enum op_kind kind);
 
+/* Whether an operation of this kind copies between host and device. */
+static inline bool op_copies(enum op_kind kind)
+{
+        return op_lane_of(kind) == LANE_HOST_TO_DEVICE || op_lane_of(kind) == LANE_DEVICE_TO_HOST;
+}
+
 /* For a lane of messages: the neighbour's lane at the other end, and whether the neighbour is the previous
  * rank. For other lanes: LANES, and false. */
 enum op_lane op_lane_opposite(enum op_lane lane);

@@ -242,16 +242,11 @@ static bool begin(void *context, struct sim_lane *lane)
         struct priced *priced = context;
         const struct op *op = &lane->now.op;
         const double now = lane->rank->world->now;
-        switch (op->kind) {
-        case OP_LOAD:
-        case OP_FETCH:
-        case OP_WRITE_BACK:
-        case OP_STORE_ACTIVATIONS:
-        case OP_FETCH_ACTIVATIONS:
-        case OP_STAGE_OUT:
-        case OP_STAGE_IN:
+        if (op_copies(op->kind)) {
                 copy(priced, lane, op);
                 return true;
+        }
+        switch (op->kind) {
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
         case OP_RECEIVE_ACTIVATION:

@@ -339,6 +339,7 @@ static struct profile make_profile(struct session *s)
                                   .machine = machine_describe(s->request.threads, s->cpu_kernels),
                                   .load_count = s->load_count};
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
+        profile.unfused = !s->request.fused;
         snprintf(profile.source, sizeof profile.source,
                  "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
                  s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,

@@ -659,6 +659,8 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                             "measured",
                                             "machine",
                                             "fitted_on",
+                                            "fusion",
+                                            "warnings",
                                             "peak_flops_per_second",
                                             "device_memory_bytes",
                                             "host_link_bytes_per_second",

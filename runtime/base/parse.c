@@ -43,23 +43,25 @@ int parse_list(const char *option, const char *text, int min, int max, struct in
 {
         char *copy = strdup(text), *rest = copy;
         int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %s", option);
-        list->count = 0;
+        struct int_list found = {0};
         for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
                 int number = 0;
                 if (!*word)
                         rc = rv_fail(err, RV_EINPUT, "%s: '%s' is not a list of numbers such as 1,2,4",
                                      option, text);
-                else if (list->count == INT_LIST)
+                else if (found.count == INT_LIST)
                         rc = rv_fail(err, RV_EINPUT, "%s: more than %d numbers", option, INT_LIST);
                 else
                         rc = parse_count(option, word, min, max, &number, err);
-                for (int i = 0; rc == 0 && i < list->count; i++)
-                        if (list->values[i] == number)
+                for (int i = 0; rc == 0 && i < found.count; i++)
+                        if (found.values[i] == number)
                                 rc = rv_fail(err, RV_EINPUT, "%s: %d is there twice", option, number);
                 if (rc == 0)
-                        list->values[list->count++] = number;
+                        found.values[found.count++] = number;
         }
         free(copy);
+        if (rc == 0)
+                *list = found;
         return rc;
 }
 

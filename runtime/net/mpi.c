@@ -412,9 +412,12 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
         struct net_mpi *mpi = calloc(1, sizeof *mpi);
         if (!mpi || provided < MPI_THREAD_FUNNELED) {
-                rv_fail(err, RV_ESYSTEM,
-                        "this MPI offers thread level %d; ranvier needs MPI_THREAD_FUNNELED (%d)", provided,
-                        MPI_THREAD_FUNNELED);
+                if (mpi)
+                        rv_fail(err, RV_ESYSTEM,
+                                "this MPI offers thread level %d; ranvier needs MPI_THREAD_FUNNELED (%d)",
+                                provided, MPI_THREAD_FUNNELED);
+                else
+                        rv_fail(err, RV_ESYSTEM, "no memory for the network of a rank");
                 free(mpi);
                 MPI_Finalize();
                 return NULL;

@@ -81,8 +81,10 @@ char *flag_write(const struct flag *flag, const struct options *o, char text[FLA
                 snprintf(text, FLAG_TEXT, "%d", flag_value(flag, o));
         else if (flag->store == STORE_WHOLE)
                 snprintf(text, FLAG_TEXT, "%lld", (long long)*(const int64_t *)place_of(flag, o));
-        else
-                snprintf(text, FLAG_TEXT, "%s", *(const char *const *)place_of(flag, o));
+        else {
+                const char *given = *(const char *const *)place_of(flag, o);
+                snprintf(text, FLAG_TEXT, "%s", given ? given : "");
+        }
         return text;
 }
 

@@ -238,7 +238,7 @@ static int fail_column(const struct reader *r, const char *name)
 /* The line that names the columns. */
 static int read_header(struct reader *r, char *const *cells, int count)
 {
-        bool measured = false;
+        bool measured = false, unit = false, own_unit = false;
         for (int i = 0; i < count; i++) {
                 r->columns[i] = column_of(cells[i]);
                 if (!r->columns[i])
@@ -252,7 +252,15 @@ static int read_header(struct reader *r, char *const *cells, int count)
                                        "%.160s:%d: two columns say what was measured; one is right", r->path,
                                        r->line);
                 measured |= measures(r->columns[i]);
+                unit |= r->columns[i]->type == COLUMN_UNIT;
+                own_unit |= measures(r->columns[i]) && r->columns[i]->type != COLUMN_MEASURED;
         }
+        if (unit && own_unit)
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%.160s:%d: unit is the unit of column measured; batch_seconds and \"iteration time "
+                        "(ms)\" have their own",
+                        r->path, r->line);
         r->count = count;
         for (int i = 0; i < COLUMNS; i++) {
                 bool found = !columns[i].needed;

@@ -120,7 +120,8 @@ static void print_intervals(const struct measured *m, FILE *out)
                 int known = 0, inside = 0;
                 for (int j = 0; j < m->count; j++) {
                         double low, high;
-                        if (!belongs(&m->runs[j], of[i].kind) || !measured_interval(&m->runs[j], &low, &high))
+                        if (!predicted(&m->runs[j]) || !belongs(&m->runs[j], of[i].kind) ||
+                            !measured_interval(&m->runs[j], &low, &high))
                                 continue;
                         known++;
                         inside += lies_inside(&m->runs[j], low, high);

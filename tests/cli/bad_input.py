@@ -329,6 +329,7 @@ CASES = [
     validate("a table without a needed column", "--table table_no_heads.csv"),
     validate("a table without what was measured", "--table table_no_figure.csv"),
     validate("a table with two columns of what was measured", "--table table_two_figures.csv"),
+    validate("a table whose seconds have a unit", "--table table_two_units.csv"),
     validate("a table with a column twice", "--table table_twice.csv"),
     validate("a row with too many cells", "--table table_cells.csv"),
     validate("a row with a word for a number", "--table table_word.csv"),
@@ -520,6 +521,7 @@ def write_tables(folder):
     table("no_heads", TABLE.replace("heads,", ""), ROW)
     table("no_figure", TABLE.replace("batch_seconds", "note"), ROW)
     table("two_figures", TABLE.replace("recompute", "measured"), ROW)
+    table("two_units", TABLE.replace("recompute", "unit"), ROW)
     table("twice", TABLE.replace("recompute", "tp"), ROW)
     table("cells", "# measured", TABLE, ROW, ROW + ",1")
     table("word", TABLE, ROW.replace("16,1,12", "16,one,12"))

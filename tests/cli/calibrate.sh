@@ -24,6 +24,7 @@ precisions, fused, offload = [int(h) for h in sys.argv[4].split(",")], sys.argv[
 profile = json.load(open(path))
 assert profile["kind"] == "profile" and profile["measured"] is True and profile["peak_flops_per_second"] > 1e8
 assert [load["ranks"] for load in profile["loads"]] == ranks, "loads"
+assert profile.get("fusion") == (None if fused else "off"), "fusion"
 assert "cpu" in profile["machine"] and "date" in profile["machine"] and "element_bytes" not in profile
 C, V, T, heads, B = 32, 256, 64, 4, 2
 N, hs = B * T, C // heads

@@ -1,5 +1,6 @@
-/* What `ranvier calibrate` is asked for: the plan family whose kernels are timed, and where the profile goes.
- */
+/* What `ranvier calibrate` is asked for: the plan family whose kernels are timed, the device that runs them,
+ * and where the profile goes. request_parse makes it from the command line and checks it; everything else in
+ * calibrate reads it. */
 #ifndef RANVIER_CALIBRATE_REQUEST_H
 #define RANVIER_CALIBRATE_REQUEST_H
 
@@ -7,42 +8,62 @@
 #include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
 
+/* The most models of one request. */
 enum { REQUEST_MODELS = 16 };
 
+/* Its texts belong to the command line, or are static. */
 struct request {
+        /* The file that the profile is written to. */
         const char *out;
-        const char *models; /* as written, "a,b,c" */
+        /* The models as written, "a,b,c", and as read. */
+        const char *models;
         struct gpt gpts[REQUEST_MODELS];
         int gpt_count;
+        /* Sequences of a micro-batch. */
         struct int_list micro_batch_sizes;
-        struct int_list seq_lens; /* none: each model's n_positions */
-        struct int_list stages;   /* pipeline stages (--pp); none given: 1 and 2 */
-        struct int_list shards;   /* of each stage (--tp); never none */
-        bool sequence_parallel;   /* of several shards */
-        const char *device;       /* "cpu" or "cuda" */
-        bool precisions[DTYPES];  /* fp32, mixed (fp16), bf16 */
-        bool fused;               /* the fused kernels instead of those that they replace */
-        bool offload;             /* the offloaded optimizer phase too */
+        /* Tokens of a sequence; an empty list stands for each model's n_positions. */
+        struct int_list seq_lens;
+        /* Pipeline stages (--pp); an empty list stands for 1, and 2 if the model has two blocks. */
+        struct int_list stages;
+        /* Shards of each stage (--tp); the list is never empty. */
+        struct int_list shards;
+        /* Stages of several shards also split the sequence. */
+        bool sequence_parallel;
+        const char *device; /* "cpu" or "cuda" */
+        /* Which formats are measured: fp32, fp16 (mixed), bf16. */
+        bool precisions[DTYPES];
+        /* The fused kernels are measured, instead of those that they replace. */
+        bool fused;
+        /* The offloaded optimizer phase is measured too. */
+        bool offload;
+        /* Parameters of one optimizer update; offloaded, of three. */
         int64_t bucket_parameters;
-        double host_link_bytes_per_second; /* that copies are paced to; 0: they are not */
+        /* The rate that the CPU device's copies are paced to; 0: they are not. */
+        double host_link_bytes_per_second;
+        /* Threads of each rank's kernels; 0: not given on the command line. */
         int threads;
-        const char *cpu_kernels; /* a variant's name; NULL: the fastest that the processor runs */
+        /* The name of a variant of the CPU device's kernels; NULL: the fastest that the processor runs. */
+        const char *cpu_kernels;
         int ranks;
-        int local_rank,
-                local_ranks; /* this process among the ranks of its machine; 0 of 1 before there are ranks */
+        /* This process among the ranks of its machine: 0 of 1 before there are ranks. */
+        int local_rank, local_ranks;
+        /* Fewer repetitions. */
         bool quick;
 };
 
-/* Whether what computes is not the processor that launches it. */
+/* Whether something else computes than the processor that launches the kernels. */
 bool request_gpu(const struct request *request);
 
-/* Parses the command line (see command_line_parse: `quiet` on every rank but the first) and checks it against
- * the `ranks` that were started; 0: they are yet to be. Returns 0, COMMAND_LINE_DONE, or an error that is the
- * same on all ranks. */
+/* Parses the command line, reads the models, and checks that every model can have every sequence length and
+ * number of stages and shards. `ranks` is the number of ranks that were started; 0: they are yet to be, and
+ * request->ranks becomes the number to start. `quiet` keeps all ranks but the first from printing
+ * (command_line_parse). Returns 0, COMMAND_LINE_DONE where the command line asked for nothing but a text
+ * such as the help, or an error, which is the same on all ranks. */
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err);
 
-/* Whether the profile can be written, and does not replace a model that is read. */
+/* Checks that the profile can be written, and would not replace a model that is read. Returns RV_OK or an
+ * error with a sentence. */
 int request_check_out(const struct request *request, struct rv_error_info *err);
 
 #endif

@@ -1,27 +1,36 @@
-/* Samples as they are taken, by shape and by size, on each rank; gathered to the first rank at the end. */
+/* Collects samples while `ranvier calibrate` measures, and makes a load of a profile of them.
+ *
+ * Each rank has a struct samples for each load (one rank at work, all ranks). Bench, links, overhead and
+ * phase add to it; after each round samples_end_round closes the round; at the end samples_gather brings all
+ * ranks' samples to the first rank, which calls samples_load. Without memory these functions abort the
+ * program. All times are in seconds. */
 #ifndef RANVIER_CALIBRATE_SAMPLES_H
 #define RANVIER_CALIBRATE_SAMPLES_H
 
 #include "calibrate/profile/profile.h"
 #include "runtime/net/net.h"
 
+/* A growing array of numbers. Zeros are an empty one; whoever has it frees `values`. */
 struct series {
         double *values;
         int count, capacity;
 };
 
-/* `rounds` are the seconds of each round by itself, of one rank after the other. */
+/* The samples of one shape of kernel. `rounds` has one mean for each round; when the ranks' samples are
+ * gathered, those of one rank stand behind those of another. */
 struct kernel_series {
         struct kernel kernel;
         struct series seconds, rounds;
-        int counted; /* of the seconds, in rounds that are over */
+        int counted; /* how many of the seconds are of rounds that are over */
 };
 
+/* The same of one size of copy, message, all-reduce or operation of an optimizer phase. */
 struct line_series {
         int64_t bytes;
         struct series seconds, rounds;
         int counted;
 };
+/* All sizes of one line of the profile. */
 struct line_set {
         struct line_series *lines;
         int count;
@@ -29,41 +38,47 @@ struct line_set {
 
 /* All that is measured under one load. */
 struct samples {
-        int ranks;
+        int ranks; /* that are at work at once */
         struct kernel_series *kernels;
         int kernel_count;
-        struct series gaps; /* from an operation's last kernel to the next operation's first */
-        struct series launches[2]
-                              [2]; /* seconds a kernel: [by itself, in a graph][of the host, of the lane] */
+        /* From an operation's last kernel to the next operation's first. */
+        struct series gaps;
+        /* Seconds a kernel: [launched by itself, in a graph][of the host, of the lane]. */
+        struct series launches[2][2];
         struct line_set lines[PROFILE_LINES];
-        struct series
-                *passes; /* of each run of the family: the compute lane's seconds in forward and backward */
+        /* [run_count] of each run of the family: what the compute lane spent in a forward and backward; on a
+         * GPU, what the host saw them take without a recorder. */
+        struct series *passes;
         int run_count;
 };
 
 void series_add(struct series *series, double value);
-/* Sorts the values; 0 if there are none. */
+/* Returns the q-quantile, 0 <= q <= 1, or 0 if there are no values. It sorts the values. */
 double series_quantile(struct series *series, double q);
 
+/* Begins with no samples; samples_free ends. The first kernel or size of its kind adds an entry, later ones
+ * add to it. */
 void samples_init(struct samples *samples, int ranks, int run_count);
 void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds);
 void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds);
 void samples_free(struct samples *samples);
 
-/* Everything was visited once more: what it took in this round is kept beside what it takes in all. */
+/* Ends a round, in which everything was visited once more: what each kernel and size took in this round is
+ * kept beside what it takes in all rounds. Differences between rounds tell the errors of a profile. */
 void samples_end_round(struct samples *samples);
 
-/* Appends all ranks' samples to the first rank's. Every rank has taken the same samples in the same order,
- * but for messages, which the first one keeps. */
+/* Appends all ranks' samples to the first rank's; all ranks of `net` call it. Every rank must have taken the
+ * same samples in the same order. Messages are not gathered: the first rank keeps its own. */
 void samples_gather(struct samples *samples, struct net *net);
 
-/* The relative standard error of a value as a prediction of another run's, where single rounds found `rounds`
- * (count of them): their standard deviation over `value`, with the value's own share sqrt(1 + 1/count). 0
- * with less than two. */
+/* Returns the relative standard error of `value` as a prediction of another run's. `rounds` are what `count`
+ * single rounds found: their standard deviation over `value`, with the value's own share sqrt(1 + 1/count).
+ * Less than two rounds give 0, not known. */
 double samples_error(const double *rounds, int count, double value);
 
-/* Trimmed means (kernels, operations of optimizer phases) and medians (links) as a load of a profile, with
- * models of a device of `processors` multiprocessors (0: a CPU); its arrays belong to the load. */
+/* Makes a load of a profile: trimmed means of kernels and of operations of optimizer phases, medians of the
+ * links, their errors, and fitted models, for a device of `processors` multiprocessors (0: a CPU). It sorts
+ * the samples. The arrays of the result belong to the load; profile_free frees them. */
 struct profile_load samples_load(struct samples *samples, int processors);
 
 #endif

@@ -1,5 +1,7 @@
-/* A config.json of Hugging Face's: each family has a table of the keys that its files have, by which they are
- * read, checked and written. Sentences name the file, the line and the key. */
+/* Reads and writes a Hugging Face style config.json by a table of its keys. Each family (models/families)
+ * has such a table, and calls config_read; gpt_to_json calls config_write. Files are not opened here: the
+ * callers pass parsed JSON, and the path only for the sentences of errors, which name the file, the line and
+ * the key. */
 #ifndef RANVIER_MODELS_CONFIG_H
 #define RANVIER_MODELS_CONFIG_H
 
@@ -7,35 +9,50 @@
 
 #include <stddef.h>
 
+/* One key of a family's files. */
 struct config_key {
         const char *key;
         enum {
-                CONFIG_OTHER,    /* the family itself looks at it */
-                CONFIG_COUNT,    /* an int of struct gpt, from 1 to `most` */
-                CONFIG_OPTIONAL, /* the same; where it is missing or null the int stays as it is */
-                CONFIG_REAL,     /* a double, from `least` to `most`, `absent` where it is missing */
-                CONFIG_TIED,     /* tie_word_embeddings: `absent`, 0 or 1, where it is missing */
-                CONFIG_DROPOUT,  /* a rate, which is not modelled: the model has a warning */
-                CONFIG_ONLY, /* it changes the computation, and may only say one of `right`, or be missing */
+                /* The key is known, and the family's own code looks at it. */
+                CONFIG_OTHER,
+                /* A needed whole number from 1 to `max`, for an int of struct gpt. */
+                CONFIG_COUNT,
+                /* The same, but where it is missing or null the int stays as it is. */
+                CONFIG_OPTIONAL,
+                /* A number from `min` to `max`, for a double of struct gpt; `absent` where it is missing. */
+                CONFIG_REAL,
+                /* tie_word_embeddings, true or false; where it is missing, `absent` (0 or 1) says which. */
+                CONFIG_TIED,
+                /* A dropout rate. Dropout is not modelled: a rate above 0 gives the model a warning. */
+                CONFIG_DROPOUT,
+                /* The key changes the computation, and only what is computed here is accepted: one of
+                 * `right`, or no such key. */
+                CONFIG_ONLY,
         } kind;
-        size_t offset; /* of a number in struct gpt */
+        /* Where the number is in struct gpt; CONFIG_AT sets it. */
+        size_t offset;
         double min, max, absent;
-        const char *right[4]; /* as JSON; the first is what config_write writes, if `written` */
+        /* The accepted values, as JSON; config_write writes the first one, if `written` is set. */
+        const char *right[4];
         bool written;
 };
 
-/* A number's member of struct gpt. */
+/* Initialises `offset` in a row of a table. */
 #define CONFIG_AT(member) .offset = offsetof(struct gpt, member)
 
-/* Reads what the table says into a model of zeros. RV_EINPUT where a key is missing, nearly one of the
- * table's, or has a value that is not built; keys that are far from all of these are left alone. */
+/* Reads what the table says from `object` into a model whose other members are zero. Returns RV_EINPUT with
+ * a sentence where a key is missing, where one is spelt nearly as one of the table's, and where a value is
+ * out of range or asks for what is not built. Keys that resemble none of the table's are ignored. A table
+ * has at most 62 rows. */
 int config_read(struct gpt *, const char *path, const json_t *object, const struct config_key *keys,
                 int count, struct rv_error_info *err);
 
-/* Writes a model by the same table; the caller owns the result. */
+/* Returns a new JSON object with "name", "model_type", the model's numbers, and the keys of the table that
+ * are `written`. The caller owns it. */
 json_t *config_write(const struct gpt *, const char *model_type, const struct config_key *keys, int count);
 
-/* "path:line: key is VALUE, SENTENCE"; returns RV_EINPUT. */
+/* Fills `err` with "path:line: key is VALUE, SENTENCE", where the printf-style format makes the SENTENCE,
+ * and returns RV_EINPUT. */
 int config_wrong(const char *path, const char *key, const json_t *value, struct rv_error_info *err,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 

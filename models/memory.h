@@ -1,115 +1,160 @@
-/* Bytes of device and host memory by category: what a stage needs under a plan. The real world measures the
- * same categories at the allocator, and they must agree to the byte. */
+/* The bytes of device and host memory that a stage needs under a plan, by category. Pure arithmetic: whoever
+ * allocates (runtime/nn) asks memory_layout for the sizes of its buffers, and whoever checks or predicts a
+ * plan (runtime/engine/capacity.h, sim) asks memory_stage for the totals. The real run measures the same
+ * categories at its allocator, and they must agree to the byte.
+ *
+ * Not counted is what the process needs beside a plan: text, file buffers, the device's own context. */
 #ifndef RANVIER_MODELS_MEMORY_H
 #define RANVIER_MODELS_MEMORY_H
 
 #include "models/workload.h"
 
+/* What memory is used for. Categories without a word on the host are on the device alone. */
 enum memory_category {
         MEMORY_WEIGHTS,
-        MEMORY_GRADIENTS,   /* on the host: staged, what is summed there */
-        MEMORY_MASTER,      /* mixed precision: fp32 parameters and gradients; offloaded: parameters only */
-        MEMORY_OPTIMIZER,   /* Adam's moments */
-        MEMORY_BUCKETS,     /* offloaded: what fetch, update and write back work on, on the device */
-        MEMORY_ACTIVATIONS, /* on the host: those that are offloaded */
-        MEMORY_MESSAGES,    /* on the host: staged, what is sent and received there */
-        MEMORY_WORKSPACE,   /* on the host: the scalars, which both sides read and write */
-        MEMORY_TOKENS,      /* on the host: what the batch's load copies from */
+        /* On the host: those that are staged, because they are summed there. */
+        MEMORY_GRADIENTS,
+        /* In mixed precision, fp32 parameters and gradients. Offloaded: the parameters only, on the host. */
+        MEMORY_MASTER,
+        /* Adam's two moments; offloaded: on the host. */
+        MEMORY_OPTIMIZER,
+        /* Offloaded: the buffers that fetch, update and write back work on. */
+        MEMORY_BUCKETS,
+        /* On the host: those that are offloaded. */
+        MEMORY_ACTIVATIONS,
+        /* On the host: those that are staged, because they are sent and received there. */
+        MEMORY_MESSAGES,
+        /* On the host: the scalars, which both sides read and write. */
+        MEMORY_WORKSPACE,
+        /* On the host: what the batch's load copies from. */
+        MEMORY_TOKENS,
         MEMORY_CATEGORIES
 };
 const char *memory_category_name(enum memory_category category); /* "weights", ... */
 
-/* Where: on the device, or in host memory that the device copies from and to (pinned on a GPU). */
+/* Where memory is: on the device, or on the host as far as the device copies from and to it (pinned on a
+ * GPU). */
 enum memory_space { MEMORY_DEVICE, MEMORY_HOST, MEMORY_SPACES };
 const char *memory_space_name(enum memory_space space); /* "device", "host" */
 
+/* Bytes in each space, by category. */
 struct memory_bytes {
         int64_t in[MEMORY_SPACES][MEMORY_CATEGORIES];
 };
+/* Returns the sum over the categories of one space. */
 int64_t memory_total(const struct memory_bytes *bytes, enum memory_space space);
 
-/* Whether more is in host memory than what every stage has there, its scalars and the batch's tokens: a few
- * megabytes at most, which a plan that keeps nothing else there is not shown with. */
+/* Whether there is more in host memory than the scalars and the batch's tokens, which every stage has there:
+ * a few megabytes at most, with which a plan that keeps nothing else there is not shown. */
 bool memory_uses_host(const struct memory_bytes *bytes);
-/* The bytes in host memory, as tables show them: 0 unless it is used. */
+/* Returns the bytes in host memory as tables show them: 0 unless memory_uses_host. */
 int64_t memory_host_shown(const struct memory_bytes *bytes);
 
-enum { MEMORY_ALIGNMENT = 64 }; /* every allocation is rounded up to this many bytes */
+/* Every allocation is rounded up to a multiple of so many bytes; memory_aligned does that. */
+enum { MEMORY_ALIGNMENT = 64 };
 int64_t memory_aligned(int64_t bytes);
 
-enum { MEMORY_SCALARS = 4 }; /* doubles of a stage's workspace: as many as runtime/nn has scalars */
+/* The doubles of a stage's host workspace: as many as runtime/nn has scalars. */
+enum { MEMORY_SCALARS = 4 };
 
-/* The part of a plan that memory depends on. */
+/* The part of a plan that memory depends on. options_memory makes it of a plan's options. */
 struct memory_plan {
         struct work work;
-        int micro_batches; /* of one batch on one pipeline */
-        int slots;         /* micro-batches whose activations are on the device at once (core_limits) */
-        /* Of several chunks: of these slots, the first that can hold the model's first chunk, and the last
-         * that can hold its last one. */
+        /* Micro-batches of one batch on one pipeline. */
+        int micro_batches;
+        /* Micro-batches whose activations are on the device at once (core_limits). */
+        int slots;
+        /* With several chunks: how many of the first slots can hold the model's first chunk, and how many of
+         * the last ones can hold its last chunk. */
         int embedded_slots, head_slots;
-        int host_slots;       /* micro-batches whose activations are offloaded at once */
-        int input_buffers;    /* activations received (0 on the first stage) */
-        int gradient_buffers; /* gradients received, transformed in place and sent on */
-        int deferred; /* backwards in two parts: buffers of what the first leaves for the second; 0: in one */
-        int deferred_layers; /* of these: the first layers that are in two parts (partition_parts); 0: all */
-        bool stage_messages; /* each buffer that is sent or received has one on the host beside it */
-        int64_t staged_gradients; /* of so many parameters gradients are summed on the host; 0: of none */
-        int64_t shard_parameters; /* zero: elements of the replica's own optimizer arrays; 0: all parameters
-                                   */
-        bool gathered; /* zero 3: of weights and gradients too, and two layers' are whole at a time */
-        bool offload;  /* master parameters and moments lie in host memory (needs mixed precision) */
-        int64_t update_parameters; /* offloaded: parameters of one update at most, */
-        int update_buffers;        /* and how many updates' buffers there are */
+        /* Micro-batches whose activations are offloaded to the host at once; 0: none are. */
+        int host_slots;
+        /* Buffers of received activations; 0 on the first stage. */
+        int input_buffers;
+        /* Buffers of received gradients, which are transformed in place and sent on. */
+        int gradient_buffers;
+        /* Deferred buffers, where backwards are in two parts; 0: they are in one. */
+        int deferred;
+        /* How many of the first layers then have their backward in two parts (partition_parts); 0: all. */
+        int deferred_layers;
+        /* Each buffer that is sent or received has one on the host beside it. */
+        bool stage_messages;
+        /* How many parameters have their gradients summed on the host; 0: none. */
+        int64_t staged_gradients;
+        /* Zero: elements of the replica's own arrays of the optimizer; 0: they are as long as the
+         * parameters. */
+        int64_t shard_parameters;
+        /* Zero 3: weights and gradients are that long too, and two layers are gathered whole at a time. */
+        bool gathered;
+        /* Master parameters and moments lie in host memory; this needs mixed precision. */
+        bool offload;
+        /* Offloaded: the most parameters of one update, and how many updates have buffers on the device. */
+        int64_t update_parameters;
+        int update_buffers;
 };
 
-/* Byte sizes of the individual buffers, for whoever allocates them. What lies where in a slot, in a deferred
- * buffer and in the workspace is the programs' matter (workload_slot, workload_deferred, workload_place). Of
- * a shard they are what it has: of heads, of the columns inside the MLP and of the vocabulary its part, and,
+/* Byte sizes of the individual buffers. What lies where inside a slot, a deferred buffer and the workspace
+ * follows from the programs (workload_slot, workload_deferral, workload_place). On one of several shards
+ * these are the sizes of its part: of heads, of the columns inside the MLP and of the vocabulary, and,
  * sequence parallel, of the rows of inputs, norms, residuals and messages. */
 struct memory_layout {
-        /* Of a slot: the embedding's output (first stage), what it holds of one block, and of the head (last
-         * stage). */
+        /* The parts of a slot: the embedding's output (first stage), what it holds of one block, and of the
+         * head (last stage). */
         int64_t embedded, block, head;
-        int64_t slot;         /* in total: of several chunks, one that can hold any of them */
-        int64_t message;      /* one input or gradient buffer (B,T,C) */
-        int64_t workspace;    /* what passes work in beside slots and messages, once a stage */
-        int64_t work_scalars; /* in host memory */
-        /* A buffer of what a backward's first part leaves for the second and slots have no place for. One
-         * behind the other: on the first stage the gradient of the embedding's output; each block's part;
-         * what the blocks above would lend if there were any (workload.h): to the last blocks, and for the
-         * gradient of the last one's output. Nothing where slots lend it: `deferred_embedded`,
-         * `deferred_output`. */
+        /* One slot in total; with several chunks, one that can hold any of them. */
+        int64_t slot;
+        /* One buffer of received activations or gradients (B,T,C). */
+        int64_t message;
+        /* What all passes of the stage work in beside slots and messages. */
+        int64_t workspace;
+        /* The scalars, in host memory. */
+        int64_t work_scalars;
+        /* The parts of a deferred buffer: what a backward's first part leaves for the second and slots have
+         * no place for, one behind the other. On the first stage the gradient of the embedding's output;
+         * each block's part; and what the blocks above would lend if there were any (struct deferral), to
+         * the last blocks, and for the gradient of the last one's output. `deferred_embedded` and
+         * `deferred_output` are 0 where they are not needed. */
         int64_t deferred_embedded, deferred_block, deferred_lent, deferred_output;
-        int64_t deferred;   /* in total */
-        int64_t tokens;     /* each of inputs (first stage) and targets (last), on the device and on the host:
-                               all micro-batches, int32 */
-        int64_t parameters; /* one flat buffer of the stage's parameters, as stored */
-        int64_t gathered;   /* zero 3: weights, or gradients, of two neighbouring layers; 0 else */
-        int64_t optimizer;  /* one flat fp32 buffer of them (zero: of the replica's share): a moment, mixed:
-                               master */
-        int64_t staged;     /* gradients that are summed on the host, as stored */
-        int64_t bucket;     /* offloaded: one fp32 array of one update's parameters; 0 else */
+        /* One deferred buffer in total. */
+        int64_t deferred;
+        /* Inputs (first stage) and targets (last), each, on the device and on the host: all micro-batches,
+         * int32. */
+        int64_t tokens;
+        /* The flat buffer of the stage's parameters as stored (zero 3: of the replica's share); gradients
+         * have one of the same size. */
+        int64_t parameters;
+        /* Zero 3: the weights, or the gradients, of two neighbouring layers; else 0. */
+        int64_t gathered;
+        /* One flat fp32 buffer with an element a parameter (zero: of the replica's share): a moment, or in
+         * mixed precision master parameters or gradients. */
+        int64_t optimizer;
+        /* The gradients that are summed on the host, as stored. */
+        int64_t staged;
+        /* Offloaded: one fp32 array of one update's parameters; else 0. */
+        int64_t bucket;
 };
+/* Returns the sizes for a stage. The plan must be countable (memory_countable). */
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,
                                    const struct memory_plan *plan);
 
-/* Whether every count of memory_layout and memory_stage fits 64 bits; for a plan that nobody has checked. */
+/* Whether every count of memory_layout and memory_stage is sure to fit 64 bits, by an estimate from above;
+ * for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
 
-/* Bytes of the `index`-th slot on the device. */
+/* Returns the bytes of the `index`-th slot on the device. They differ only with several chunks. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
                     const struct memory_plan *plan, int index);
 
-/* The stage's layers whose backwards are in two parts: at least 1, if any are at all. */
+/* Returns how many of the stage's layers have their backward in two parts; 0 if the plan has none such. */
 int memory_deferred_layers(const struct memory_plan *plan, const struct stage *stage);
 
-/* Outputs of slots that have a buffer on the host beside them: staged, of all stages but the last. */
+/* Returns how many outputs of slots have a buffer on the host beside them; 0 unless messages are staged. */
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan);
 
-/* Mixed precision takes 20 bytes a parameter without offloading: 2 + 2 weights and gradients, 4 + 4 master
- * parameters and gradients, 8 moments; with it 4 on the device and four fp32 arrays a buffer of an update, 12
- * on the host (Singh & Bhatele 2022). fp32 takes 16. With zero what is not weights and gradients is shared by
- * the replicas. */
+/* Writes the bytes that one rank of a stage needs. Mixed precision takes 20 bytes a parameter without
+ * offloading: 2 + 2 weights and gradients, 4 + 4 master parameters and gradients, 8 moments. With it, it
+ * takes 4 on the device and 12 on the host, and four fp32 arrays for each buffer of an update (Singh &
+ * Bhatele 2022). fp32 takes 16. With zero, what is not weights and gradients is shared by the replicas. */
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                   struct memory_bytes *bytes);
 

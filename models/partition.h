@@ -1,125 +1,159 @@
-/* Layers -> pipeline stages, and the parameter tensors of a stage in the order they lie in memory. */
+/* Splits a model into pipeline stages, and a stage into shards, and lists the parameter tensors of each in
+ * the order in which they lie in memory. Pure arithmetic: a struct stage is plain data that says which part
+ * of the model a rank has.
+ *
+ * runtime/nn lays out its flat buffers by partition_tensors, checkpoints and initial values find elements by
+ * partition_whole_index, and memory.h, workload.h and runtime/engine/price.h count by the same stages.
+ * Functions that take impossible numbers assert; runtime/plan/options.c has checked a plan before. */
 #ifndef RANVIER_MODELS_PARTITION_H
 #define RANVIER_MODELS_PARTITION_H
 
 #include "models/program.h"
 
+/* The part of a model that one rank has. */
 struct stage {
         int index, stages;
-        int chunks;              /* 1, or interleaved: of as many parts of the model a rank has one each */
-        int first_layer, layers; /* transformer blocks [first_layer, first_layer + layers), of one chunk */
-        bool first, last;        /* first: embeddings; last: final LayerNorm, output projection, loss */
-        int shards, shard;       /* of its tensors this is one of so many parts; shard 0 of 1: all of them */
+        /* 1; or, with interleaved chunks, how many parts of the model the rank has. */
+        int chunks;
+        /* Its transformer blocks: with one chunk [first_layer, first_layer + layers). With several, `layers`
+         * is the number in all chunks, and partition_layer says which they are. */
+        int first_layer, layers;
+        /* It has the embeddings; it has the final norm, the output projection and the loss. */
+        bool first, last;
+        /* It is number `shard` of `shards` parts of the stage's tensors; 0 of 1: all of them. */
+        int shards, shard;
 };
 
-/* The contiguous split: `last` blocks to the last stage, which carries the output projection too, the others
- * as evenly as can be, the remainder one each to the earliest. Needs 1 <= last <= n_layer - (stages - 1); of
- * one stage `last` is all. */
+/* Returns stage `index` of a contiguous split: `last` blocks for the last stage, which carries the output
+ * projection too, the others as evenly as can be, the remainder one each to the earliest. Needs 1 <= last <=
+ * n_layer - (stages - 1); of one stage `last` is n_layer. */
 struct stage partition_split(const struct gpt *gpt, int stages, int last, int index);
 
-/* The same with n_layer / stages blocks on the last. Needs 1 <= stages <= n_layer. */
+/* The same with n_layer / stages blocks on the last stage. Needs 1 <= stages <= n_layer. */
 struct stage partition_stage(const struct gpt *gpt, int stages, int index);
 
-/* A shard of a stage, split as Megatron-LM does (Shoeybi et al. 2019, section 3): of the products that enter
- * attention and the MLP the outputs (rows of weights and biases: a shard has n_head / shards heads), of those
- * that leave them the inputs (columns of weights), of embedding and output projection the vocabulary, padded
- * up to a multiple of `shards`. LayerNorm, the biases behind a sum over shards and positions are replicated.
- * All shards of a stage are of equal sizes. `shards` must divide n_head. */
+/* Returns one shard of a stage, split as Megatron-LM does (Shoeybi et al. 2019, section 3): of the products
+ * that enter attention and the MLP the outputs (rows of weights and biases: a shard has n_head / shards
+ * heads), of those that leave them the inputs (columns of weights), of embedding and output projection the
+ * vocabulary, padded up to a multiple of `shards`. Norms, the biases behind a sum over shards, and positions
+ * are replicated. All shards of a stage are of equal sizes. gpt_check_shards says which numbers of shards a
+ * model can have. */
 struct stage partition_shard(const struct stage *stage, int shards, int shard);
 
-/* Rows of the token embedding that a shard has, padding included, and which of them comes first. */
+/* Return how many rows of the token embedding a shard has, padding included, and which token is the first of
+ * them. */
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage);
 int partition_first_token(const struct gpt *gpt, const struct stage *stage);
 
-/* Interleaved (Narayanan et al. 2021): the model in stages x chunks equal parts, of which a rank has every
- * stages-th, so its `layers` do not follow each other: see partition_layer. Needs n_layer divisible by stages
- * x chunks; one chunk is partition_stage. */
+/* Returns stage `index` of an interleaved split (Narayanan et al. 2021): the model in stages x chunks equal
+ * parts, of which a rank has every stages-th. Needs n_layer divisible by stages x chunks; with one chunk it
+ * is partition_stage. */
 struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index);
 
-/* One of its chunks, as the stage of stages x chunks that it is. */
+/* Returns one chunk of an interleaved stage, as the stage that it is among stages x chunks. */
 struct stage partition_chunk(const struct stage *stage, int chunk);
 
-/* Which of the model's layers a stage's `block` is, of `layers`. */
+/* Returns which of the model's layers is the stage's `block`-th, 0 <= block < layers. */
 int partition_layer(const struct stage *stage, int block);
 
+/* One parameter tensor of a stage. */
 struct tensor {
-        char name[64];    /* its family's: transformer.h.3.attn.c_attn.weight ... lm_head.weight */
-        int rows, cols;   /* a matrix is (out, in); a vector is (1, n) */
-        int64_t offset;   /* first element in the stage's flat parameter buffer */
-        int64_t elements; /* rows x cols */
-        struct {          /* the tensor that this is a shard's part of; of a stage that is whole, itself */
+        /* As the family's files name it: transformer.h.3.attn.c_attn.weight ... lm_head.weight. */
+        char name[64];
+        /* A matrix is (out, in), a vector is (1, n). Of a shard, its part. */
+        int rows, cols;
+        /* The first element in the stage's flat parameter buffer, and rows x cols. */
+        int64_t offset;
+        int64_t elements;
+        /* The tensor of which a shard has this part; of a stage that is not split, the tensor itself. */
+        struct {
                 int rows, cols;
-                int first; /* of what was split, rows or columns: where this shard's begin, */
-                int parts; /* in each of so many equal parts (queries, keys and values: 3) */
+                /* Of what was split, rows or columns: the first that this shard has in each of `parts` equal
+                 * parts (queries, keys and values: 3). */
+                int first;
+                int parts;
         } whole;
-        bool replicated; /* every shard has all of it (of a stage that is whole: false) */
-        bool decay;      /* AdamW weight decay: matrices yes, biases and LayerNorm no */
+        /* Every shard has all of it; false if there is one shard. */
+        bool replicated;
+        /* AdamW's weight decay applies: to matrices, not to biases and norms. */
+        bool decay;
         enum tensor_init init;
-        uint32_t id; /* the same on every layout: seeds the initial values */
+        /* A number that is the same on every layout: it seeds the initial values. */
+        uint32_t id;
 };
 
-/* The tensors of a stage, of each layer in the order in which its family makes them: [the embedding's if
- * first], blocks, [the head's if last]. With a tied embedding and more than one stage the last stage's output
- * projection is its own copy of the token embedding (same name and id, kept equal by summing the two
- * gradients); with one stage there is only one. Returns how many; `out` may be NULL to count.
+/* Writes the tensors of a stage to `out` and returns how many they are; `out` may be NULL to count. Of each
+ * layer they come in the order in which its family makes them: [the embedding's if first], blocks, [the
+ * head's if last]. With a tied embedding and more than one stage, the last stage's output projection is its
+ * own copy of the token embedding (same name and id, kept equal by summing the two gradients); with one
+ * stage there is only one.
  *
- * They lie in memory in this order too. Of a shard, what is split comes first, then what is replicated, then
- * the last stage's own copy of a tied head: what all shards have is then one range. */
+ * They lie in memory in this order too. Of a shard, what is split comes first in memory, then what is
+ * replicated, then the last stage's own copy of a tied embedding: what all shards have is then one range. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
 
-/* Where element `index` of a shard's tensor is in the whole one; -1: nowhere, it pads the vocabulary. */
+/* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the
+ * vocabulary. */
 int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
 
-/* Elements that every shard has alike: a range of the flat buffer, which begins behind what is split. */
+/* Returns how many elements of the flat buffer all shards have alike. They are one range, which begins
+ * behind what is split; `offset` (may be NULL) becomes its first element. */
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
 
-/* ZeRO-3: elements of what is gathered whole before it is worked on. The head is gathered too where it is the
- * token embedding; of its gradients only the final LayerNorm's are complete then when its backward is done.
- */
+/* ZeRO-3: how many elements each unit has that is gathered whole before it is worked on. The head's weights
+ * include the output projection where that is the token embedding; `head_gradient` leaves it out, because
+ * then only the final norm's gradients are complete when the head's backward is done. */
 struct partition_units {
         int64_t embedding, block, head, head_gradient;
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
-/* A range of layers that a backward goes through, from the last to the first, on a stage of one shard and one
- * chunk: the loss and head, then `blocks` blocks from `top` down, then the embedding. */
+/* A range of layers that a backward goes through, from the last to the first, on a stage of one shard and
+ * one chunk: the loss and head, then `blocks` blocks from `top` down, then the embedding. */
 struct partition_span {
-        enum kernel_part parts; /* of these layers' backwards */
+        /* Which part of these layers' backwards is done. */
+        enum kernel_part parts;
         bool head, embedding;
         int top, blocks;
-        int64_t offset; /* when it is done, gradients from here on are final */
-        bool more;      /* another span of the same backward follows */
+        /* When the span is done, the gradients from this element of the flat buffer on are final. */
+        int64_t offset;
+        /* Another span of the same backward follows. */
+        bool more;
 };
 
-/* A backward in two parts leaves the weights' gradients of a stage's first `deferred` blocks, and of the
- * embedding, to the second part; the layers behind them go backward whole in the first part (if there are
- * none, the head too is in two parts). What the part `parts`, PART_INPUT or later PART_WEIGHT, works on:
- * first `whole`, which has no layers in the second part, then `part`. 1 <= deferred <= stage->layers. */
+/* Says what one part of a backward in two works on. `parts` is PART_INPUT, or later PART_WEIGHT. Such a
+ * backward leaves the weights' gradients of a stage's first `deferred` blocks, and of the embedding, to the
+ * second part; the layers behind them go backward whole in the first part (if there are none, the head too
+ * is in two parts). First comes the span `whole`, which has no layers in the second part, then the span
+ * `part`. 1 <= deferred <= stage->layers. */
 struct partition_parts {
         struct partition_span whole, part;
 };
 struct partition_parts partition_parts(const struct stage *stage, int deferred, enum kernel_part parts);
 
-/* What follows of a backward, or of a part of one, when gradients from `end` on are final (at first, all
- * parameters of the stage: none are): as many whole layers as it takes until those from `offset` on are, 0 <=
- * offset < end. Memory is in the order of layers; a tied embedding on a stage that has the head too lies at
- * the beginning, and is final at the very end. The last span of a PART_INPUT makes nothing final, and keeps
- * the offset that it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
+/* Returns the next span of a backward, or of a part of one, when the gradients from `end` on are final (at
+ * first `end` is the number of the stage's parameters, and none are): as many whole layers as it takes until
+ * those from `offset` on are, 0 <= offset < end. Memory is in the order of layers; a tied embedding on a
+ * stage that has the head too lies at the beginning, and is final at the very end. The last span of a
+ * PART_INPUT makes nothing final, and keeps the offset that it was asked for. `deferred` is as above;
+ * PART_BOTH does not look at it. */
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int deferred,
                                      enum kernel_part parts, int64_t end, int64_t offset);
 
-/* Elements of the stage's flat parameter buffer. */
+/* Returns the elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 
-/* Index in the stage's list of the tensor that is the `ordinal`-th of a layer's program; of LAYER_BLOCK the
- * stage's `block`, from 0. A tied output projection of one stage is the token embedding. */
+/* Returns the index, in the list of partition_tensors, of the `ordinal`-th tensor of a layer's program.
+ * `block` is the stage's block, from 0, if the layer is LAYER_BLOCK. A tied output projection of a model in
+ * one stage is the token embedding, 0. */
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
                      int ordinal);
 
-/* Whether a block has what a set of recomputation names; of others true. */
+/* Whether a model's blocks have what a set of recomputation names: false only for sets with SwiGLU, of a
+ * model that has none. */
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute);
 
-/* Elements of the matrices that a block's products read, and of the last of them. */
+/* Elements of all matrices that a block's products read, and of the last of them, without shards. */
 struct partition_products {
         int64_t block, last;
 };

@@ -1,22 +1,27 @@
-/* A layer as a program: the steps of its forward and backward, each a kernel with operands, or a collective
- * of its shards. A family (models/families) writes the forward of each kind of layer; the passes below derive
- * the collectives of shards, fused kernels, the backward, and what is run again. What a device runs and what
- * a profile prices are both read from the list of steps (program_kernel). */
+/* A layer as a program: the steps of its forward and backward, each of them a kernel with operands or a
+ * collective of the stage's shards.
+ *
+ * A family (models/families) writes the forward of each kind of layer, by the builders below. The passes
+ * then derive the collectives of shards, fused kernels, the backward, what is run again in it, and where
+ * everything lies in memory. workload.h puts the programs of a model's layers together. What a device runs
+ * (runtime/nn/exec.c) and what a profile prices are both read from the same lists of steps (program_kernel),
+ * so that a prediction is about exactly the kernels that run. Nothing here allocates: a program is one large
+ * struct, which its owner keeps. */
 #ifndef RANVIER_MODELS_PROGRAM_H
 #define RANVIER_MODELS_PROGRAM_H
 
 #include "models/gpt.h"
 #include "models/kernels/kernel.h"
 
-/* Most of each; more are a mistake in a family, which an assertion names. */
+/* The most of each in one program; more are a mistake in a family, which an assertion names. */
 enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96, PROGRAM_TENSORS = 16 };
 
-/* Kinds of layers: a model is an embedding, blocks, and a head; a validation pass has a head of its own,
+/* Kinds of layers: a model is an embedding, blocks, and a head. A validation pass has a head of its own,
  * which makes the loss alone. */
 enum layer { LAYER_EMBEDDING, LAYER_BLOCK, LAYER_HEAD, LAYER_VALIDATION, LAYERS };
 
 enum value_role {
-        ROLE_INPUT,      /* the layer's: activations of the layer before it, or tokens */
+        ROLE_INPUT,      /* the layer's input: activations of the layer before it, or tokens */
         ROLE_ACTIVATION, /* written by the forward */
         ROLE_FLOW,       /* the gradient of an activation */
         ROLE_PARAMETER,
@@ -24,65 +29,82 @@ enum value_role {
         ROLE_NUMBER    /* the loss */
 };
 
-/* How shards have a value: each has all of it, or its part of axis 0, 1, ..., or one of these. */
+/* How shards hold a value (value.state). An axis 0, 1, ... says that each shard has its part of that axis;
+ * else it is one of these. */
 enum {
-        STATE_WHOLE = -1,
+        STATE_WHOLE = -1,  /* each shard has all of it */
         STATE_ROWS = -2,   /* a shard has some of its rows of tokens (sequence parallel) */
-        STATE_PARTIAL = -3 /* a shard has a part of a sum */
+        STATE_PARTIAL = -3 /* a shard has a part of a sum: it must be added up before it is read */
 };
 
-/* A value is written by one step. A step that works in place makes a new value in an old one's memory. */
+/* A tensor or number that steps work on. One step writes it; a step that works in place makes a new value in
+ * the memory of an old one. */
 struct value {
         char name[VALUE_NAME];
         enum value_role role;
         enum operand_type type;
         int axes;
-        int64_t extent[VALUE_AXES]; /* of all shards; of activations the first two axes are B and T */
+        /* Elements along each axis, of all shards together. The first two axes of an activation are B and T,
+         * except for what attention has a matrix or row a head for: scores are (B,H,T,T), their sums
+         * (B,H,T). */
+        int64_t extent[VALUE_AXES];
         int state;
-        int overwrites; /* the value whose memory this one takes over in place; -1: it has its own */
-        int origin; /* the value that a collective made this one of, which is the same to an adjoint; or -1 */
-        int gradient; /* of a parameter: its gradient; else -1 */
+        /* The value whose memory this one takes over in place; -1: it has its own. */
+        int overwrites;
+        /* The value of which a collective made this one; to an adjoint they are the same. -1: none. */
+        int origin;
+        /* The value that is a parameter's gradient; -1 for all others. */
+        int gradient;
 };
 
-/* How a tensor begins: normal numbers of standard deviation 0.02, or less where what it makes is added to a
- * residual stream; zeros; ones. */
+/* How the initial values of a tensor are drawn: normal numbers of standard deviation 0.02, or less where the
+ * product of the tensor is added to a residual stream; zeros; ones. */
 enum tensor_init { INIT_NORMAL, INIT_NORMAL_RESIDUAL, INIT_ZERO, INIT_ONE };
 
-/* A parameter of the layer as a model's files name it: a matrix (out, in), or a vector (1, n). Several may
- * lie one after the other in one value, which a product then reads as one matrix. */
+/* Along what shards split a tensor. */
 enum tensor_split { TENSOR_WHOLE, TENSOR_ROWS, TENSOR_COLS };
+/* A parameter of the layer under the name that a model's files give it: a matrix (out, in), or a vector (1,
+ * n). Several tensors may lie one after the other in one value, which a product then reads as one matrix. */
 struct program_tensor {
         char name[VALUE_NAME];
         short value;
         bool matrix;
-        int rows, cols; /* of all shards */
+        int rows, cols; /* of all shards together */
         enum tensor_split split;
-        int axis;  /* of the value, that shards have parts of; or STATE_WHOLE */
-        int parts; /* equal ones of what is split, each of which is split by itself */
+        int axis;  /* the axis of the value of which shards have parts; or STATE_WHOLE */
+        int parts; /* equal parts of what is split, each of which is split by itself (q, k and v: 3) */
         enum tensor_init init;
 };
 
-/* A matrix, or a batch of them, in a value: bit i of a set is axis i. An operand with a layout of its own has
- * its axes in `rows`, in order. */
+/* How an operand sees a value: as a matrix, or as a batch of matrices. Bit i of a set stands for axis i. An
+ * operand with a layout of its own has its axes in `rows`, in order. */
 struct view {
-        short value; /* -1: no operand */
-        unsigned char batch, rows,
-                cols;       /* as the mathematics has them: transposition follows from the axes */
-        signed char picked; /* an axis of which only element `at` is seen; -1: none */
+        /* -1: no operand. */
+        short value;
+        /* The axes that are the batch, the rows and the columns as the mathematics has them. Whether the
+         * matrix lies transposed in memory follows from the order of the axes. */
+        unsigned char batch, rows, cols;
+        /* The axis of which only element `at` is seen, as of queries, keys and values; -1: none. */
+        signed char picked;
         unsigned char at;
 };
 
+/* One kernel or collective of a program. */
 struct step {
         enum kernel_kind kind;
-        unsigned char part;       /* of a backward: enum kernel_part; 0 in a forward */
-        unsigned char accumulate; /* adds to its output */
-        unsigned char
-                chunked;  /* run for some rows of tokens after others: logits, and what is made of them */
-        double scalar[2]; /* as runtime/device/kernels.h says of the kind's */
-        int heads; /* of all shards: of rope, those that it rotates; of grouped attention, of keys and values
-                    */
-        int unit;  /* steps of one unit have what they gather, or run again, at their front */
-        struct view view[KERNEL_OPERANDS]; /* in the order of the kind's descriptor; a collective: out, in */
+        unsigned char part;       /* in a backward: enum kernel_part; 0 in a forward */
+        unsigned char accumulate; /* it adds to its output */
+        /* It may be run for some rows of tokens after others: logits, and what is made of them. */
+        unsigned char chunked;
+        double scalar[2]; /* what runtime/device/kernels.h says of the kind's scalars */
+        /* Of rope: the heads that it rotates; of grouped attention: those of keys and values. Of all
+         * shards. */
+        int heads;
+        /* Steps with the same number belong together: what they gather, or run again, comes before the first
+         * of them. */
+        int unit;
+        /* In the order of the kind's descriptor. A collective has two: what it makes, and of what. */
+        struct view view[KERNEL_OPERANDS];
 };
 
 struct steps {
@@ -93,146 +115,162 @@ struct steps {
 struct program {
         struct value values[PROGRAM_VALUES];
         int value_count, units;
-        struct program_tensor tensors[PROGRAM_TENSORS]; /* in the order in which a family makes them */
+        struct program_tensor tensors[PROGRAM_TENSORS]; /* in the order in which the family makes them */
         int tensor_count;
         int shards;
         bool sequence_parallel;
-        bool forward_only;                                  /* of a validation pass: it has no backward */
-        int input, output, output_gradient, input_gradient; /* -1: it has none */
+        bool forward_only; /* it is of a validation pass and has no backward */
+        /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
+         * kind. */
+        int input, output, output_gradient, input_gradient;
         struct steps forward, backward;
 };
 
-/* ---- for families: each returns the value that it writes ---- */
+/* ---- for families: the builders append steps to the forward and return the value that these write ---- */
 
-/* An empty program of layers that `shards` shards share. */
+/* Empties a program and sets how many shards share the layer. Sequence parallel is of several shards only. */
 void program_begin(struct program *, int shards, bool sequence_parallel);
 
-/* Activations (B,T,C) of the layer before. */
+/* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);
-/* Token indices, or targets, (B,T). */
+/* Declares int32 token indices, or targets, (B,T), as an input. */
 int program_tokens(struct program *, const char *name, int64_t B, int64_t T);
-/* The layer's result, which other layers read. */
+/* Says which value is the layer's result, which the next layer reads. */
 void program_output(struct program *, int value);
 
-/* x = table[token] + places[position]: tables `vocabulary` x C, split over shards by rows, and `positions` x
- * C; `places` NULL: positions are not embedded. */
+/* x (B,T,C) = table[token] + places[position], with parameters `table`.weight (vocabulary, C), split over
+ * shards by rows, and `places`.weight (positions, C). `places` NULL: positions are not embedded. */
 int program_embedding(struct program *, const char *table, const char *places, int tokens, int64_t vocabulary,
                       int64_t positions, int64_t C);
-/* y = x w^T: x (B,T,in...), w ((out...), (in...)), `name`.weight. `split`: the axis of w, outputs first, that
- * shards have parts of; STATE_WHOLE: none. */
+/* y (B,T,out...) = x w^T, with x (B,T,in...) and the parameter `name`.weight ((out...), (in...)). `out` has
+ * `outs` extents. `split` is the axis of w, outputs first, of which shards have parts; STATE_WHOLE: none. */
 int program_linear(struct program *, const char *name, int x, int outs, const int64_t out[], int split);
-/* The same product where a model's files have its weight in pieces, one below the other, each of so many rows
- * and split by its own outputs. */
+/* The same product for a weight that a model's files have in `count` pieces, one below the other, each of so
+ * many rows. Shards split each piece by its own outputs. */
 struct linear_piece {
         const char *name;
         int64_t rows;
 };
 int program_linear_of(struct program *, int count, const struct linear_piece pieces[], int x, int outs,
                       const int64_t out[], int split);
-/* In place of a product's result y; `name`.bias, one tensor: not of a product whose weight is in pieces. */
+/* Adds the parameter `name`.bias to a product's result y, in place. The bias is one tensor: the product's
+ * weight must not be in pieces. */
 int program_bias(struct program *, const char *name, int y);
+/* The same, and adds x too. See program_residual for what must have been built before. */
 int program_bias_residual(struct program *, const char *name, int y, int x);
-/* GELU of y with its bias, which is added in place. */
+/* GELU of y with its bias. The bias is added to y in place; the result has memory of its own. */
 int program_bias_gelu(struct program *, const char *name, int y);
-/* y + x, in place of a product's result y. As in program_bias_residual, whatever else reads x (norms) must
- * have been built before: in the backward the residual's gradient comes first, and the others are added to
- * it. */
+/* y + x, in place of a product's result y. Whatever else reads x (norms) must have been built before: in the
+ * backward the residual's gradient comes first, and the others are added to it. */
 int program_residual(struct program *, int y, int x);
+/* LayerNorm and RMSNorm of x, with parameters `name`.weight and, of LayerNorm, `name`.bias. Both also write
+ * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
 int program_layernorm(struct program *, const char *name, int x);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
-/* silu(gate) times up, of gates and ups (B,T,2,F): (B,T,F). */
+/* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
-/* Rotary positions, in place of queries, keys and values (B,T, heads + 2 kv_heads, hs), in this order. */
+/* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
+ * kv_heads, hs), in this order. `heads` are those of queries; theta is the base of the angles. */
 int program_rope(struct program *, int qkv, int64_t heads, double theta);
-/* Causal attention of qkv (B,T,3,H,hs): (B,T,H,hs). */
+/* Causal attention from qkv (B,T,3,H,hs) to (B,T,H,hs), as two products and a softmax between them. */
 int program_attention(struct program *, int qkv);
-/* The same of (B,T, heads + 2 kv_heads, hs), where several heads share one of keys and values: always the
- * fused kernel. */
+/* Causal attention from (B,T, heads + 2 kv_heads, hs) to (B,T,heads,hs), where several heads of queries
+ * share one of keys and values. It is always the fused kernel. */
 int program_grouped_attention(struct program *, int qkv, int64_t heads);
-/* logits (B,T,V) = x w^T, and in their place what the loss makes of them; `loss_only`: the loss alone. The
- * two may be run a chunk of rows after another. */
+/* Appends the loss: logits (B,T,V) = x w^T with the parameter `name`.weight, then the cross entropy, which
+ * leaves the gradient of the logits in their place; `loss_only`: the loss alone, and the program has no
+ * backward. Both steps may be run for one chunk of rows after another. */
 void program_loss(struct program *, const char *name, int x, int64_t vocabulary, int targets, bool loss_only);
 
-/* ---- passes, in this order ---- */
+/* ---- passes ---- */
 
-/* Adds the collectives of shards: gathers before products of rows, sums before what needs them whole. */
+/* Add the collectives of shards to the forward, or the backward: gathers before products of rows, sums
+ * before steps that need them whole. With one shard they do nothing. */
 void program_shard_forward(struct program *);
 void program_shard_backward(struct program *);
 
-/* A product, and what follows it in place, as one kernel; scores, softmax and their
- * product with the values as one. */
+/* Replaces, in a list of steps, a product and what follows it in place by one kernel, with the LayerNorm
+ * behind it if there is one, and attention's scores, softmax and product with the values by one. */
 void program_fuse(struct program *, struct steps *);
 
-/* The backward, by the adjoints of the forward's steps in reverse. */
+/* Derives the backward: the adjoints of the forward's steps, in reverse. */
 void program_backward(struct program *);
 
-/* All of these. */
+/* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
+ * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`). */
 void program_finish(struct program *, bool fused);
 
-/* Whether an activation of the forward is there for the backward, or what makes it runs again. */
+/* Whether an activation of the forward is stored for the backward; else the steps that make it run again. */
 bool program_stores(const struct program *, enum recompute recompute, int value);
 
-/* Which steps of the forward a backward runs again. */
+/* Marks in `again` the steps of the forward that a backward runs again. */
 void program_run_again(const struct program *, enum recompute recompute, bool again[PROGRAM_STEPS]);
 
-/* The steps of a backward, or of one part of it, with what is run again at its place. */
+/* Writes to `out` the steps of a backward, or of one part of it, with what runs again before the steps that
+ * read it. */
 void program_list_backward(const struct program *, enum recompute recompute, enum kernel_part parts,
                            struct steps *out);
 
 /* ---- memory, of one shard ---- */
 
-/* Which values a micro-batch's slot holds of the layer: what the backward reads of the forward's results and
- * does not run again, and the layer's output. `chunked`: steps that can be run for some rows after others
- * are, and nothing keeps what they write. */
+/* Marks the values that a micro-batch's slot holds of the layer: the forward's results that the backward
+ * reads and does not run again, and the layer's output. With `chunked` the steps that may run in chunks of
+ * rows do, and nothing keeps what they write. */
 void program_kept(const struct program *, enum recompute recompute, bool chunked, bool kept[PROGRAM_VALUES]);
 
-/* Which gradients the first part of a backward in two leaves for the second. */
+/* Marks the gradients that the first part of a backward in two leaves for the second. */
 void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
 
-/* The values whose memory a list of steps reads or writes; of those that are made of one another in place,
- * all. */
+/* Marks the values whose memory a list of steps reads or writes. Of values that were made of one another in
+ * place, it marks all. */
 void program_touched(const struct program *, const struct steps *, bool touched[PROGRAM_VALUES]);
 
-/* Bytes of a value of all rows, rounded up to MEMORY_ALIGNMENT. */
+/* Returns the bytes of a value of all rows, rounded up to MEMORY_ALIGNMENT. `element_bytes`, here and below:
+ * of an element of a stored tensor, 2, 4, or 8 in the double build. */
 int64_t program_value_bytes(const struct program *, int value, int element_bytes);
 
-/* Bytes of the memory of all values in `set`, of which none is made of another in place, each rounded up to
- * MEMORY_ALIGNMENT; of what is fp32 in either precision values of the same extents share one buffer. Where
- * each begins is written to `offset`, unless that is NULL. `element_bytes`: 2, 4, or 8 in the double build.
- */
+/* Returns the bytes of all values in `set`, one behind the other. None of them may be made of another in
+ * place. Each begins at a multiple of MEMORY_ALIGNMENT, except that values of equal extents that are fp32 in
+ * any precision share one buffer. Where each value of the set begins is written to `offset`, unless that is
+ * NULL. */
 int64_t program_bytes(const struct program *, const bool set[PROGRAM_VALUES], int element_bytes,
                       int64_t offset[PROGRAM_VALUES]);
 
-/* Where the values that a list of steps writes lie, but those that are `fixed` somewhere else: all in one
- * buffer, in which a value takes the place of those that nobody reads any more. */
+/* Where the values lie that a list of steps writes: all in one buffer, in which a value takes the place of
+ * those that no later step reads. */
 struct placement {
-        short store[PROGRAM_VALUES]; /* the value whose memory it has: its own, or that which it was made of
-                                      */
-        int64_t offset[PROGRAM_VALUES]; /* of a store in the buffer; -1: it is not there */
-        bool rows[PROGRAM_VALUES];      /* a store has a chunk's rows alone */
-        int64_t bytes;                  /* of the buffer */
+        /* The value whose memory a value has: its own, or the one that it was made of in place. */
+        short store[PROGRAM_VALUES];
+        /* The byte in the buffer at which a store begins; -1: it is not in the buffer. */
+        int64_t offset[PROGRAM_VALUES];
+        /* The store has the rows of one chunk only. */
+        bool rows[PROGRAM_VALUES];
+        /* The size of the buffer. */
+        int64_t bytes;
 };
-/* `chunk_rows`: of the steps that are run for some rows after others; 0: they are not. */
+/* Places the values that `steps` write, but not those in `fixed`, which lie elsewhere. Steps that may run in
+ * chunks run for `chunk_rows` rows of tokens at a time; 0: for all rows at once. */
 void program_place(const struct program *, const struct steps *, const bool fixed[PROGRAM_VALUES],
                    int64_t chunk_rows, int element_bytes, struct placement *);
 
 /* ---- reading a program ---- */
 
-/* Elements of a value, as a shard has it; `rows`: of so many rows of tokens, 0: of all. */
+/* Returns the elements of a value as one shard has it; if `rows` is not 0, of so many rows of tokens only. */
 int64_t program_elements(const struct program *, int value, int64_t rows);
-/* Its extent along one axis. */
+/* Returns the shard's extent of a value along one axis, in elements. */
 int64_t program_axis(const struct program *, int value, int axis);
 
-/* The kernel that a step is. `rows`: of so many rows of tokens, where the step is run for a chunk of them; 0:
- * of all. A collective is never run in chunks. */
+/* Returns the kernel that a step is, with its shape on one shard and tensors stored as `dtype`. If `rows` is
+ * not 0, the step is run for a chunk of so many rows of tokens. Collectives never run in chunks. */
 struct kernel program_kernel(const struct program *, const struct step *, enum dtype dtype, int64_t rows);
 
-/* Whether a step writes its i-th operand; and the value that it reads by it, which is another one than the
- * view's where it works in place; -1: none. */
+/* Whether a step writes its i-th operand. */
 bool step_writes(const struct step *, int i);
+/* Returns the value that a step reads by its i-th operand, or -1. Where the step works in place that is not
+ * the view's value but the one that it overwrites. */
 int step_reads(const struct program *, const struct step *, int i);
 
-/* The value of which collectives made this one. */
+/* Returns the value that collectives made this one of, through all of them; itself if there are none. */
 static inline int value_root(const struct program *p, int value)
 {
         while (p->values[value].origin >= 0)
@@ -240,7 +278,10 @@ static inline int value_root(const struct program *p, int value)
         return value;
 }
 
-/* For passes. */
+/* ---- for passes ---- */
+
+/* Append a value, and return its index; append a step, and return its place in the list, where views without
+ * rows and columns now have no value. */
 int program_add_value(struct program *, struct value value);
 struct step *program_add_step(struct steps *, struct step step);
 

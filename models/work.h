@@ -1,35 +1,46 @@
-/* How a micro-batch is worked on. */
+/* What the work on one micro-batch depends on, beside the model and the stage: its shape, the format of its
+ * tensors, what is recomputed, and how it is split into shards.
+ *
+ * runtime/plan/options.c makes a struct work of a plan's options, calibrate of its plan family. workload.h
+ * derives kernels from it, memory.h bytes. */
 #ifndef RANVIER_MODELS_WORK_H
 #define RANVIER_MODELS_WORK_H
 
 #include "models/gpt.h"
 #include "models/kernels/kernel.h"
 
-/* What the work on one micro-batch depends on, beside the model and the stage. */
 struct work {
-        int micro_batch_size, seq_len; /* B, T */
-        enum dtype dtype;              /* of stored tensors */
-        int real_bytes; /* of an element that is not stored in 16 bits; 0: 4. 8 in the double build */
+        /* B sequences of T tokens. */
+        int micro_batch_size, seq_len;
+        /* The format of stored tensors: weights, gradients and activations. */
+        enum dtype dtype;
+        /* Bytes of an element that is never stored in 16 bits; 0 stands for 4. The double build has 8. */
+        int real_bytes;
+        /* What was asked for; work_recomputation says what is in effect. */
         enum recompute recompute;
-        bool fused; /* the fused kernels: no (T,T) matrix is stored, biases, GELU and residuals go with
-                       products */
-        int tp;     /* shards that each layer's matrices are split into; at least 1 */
-        bool sequence_parallel; /* what is not split by tp is split along the sequence */
-        int64_t logits_bytes;   /* that logits made at once take at most; 0: WORKLOAD_LOGITS_BYTES. See
-                                   workload_loss_rows */
+        /* Work is done by the fused kernels: attention stores no (T,T) matrix, and biases, GELU and
+         * residuals are part of the products before them. */
+        bool fused;
+        /* The number of shards that each layer's matrices are split into; at least 1. */
+        int tp;
+        /* With several shards, what tp does not split is split along the sequence. */
+        bool sequence_parallel;
+        /* The most bytes of logits that exist at once; 0 stands for WORKLOAD_LOGITS_BYTES. See
+         * workload_loss_rows. */
+        int64_t logits_bytes;
 };
-/* What is recomputed in effect. Fused attention stores no scores, and its backward computes them anyway:
- * there selective is none. */
+/* Returns what is recomputed in effect. Fused attention stores no scores, and its backward computes them
+ * anyway: there selective recomputation is the same as none. */
 static inline enum recompute work_recomputation(const struct work *work)
 {
         return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
 }
-/* Mixed precision: tensors of 16 bits, master parameters in fp32. */
+/* Whether training is in mixed precision: tensors of 16 bits, master parameters in fp32. */
 static inline bool work_mixed(const struct work *work)
 {
         return work->dtype != DTYPE_FP32;
 }
-/* Bytes of an element of a stored tensor. */
+/* Returns the bytes of an element of a stored tensor: 2, 4, or 8 in the double build. */
 static inline int work_element_bytes(const struct work *work)
 {
         return work_mixed(work) ? 2 : work->real_bytes ? work->real_bytes : 4;

@@ -1,5 +1,11 @@
-/* What a stage computes: THE one description of work. runtime/nn launches exactly these kernels in exactly
- * this order (a test holds it), calibrate times them, the simulation prices them. */
+/* What a stage computes: THE one description of work. From a model, a stage and a struct work it derives the
+ * programs of the layers, the list of kernels of each pass, and the bytes of slots and workspaces.
+ * runtime/nn launches exactly these kernels in exactly this order (a test compares the two), calibrate times
+ * them, and runtime/engine/price.h prices them for predictions.
+ *
+ * Terms: a slot is the memory that keeps the activations of one micro-batch from its forward to its
+ * backward; a deferred buffer keeps what the first part of a backward in two leaves for the second; a
+ * workspace is memory that one pass after another works in. */
 #ifndef RANVIER_MODELS_WORKLOAD_H
 #define RANVIER_MODELS_WORKLOAD_H
 
@@ -7,17 +13,21 @@
 #include "models/program.h"
 #include "models/work.h"
 
-/* The programs of a model's layers, as one of `shards` shards has them. */
+/* The programs of a model's layers, as one of several shards has them. It is plain data of about 160 KiB,
+ * and owns nothing. */
 struct workload {
         struct work work;
-        int64_t loss_rows; /* workload_loss_rows */
+        /* Rows of tokens whose logits are made at once; 0: all. See workload_loss_rows. */
+        int64_t loss_rows;
         struct program program[LAYERS];
 };
+/* Derives the programs, for a stage that has `shards` shards. */
 void workload_init(struct workload *, const struct gpt *gpt, const struct work *work, int shards);
 
 /* ---- the passes of a layer ---- */
 
-/* What a layer's pass is: its forward, or its backward or a part of it. */
+/* What a pass of a layer is: its forward, one of the two parts of its backward, or all of its backward. The
+ * values of backwards are those of enum kernel_part. */
 enum layer_pass {
         PASS_FORWARD,
         PASS_INPUT = PART_INPUT,
@@ -26,109 +36,124 @@ enum layer_pass {
         LAYER_PASSES
 };
 
-/* The steps of a pass, with what it runs again. Where the loss is made in chunks, the steps that are run for
- * some rows after others follow each other, and are part of the backward (of its first part), but in a
- * validation. */
+/* Writes the steps of a pass to `steps`, those that it runs again among them. Where the loss is made in
+ * chunks of rows, the steps that are run chunk by chunk follow each other; they come first in the backward,
+ * or in its first part, and only in a validation at the end of the forward. */
 void workload_steps(const struct workload *, enum layer layer, enum layer_pass pass, struct steps *steps);
 
-/* Which values of a layer are in a micro-batch's slot, and the bytes of them all; where each begins is
- * written to `offset` unless it is NULL. A validation's slot is a training's. */
+/* Marks in `kept` the values of a layer that are in a micro-batch's slot, and returns their bytes. Where
+ * each of them begins is written to `offset`, unless that is NULL. A validation has the same slot as
+ * training. */
 int64_t workload_slot(const struct workload *, enum layer layer, bool kept[PROGRAM_VALUES],
                       int64_t offset[PROGRAM_VALUES]);
 
-/* What of a block's slot is free when the first part of its backward is done, as neither the second part
- * reads it nor the layer behind: from where in the slot on (what is read lies before), and how many bytes.
- * None with several shards, whose backward is in one part. */
+/* Says which bytes of a block's slot are free once the first part of its backward is done, because neither
+ * the second part nor the layer behind reads them. They begin at the offset that is returned and go to the
+ * end of the block's slot; `bytes` says how many they are. There are none with several shards, whose
+ * backward is in one part. */
 int64_t workload_freed(const struct workload *, int64_t *bytes);
 
-/* Where the gradients lie that the first part of a block's backward leaves for the second. As many as fit are
- * `lent` a place in what is then free of the blocks above: the gradient of the block's output, which is made
- * by the block above, two blocks above, any other one block above. The rest are in a buffer of their own. */
+/* Where the gradients lie that the first part of a block's backward leaves for the second. As many as fit
+ * are `lent` a place in the memory that is then free in the slots of the blocks above: the gradient of the
+ * block's output, which the block above makes, two blocks above, the others one block above. The rest are in
+ * a deferred buffer. */
 struct deferral {
-        bool left[PROGRAM_VALUES]; /* those that there are */
-        bool lent[PROGRAM_VALUES];
-        int64_t offset[PROGRAM_VALUES]; /* in what is lent, or in the buffer */
-        int64_t bytes, lent_bytes;      /* of the buffer, and of what is lent, for one block */
+        bool left[PROGRAM_VALUES];      /* the gradients that are left */
+        bool lent[PROGRAM_VALUES];      /* those of them that lie in a slot */
+        int64_t offset[PROGRAM_VALUES]; /* bytes from the beginning of what is lent, or of the buffer */
+        int64_t bytes, lent_bytes;      /* the size of the buffer, and of what is lent, for one block */
 };
 void workload_deferral(const struct workload *, struct deferral *);
 
-/* Where what a pass writes lies in the workspace, but what a slot, a message's or a deferred buffer holds. */
+/* Places in the workspace the values that a pass writes, but not those that lie in a slot, a message's
+ * buffer or a deferred buffer. `steps` are those that workload_steps gave. */
 void workload_place(const struct workload *, enum layer layer, enum layer_pass pass,
                     const struct steps *steps, struct placement *place);
 
-/* Bytes that depend on nothing else of a plan. */
+/* The sizes in bytes that follow from the model, the work and the number of shards alone. */
 struct workload_bytes {
-        int64_t slot[LAYERS]; /* of one layer in one slot */
-        /* Of one block what a backward's first part leaves for the second: in a buffer, and lent a place in
-         * slots; and whether that is where the gradient of the block's output lies. */
+        /* What one layer of each kind has in one slot. */
+        int64_t slot[LAYERS];
+        /* What a backward's first part leaves of one block for the second: in a deferred buffer, and lent a
+         * place in slots; and whether the gradient of the block's output is lent one. */
         int64_t deferred, lent;
         bool output_lent;
-        int64_t workspace[LAYERS][2]; /* that a layer's passes work in; [1]: its backward in two parts too */
+        /* The workspace of a layer's passes; [1]: if its backward is also run in two parts. */
+        int64_t workspace[LAYERS][2];
 };
-/* Derived once for each thread, and then remembered. */
+/* Returns these sizes. Each thread remembers those that it derived lately. */
 struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards);
 
-/* ---- many plans' ---- */
+/* ---- the workloads of many plans ---- */
 
-/* Workloads of one model that were derived before, for who asks for many plans'. Zeros: none yet. */
+/* A table of workloads of one model, for callers that price many plans of it. Zeros are an empty table. One
+ * thread at a time may use it. */
 struct workloads {
         struct workload **at;
         int count;
 };
-/* That of `work` and `shards`, which stays the table's; NULL: no memory. */
+/* Returns the workload of `work` and `shards`, deriving it the first time. It stays the table's. NULL: there
+ * is no memory. All calls with one table must be of the same model. */
 const struct workload *workloads_get(struct workloads *, const struct gpt *gpt, const struct work *work,
                                      int shards);
-void workloads_free(struct workloads *); /* leaves an empty one */
+/* Frees all workloads, and leaves an empty table. */
+void workloads_free(struct workloads *);
 
-/* Rows whose logits are made at once, at least WORKLOAD_LOSS_ROWS of them. With fused kernels the last
- * stage's forward ends with the final LayerNorm: logits, loss and their gradients come at the beginning of
- * backward, from a chunk of so many rows (the last one may have fewer) after another, so nothing keeps the
- * logits of all rows. 0: all at once, at the end of forward, as without fused kernels and where several
- * shards have parts of the vocabulary. */
+/* Returns how many rows of tokens have their logits made at once. With fused kernels and one shard the last
+ * stage's forward ends with the final LayerNorm. Logits, loss and their gradients then come at the beginning
+ * of backward, for one chunk of so many rows after another, so that the logits of all rows are never stored.
+ * A chunk's logits take no more than work->logits_bytes if WORKLOAD_LOSS_ROWS rows fit into these; the last
+ * chunk may have fewer rows. 0: all logits are made at once, at the end of forward, as without fused kernels
+ * and with several shards, each of which has a part of the vocabulary. */
 enum { WORKLOAD_LOGITS_BYTES = 128 << 20, WORKLOAD_LOSS_ROWS = 16 /* a chunk has a multiple of these */ };
 int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, const struct work *work);
 
 /* ---- lists of kernels ---- */
 
-/* The kernels of one micro-batch on a stage, which has as many shards as the workload. Each returns how many,
- * and writes them to `out` unless it is NULL.
+/* The kernels of one micro-batch on a stage, in the order in which they are launched. The stage must have as
+ * many shards as the workload was derived for. Each function returns how many they are, and writes them to
+ * `out` unless that is NULL: a caller counts first, and then allocates.
  *
  * The backward is done in one, or in two parts: the gradient of the input, and later that of the weights. A
- * recomputed block runs its forward again in each, up to what backward reads: that is before its last
- * product, which layer runs all the same. Where the loss is made in chunks, all of that is in the first part,
- * as a chunk's logits are gone when the next one's are made.
+ * recomputed block runs its forward again in each, up to what backward reads, which is before its last
+ * product (RECOMPUTE_LAYER runs that too). Where the loss is made in chunks, all of that is in the first
+ * part, because a chunk's logits are gone when the next one's are made.
  *
- * Of a shard (Shoeybi et al. 2019) products are narrower; the collectives of shards are entries too. */
+ * On one of several shards (Shoeybi et al. 2019) the products are narrower, and the collectives of shards
+ * are entries of the list. */
 int workload_list_forward(const struct workload *, const struct stage *stage, struct kernel *out);
 int workload_list_backward(const struct workload *, const struct stage *stage, enum kernel_part parts,
                            struct kernel *out);
 
-/* The same of a workload of their own. `loss_only`: a validation pass, which ends in
- * KERNEL_CROSS_ENTROPY_LOSS. */
+/* The same lists, by a workload that is derived for the call. `loss_only` asks for a validation pass, which
+ * ends in KERNEL_CROSS_ENTROPY_LOSS. */
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                      bool loss_only, struct kernel *out);
 int workload_backward(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                       struct kernel *out);
 int workload_backward_part(const struct gpt *gpt, const struct stage *stage, const struct work *work,
                            enum kernel_part parts, struct kernel *out);
-/* Kernels of the longest backward. */
+/* Returns the number of kernels of the longest list: all of a backward, its first part, or its second. */
 int workload_backward_max(const struct gpt *gpt, const struct stage *stage, const struct work *work);
 
-/* Layers of the last of several stages for which the longest stage has the fewest floating-point operations;
- * of those, the most. (partition_split) */
+/* Returns how many blocks the last stage should have (partition_split) so that the stage with the most
+ * floating-point operations has as few as possible; where several numbers do that, the largest. 2 <= stages
+ * <= n_layer. */
 int workload_balanced(const struct gpt *gpt, const struct work *work, int stages);
 
-/* The squared norm of a stage's gradients: of the first m of its parameters. They are all that it has, but
- * for a tied head that is the last stage's own copy: the first stage counts that; and but for what all shards
- * have: the first shard counts that. */
+/* Returns the kernel that sums the squares of a stage's gradients, those of the first m of its parameters.
+ * These are all that it has, with two exceptions that another rank counts: a last stage's own copy of a tied
+ * embedding, which the first stage counts, and on later shards the tensors that all shards have, which the
+ * first one counts. */
 struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum dtype dtype);
 
-/* The update of `parameters`: AdamW, or in mixed precision unscale and AdamW. Returns how many kernels. */
+/* Writes the kernels that update `parameters` parameters: AdamW, or in mixed precision unscale and AdamW.
+ * Returns how many they are. */
 enum { WORKLOAD_UPDATE_KERNELS = 2 };
 int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
 
-/* Half precision: the look for an overflow. What follows instead of updates where there is one, and with zero
- * after all updates: gradients become zero. */
+/* Return the kernel of mixed precision that looks for an overflow among so many gradients, and the one that
+ * makes them zero: after an overflow, instead of the updates, and with --zero 1 after all updates. */
 struct kernel workload_overflow(int64_t parameters, enum dtype dtype);
 struct kernel workload_clear(int64_t parameters, enum dtype dtype);
 

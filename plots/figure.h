@@ -1,5 +1,9 @@
-/* One figure: data in a temporary file without a name, a gnuplot script beside this program, an image that
- * appears whole or not at all. */
+/* Draws one figure with gnuplot: the data go to a temporary file without a name, the settings to variables,
+ * and the gnuplot script of the figure's name makes an image of them, which appears whole or not at all.
+ *
+ * Each figure's C file calls figure_open, writes columns to figure.data, sets the variables that its script
+ * reads, and ends with figure_draw, or with figure_abandon if something went wrong in between. gnuplot must
+ * be installed; the scripts are found by file_find. */
 #ifndef RANVIER_PLOTS_FIGURE_H
 #define RANVIER_PLOTS_FIGURE_H
 
@@ -8,34 +12,44 @@
 #include <stdbool.h>
 
 struct figure {
-        FILE *data; /* write the script's data here */
+        /* The caller writes the data of the script here. */
+        FILE *data;
+        /* The paths of the image and of the script. */
         char out[1024], script[1024];
-        char *settings; /* gnuplot assignments for the script */
+        /* gnuplot assignments that run before the script, and the stream that they are written to. */
+        char *settings;
         size_t settings_size;
         FILE *settings_stream;
 };
 
-/* Whether `out` is a name for a figure: to know before the work. */
+/* Returns 0 if `out` is a name for a figure (ends in .png or .svg), else RV_EINPUT; to know it before the
+ * work. */
 int figure_check(const char *out, struct rv_error_info *err);
 
-/* Begins figure `name` (plots/`name`.gp) that will be written to `out`, whose suffix says .png or .svg. */
+/* Begins the figure of the script plots/<name>.gp, which will be written to `out`. Sets the variables folder
+ * (of the scripts), format ("png" or "svg") and data. RV_EINPUT is about `out`; RV_ESYSTEM means that the
+ * script is not there, or that there is no temporary file or memory. After an error there is nothing to
+ * abandon. */
 int figure_open(struct figure *figure, const char *name, const char *out, struct rv_error_info *err);
 
-/* Sets variables of the script. */
+/* Set a variable of the script to a text, which is quoted so that gnuplot shows it as it is, or to a
+ * number. */
 void figure_text(struct figure *figure, const char *variable, const char *value);
 void figure_number(struct figure *figure, const char *variable, double value);
 
-/* In what tokens a second are drawn if there are `most`: returns 1, 1e3 or 1e6, and sets the variable unit to
- * its name. */
+/* Chooses the unit for an axis of tokens a second that goes up to `max`. Returns by what figures must be
+ * divided (1, 1e3 or 1e6), and sets the variable unit to its name. */
 double figure_tokens_unit(struct figure *figure, double max);
 
-/* In what bytes are drawn if there are `most`: MiB or GiB; sets unit likewise. */
+/* The same for bytes: MiB, or GiB if `max` is a GiB or more. */
 double figure_bytes_unit(struct figure *figure, int64_t max);
 
-/* Runs gnuplot, puts the image in its place, and frees everything. */
+/* Runs gnuplot and puts the image in its place. Frees everything, after an error too. RV_ESYSTEM says that
+ * gnuplot is not installed or failed, or that the data could not be written; writing the image has the errors
+ * of file_writer_commit. */
 int figure_draw(struct figure *figure, struct rv_error_info *err);
 
-/* Instead of figure_draw: nothing is left. */
+/* Frees everything instead of figure_draw; no file is left. */
 void figure_abandon(struct figure *figure);
 
 #endif

@@ -1,38 +1,49 @@
-/* The figures that `ranvier plot` and `ranvier compare --plot` draw. Each reads and checks its inputs, writes
- * them as columns and runs the gnuplot script of its name. 0, or a negative enum rv_error with a sentence. */
+/* The figures that `ranvier plot` and `ranvier compare --plot` draw, one function and one gnuplot script
+ * each.
+ *
+ * Figures of reports take runs that the caller has read (run.h), `count` of them and at least one; figures of
+ * a trace or a CSV read the file themselves. `out` is the image to write, whose name ends in .png or .svg.
+ * All return 0, or a negative enum rv_error with a sentence. */
 #ifndef RANVIER_PLOTS_FIGURES_H
 #define RANVIER_PLOTS_FIGURES_H
 
 #include "plots/run.h"
 
-/* Time per batch, predicted over measured, with the diagonal and a band of 5 %. Runs come in pairs. */
+/* Draws the time per batch, predicted over measured, with the diagonal and a band of 5 %, and the errors by
+ * themselves. Runs come in pairs, the prediction first, that the caller has checked with runs_check_pair. */
 int figures_predicted_measured(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Tokens a second, and percent of peak where it is known, by number of GPUs; a line a model and world. */
+/* Draws tokens a second, and percent of peak where it is known, by number of GPUs. Reports of the same model,
+ * world (simulated or measured) and run.how are one line, which goes through the fastest of each number of
+ * GPUs. */
 int figures_throughput(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Device memory of the largest rank by category; a bar a report. */
+/* Draws the memory of the largest rank by category, on the device and, if any report has it, on the host: a
+ * bar for each report. */
 int figures_memory(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Seconds of a batch by phase: compute, collectives of shards, bubble, all-reduce, optimizer; a bar a
- * report. */
+/* Draws the seconds of a batch by phase (compute, collectives of shards, bubble, all-reduce, optimizer): a
+ * bar for each report. */
 int figures_phases(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Who did what when in batch `batch` (-1: the middle one) of a trace. */
+/* Draws what each rank's lanes did when in batch `batch` of the trace at path `trace`; -1 means the middle
+ * batch. Of more than 4 ranks only compute lanes are shown, of more than 12 only the first pipeline. */
 int figures_timeline(const char *out, const char *trace, int batch, struct rv_error_info *err);
 
-/* The end of batch `batch` (-1: the middle one) on rank `rank` (-1: the one where it takes longest): from the
- * end of its last backward to that of its last operation, a row a lane, and how long each lane is busy. */
+/* Draws the end of batch `batch` (-1 means the middle one) on rank `rank` (-1 means the one where it takes
+ * longest): from the end of its last backward to that of its last operation, a row for each lane, and how
+ * long each lane is busy. A batch without an update after a last backward is RV_EINPUT. */
 int figures_optimizer(const char *out, const char *trace, int batch, int rank, struct rv_error_info *err);
 
-/* Train and validation loss by step, a colour a CSV file of ranvier train. */
+/* Draws train and validation loss by step, a colour for each of the `count` CSV files of ranvier train. */
 int figures_loss(const char *out, char *const *paths, int count, struct rv_error_info *err);
 
-/* Of the CSV of ranvier sweep: tokens a second and percent of peak of the best plans with and without
- * offloading, and what the other simulated plans do, by number of GPUs. */
+/* Draws, from the CSV of ranvier sweep at `path`, tokens a second and percent of peak of the best plans with
+ * and without offloading, and what the other simulated plans do, by number of GPUs. */
 int figures_sweep_throughput(const char *out, const char *path, struct rv_error_info *err);
 
-/* Of the same: device memory of the largest GPU, and of all, of the best plans. */
+/* Draws, from the same file, the device memory of the best plans: of the largest GPU, and of all GPUs
+ * together. */
 int figures_sweep_memory(const char *out, const char *path, struct rv_error_info *err);
 
 #endif

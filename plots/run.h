@@ -1,4 +1,5 @@
-/* A report file as compare and the figures need it: read, and every number of it checked. */
+/* A report file of `ranvier train` or `ranvier simulate`, as compare and the figures need it: read, and every
+ * number of it checked. Whoever draws or compares reports begins with runs_read. */
 #ifndef RANVIER_PLOTS_RUN_H
 #define RANVIER_PLOTS_RUN_H
 
@@ -8,29 +9,38 @@
 
 struct run {
         const char *path;
-        json_t *document; /* the whole report */
+        /* The whole report; texts below point into it. */
+        json_t *document;
+        /* Of the simulated world; else of the real one. */
         bool simulated;
         struct gpt gpt;
+        /* Ranks along each axis: pp stages, dp replicas, tp shards. */
         GRID_SIZES;
+        /* In sequences, and tokens of a sequence. */
         int micro_batch_size, seq_len;
+        /* In sequences. */
         int64_t batch_size;
         const char *schedule;
-        char how[64]; /* what figures call it: "1f1b, blocking, ZeRO-1" */
-        bool offload; /* false in reports that do not say */
+        /* What figures call the plan beside its grid: "1f1b, blocking, ZeRO-1". */
+        char how[64];
+        /* False in reports that do not say. */
+        bool offload;
         struct figures figures;
-        struct memory_bytes bytes; /* of the rank with most device bytes */
+        /* Of the rank with most device bytes. Categories that older reports do not have are 0. */
+        struct memory_bytes bytes;
 };
 
-/* Reads `count` reports into a new array, or returns NULL with a sentence. `paths` must outlive it. */
+/* Reads `count` reports into a new array, which runs_free frees, or returns NULL with a sentence (err->code
+ * is RV_EINPUT for a report, RV_ESYSTEM for memory). `paths` must outlive the array. */
 struct run *runs_read(char *const *paths, int count, struct rv_error_info *err);
 void runs_free(struct run *runs, int count);
 
-/* RV_EINPUT with a sentence unless `predicted` is simulated, `measured` is real, and both have the same
- * model, the same plan and, as far as they say, the same threads a rank; the sentence names the first
- * difference. */
+/* Returns RV_EINPUT with a sentence unless `predicted` is simulated, `measured` is real, and both have the
+ * same model and plan; the sentence names the first difference. Where the measurement is of a CPU, both must
+ * have as many threads a rank too, as far as they say. */
 int runs_check_pair(const struct run *predicted, const struct run *measured, struct rv_error_info *err);
 
-/* predicted / measured - 1, in percent. */
+/* Returns predicted / measured - 1, in percent. */
 double runs_error_percent(double predicted, double measured);
 
 #endif

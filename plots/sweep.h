@@ -1,4 +1,5 @@
-/* The CSV of `ranvier sweep`: read, and every number that the figures need checked. */
+/* The CSV of `ranvier sweep`, as its two figures need it: read, and every number that they need checked; and
+ * what they share of texts. The sweep itself is in sim/search; the CSV is all that is known of it here. */
 #ifndef RANVIER_PLOTS_SWEEP_H
 #define RANVIER_PLOTS_SWEEP_H
 
@@ -8,53 +9,67 @@
 
 /* A plan that the sweep simulated. */
 struct sweep_plan {
+        /* Of the grid only stages (pp) and replicas (dp) are read; micro_batch_size is in sequences. */
         int gpus, pp, dp, micro_batch_size;
+        /* The optimizer's state, or stored activations, are in host memory. */
         bool offload, offload_activations;
-        char recompute; /* as sweep_plan_text says it; 0: nothing */
-        bool best;      /* of its number of GPUs and offload */
+        /* The letter of sweep_plan_text for what is recomputed; 0 if nothing is. */
+        char recompute;
+        /* It is the best plan of its number of GPUs and its `offload`. */
+        bool best;
         double tokens_per_second;
-        double percent_of_peak;    /* NAN: not known */
-        int64_t device_peak_bytes; /* of the GPU that needs most */
+        /* NAN if it is not known. */
+        double percent_of_peak;
+        /* Of the GPU that needs most, and of all GPUs. */
+        int64_t device_peak_bytes;
         int64_t device_total_bytes;
-        int line; /* of the file, from 1 */
+        /* Of the file, from 1. */
+        int line;
 };
 
-/* The best plans of one number of GPUs; NULL where there is none. */
+/* The best plans of one number of GPUs, without and with offloading: best[offload], NULL where there is
+ * none. */
 struct sweep_pair {
         int gpus;
-        const struct sweep_plan *best[2]; /* [offload] */
+        const struct sweep_plan *best[2];
 };
 
 struct sweep {
-        struct sweep_plan *plans; /* as in the file */
+        /* [count], in the order of the file. */
+        struct sweep_plan *plans;
         int count, capacity;
-        struct sweep_pair *pairs; /* by GPUs, the fewest first; only numbers with a best plan */
+        /* [pair_count], the fewest GPUs first; only numbers of GPUs that have a best plan. At least one. */
+        struct sweep_pair *pairs;
         int pair_count;
-        bool has[2]; /* [offload]: whether any best plan is so */
+        /* has[offload]: whether there is any such best plan. */
+        bool has[2];
 };
 
-/* Columns are found by their names in the first line; others may stand between them. RV_EINPUT with file,
- * line and what is wrong if one is missing, a line is cut, a value is not what its column holds, or two plans
- * are the best of the same. If it fails, `sweep` holds nothing. */
+/* Reads the CSV at `path`. Columns are found by their names in the first line; others may stand between them.
+ * RV_EINPUT with file, line and what is wrong if a column is missing, a line is cut, a value is not what its
+ * column holds, two plans are the best of the same, or none is the best; RV_ESYSTEM if memory runs out. The
+ * caller calls sweep_free; after an error `sweep` holds nothing. */
 int sweep_read(struct sweep *sweep, const char *path, struct rv_error_info *err);
 void sweep_free(struct sweep *sweep);
 
-/* "12 × 4, b 2 r a": stages, replicas, micro-batch; recomputed (s selective, r full, l layer); activations
- * offloaded. */
+/* Writes a plan for labels, such as "12 × 4, b 2 r a", and returns `text`: stages × replicas; b and the
+ * micro-batch size; what is recomputed (s selective, r full, l layer, n norms, g SwiGLU, e norms and SwiGLU);
+ * a if activations are offloaded. */
 enum { SWEEP_TEXT = 64 };
 char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan);
 
-/* How much more tokens a second the best plan with offloading makes than the one without, in percent; NAN
+/* Returns how many percent more tokens a second the best plan with offloading makes than the one without; NAN
  * unless there are both. */
 double sweep_gain_percent(const struct sweep_pair *pair);
 
-/* Sets the variable numbers: of GPUs that have a best plan, as words. */
+/* Sets the script's variable numbers to the numbers of GPUs that have a best plan, parted by blanks. */
 void sweep_name_numbers(struct figure *figure, const struct sweep *sweep);
 
-/* Sets the variable plan_key: what sweep_plan_text says of the best plans. */
+/* Sets the variable plan_key to an explanation of the letters that sweep_plan_text uses for the best
+ * plans. */
 void sweep_explain_plans(struct figure *figure, const struct sweep *sweep);
 
-/* Sets the variable source: the file's name without its folder. */
+/* Sets the variable source to the file's name without its folder. */
 void sweep_name_source(struct figure *figure, const char *path);
 
 #endif

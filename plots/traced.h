@@ -1,4 +1,5 @@
-/* What the figures of a trace share: how operations look, and which batch is drawn. */
+/* What the figures of a trace (timeline.c, optimizer.c) share: as what operations are drawn, the legend, and
+ * which batch is shown. The trace itself is read by runtime/engine/trace.h. */
 #ifndef RANVIER_PLOTS_TRACED_H
 #define RANVIER_PLOTS_TRACED_H
 
@@ -16,17 +17,22 @@ enum look {
         LOOK_LOAD,
         LOOK_FETCH,
         LOOK_WRITE_BACK,
-        LOOK_ACTIVATIONS, /* copied to the host and back */
+        /* Activations that are copied to the host and back. */
+        LOOK_ACTIVATIONS,
+        /* A receive, which lasts from when it is posted and not from when bytes flow. */
         LOOK_WAITING,
         LOOKS
 };
+/* Returns the look of a kind of operation; kinds that have none of their own get LOOK_WAITING. */
 enum look traced_look(enum op_kind kind);
 
-/* Sets the variable looks to the numbers of those that are used, as words: the legend. */
+/* Sets the script's variable looks to the numbers of the looks that are used, parted by blanks, for the
+ * legend. used[0] is not looked at. */
 void traced_legend(struct figure *figure, const bool used[LOOKS]);
 
-/* The batch `asked` for, or (-1) the middle one of the trace; `ranks`: how many the trace has. RV_EINPUT if
- * the trace is empty or has no such batch. */
+/* Chooses the batch to draw: `asked`, or, if that is -1, the middle one of the trace. Fills `batch`, and
+ * `ranks` with how many ranks the trace has. RV_EINPUT, with `path` in the sentence, if the trace is empty or
+ * has no such batch. */
 int traced_choose_batch(const struct trace *trace, const char *path, int asked, int *batch, int *ranks,
                         struct rv_error_info *err);
 

@@ -1,5 +1,12 @@
-/* A profile: what a machine's kernels, copies, messages and all-reduces take, measured (points) and fitted.
- * The only thing that sim takes from calibrate. */
+/* A profile: what a machine's kernels, copies, messages and all-reduces take, measured (points) and fitted
+ * (models, lines). `ranvier calibrate` writes one, and sim reads it; it is the only thing that sim takes
+ * from calibrate. Presets in calibrate/profiles are written from datasheets or fitted on published runs.
+ * calibrate/README.md describes the file.
+ *
+ * A caller loads a profile, picks the load of its number of ranks a node (profile_load_for), and asks that
+ * for seconds of kernels (profile_kernel_seconds) and of moved bytes (profile_line_seconds). Points of
+ * exactly the shape come first, then models. All times are in seconds, all errors are relative standard
+ * errors. */
 #ifndef RANVIER_CALIBRATE_PROFILE_PROFILE_H
 #define RANVIER_CALIBRATE_PROFILE_PROFILE_H
 
@@ -7,21 +14,26 @@
 
 #include <jansson.h>
 
+/* A kernel of one shape, measured. */
 struct kernel_point {
         struct kernel kernel;
-        double seconds, p10, p90; /* mean of the samples without a tenth at each end, and their spread */
+        /* The mean of the samples without a tenth at each end, and the tenth and ninetieth percentile. */
+        double seconds, p10, p90;
         int samples;
-        double error; /* relative standard error, as of what another run would take; 0: not known */
+        /* How much another run would differ; 0: not known. */
+        double error;
 };
 
 /* Hockney's line: seconds = latency + bytes x seconds_per_byte. */
 struct line_fit {
         double latency_seconds, seconds_per_byte;
-        double error; /* relative standard error of what it says; 0: not known */
+        /* The error of what it says; 0: not known. */
+        double error;
         struct fit_quality quality;
-        bool present;
+        bool present; /* there is a line; false: the other members say nothing */
 };
 
+/* One size of a line, measured. */
 struct line_point {
         int64_t bytes;
         double seconds;
@@ -38,32 +50,39 @@ enum profile_line {
         LINE_ALLREDUCE,      /* between `ranks` ranks, of fp32; bytes are the buffer's */
         LINE_ALLREDUCE_FP16, /* the same of fp16 */
         LINE_ALLREDUCE_BF16,
-        /* Operations of an offloaded optimizer phase, measured while all three run at once, as they do; bytes
-         * are 12 a parameter (plan_offloaded_bytes). */
+        /* Operations of an offloaded optimizer phase, measured while all three run at once, as they do;
+         * bytes are 12 a parameter (plan_offloaded_bytes). */
         LINE_FETCH,
         LINE_OFFLOADED_UPDATE,
         LINE_WRITE_BACK,
-        LINE_LAYER_GATHER, /* ZeRO-3: a layer's weights gathered, or gradients reduced; never measured here */
+        /* ZeRO-3: a layer's weights gathered, or its gradients reduced. It is only in profiles that are
+         * written by hand; calibrate does not measure it. */
+        LINE_LAYER_GATHER,
         PROFILE_LINES
 };
-const char *profile_line_name(enum profile_line line); /* "copy", "copy_back", ..., "write_back" */
+/* A line's name in the file: "copy", "copy_back", ..., "layer_gather". */
+const char *profile_line_name(enum profile_line line);
+/* Returns the line of all-reduces in a format. */
 enum profile_line profile_allreduce_line(enum dtype dtype);
 
-/* A kernel's name in a profile: "matmul"; "matmul_half" where its tensors are fp16, "matmul_bf16" where they
- * are that. */
+/* Writes a kernel's name in the file: "matmul"; "matmul_half" where its tensors are fp16, "matmul_bf16"
+ * where they are bf16. */
 enum { PROFILE_NAME = 48 };
 void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum dtype dtype);
 
+/* A line's fit, and its points by bytes, ascending. */
 struct profile_curve {
         struct line_fit fit;
-        struct line_point *points; /* by bytes, ascending */
+        struct line_point *points;
         int count;
 };
 
-/* What it costs to hand kernels to a device, each by itself or together as a graph: seconds a kernel. */
+/* What it costs to hand kernels to a device, in seconds a kernel. */
 struct profile_launch {
-        double host_seconds; /* of the thread that launches, which cannot launch the next one sooner */
-        double lane_seconds; /* from one kernel that has nothing to do to the next on the device */
+        /* Of the thread that launches, which cannot launch the next one sooner. */
+        double host_seconds;
+        /* From one kernel that has nothing to do to the next, on the device. */
+        double lane_seconds;
 };
 
 /* Everything measured while `ranks` ranks of a node worked at once. */
@@ -73,101 +92,125 @@ struct profile_load {
         int point_count;
         struct kernel_model models[DTYPES][KERNEL_KINDS];
         struct profile_curve lines[PROFILE_LINES];
-        double op_overhead_seconds; /* from an operation's end to the start of the next one on the compute
-                                       lane */
-        double error; /* relative standard error that all kernels share: the machine's speed drifts, and
-                         kernels do not quite add up to passes; 0: not known */
-        struct profile_launch launch,
-                graph; /* zeros: not known, and an operation takes what its kernels take */
+        /* From an operation's end to the start of the next one on the compute lane. */
+        double op_overhead_seconds;
+        /* The error that all kernels share: the machine's speed drifts, and kernels do not quite add up to
+         * passes. 0: not known. */
+        double error;
+        /* Kernels launched one by one, and together as a graph. Zeros: not known, and an operation takes
+         * what its kernels take. */
+        struct profile_launch launch, graph;
 };
 
 /* What a device says of itself (runtime/device/device.h); empty or 0: not known. */
 struct profile_device {
         char name[96]; /* "cpu", or the name of a GPU */
         char driver[64];
-        int processors;
+        int processors; /* multiprocessors of a GPU */
         double clock_hertz, memory_clock_hertz;
-        int64_t overhead_bytes; /* of its memory, taken by its context and libraries beside what is allocated
-                                 */
+        /* Of its memory, what its context and libraries take beside what is allocated. */
+        int64_t overhead_bytes;
 };
 
+/* It owns its JSON objects, its loads and their arrays; profile_free frees them. */
 struct profile {
+        /* Where it was read from, or is to be written. */
         char path[256];
         struct profile_device device;
-        char source[256]; /* "measured by ranvier calibrate ..." or "datasheet: ..." */
+        /* Where the figures come from, for the user: "measured by ranvier calibrate ..." or "datasheet:
+         * ...". */
+        char source[256];
         bool measured;
-        json_t *machine;   /* description: cpu, cores, memory, compiler, BLAS, date; may be NULL */
-        json_t *sources;   /* datasheet: where each figure comes from, kept as it is; may be NULL */
-        json_t *fitted_on; /* measured runs that figures were fitted on: what validate calls the run, and
-                              where it stands; kept as it is; may be NULL */
-        json_t *warnings;  /* sentences about what was doubtful when it was measured, which whoever uses it
-                              repeats; NULL: none */
-        double peak_flops_per_second; /* of one device; 0: not known */
-        double peaks[DTYPES];         /* the same of a precision, where they differ; 0: that one */
-        bool unfused; /* "fusion": "off": there are fused kernels, and --fusion auto leaves them alone */
-        int64_t device_memory_bytes;       /* that a rank may allocate; 0: not known */
-        double host_link_bytes_per_second; /* that copies were paced to (calibrate --host-link); 0: not */
+        /* The machine that it was measured on (machine.h); may be NULL. */
+        json_t *machine;
+        /* Of one written from datasheets: where each figure comes from, kept as it is; may be NULL. */
+        json_t *sources;
+        /* The measured runs that figures were fitted on: what validate calls the run, and where it stands.
+         * Kept as it is; may be NULL. */
+        json_t *fitted_on;
+        /* An array of sentences about what was doubtful when it was measured, which whoever uses it repeats;
+         * NULL: none. */
+        json_t *warnings;
+        /* Floating-point operations a second that one device reaches at most; 0: not known. */
+        double peak_flops_per_second;
+        /* The same of each precision, where they differ; 0: the one above holds. */
+        double peaks[DTYPES];
+        /* "fusion": "off": --fusion auto leaves its fused kernels alone. */
+        bool unfused;
+        /* Bytes that a rank may allocate; 0: not known. */
+        int64_t device_memory_bytes;
+        /* The rate that copies were paced to (calibrate --host-link); 0: they were not. */
+        double host_link_bytes_per_second;
         struct profile_load *loads;
         int load_count;
 };
 
-/* The day that the profile was measured, "2026-11-21", from its machine; "" if it does not say. */
+/* Writes the day on which the profile was measured, "2026-11-21", to `text` and returns it; "" if its
+ * machine does not say. */
 const char *profile_date(const struct profile *, char text[16]);
 
-/* Adds a warning about a load if something else seems to have run beside what was measured: `least` to `most`
- * are the sums of kernels over the passes that they were timed in, more than a twentieth off on either side,
- * or the error that all its kernels share is above 15 %. Returns whether there was anything to warn of. */
+/* Adds a warning about a load if something else seems to have run beside what was measured. `min` and `max`
+ * are the smallest and largest sum of kernels over the pass that they were timed in: there is a warning if
+ * either is more than 5 % off, or if the error that all the load's kernels share is above 15 %. Returns
+ * whether there was one. */
 bool profile_warn(struct profile *, const struct profile_load *load, double min, double max);
 
-/* Reads a profile: a preset's name (calibrate/profiles) or a path. Checks everything: a missing, misspelt or
- * impossible value is RV_EINPUT with a sentence that says where. On failure there is nothing to free. */
+/* Reads a profile: a preset's name (calibrate/profiles) or a path. It checks everything: a missing, misspelt
+ * or impossible value is RV_EINPUT with a sentence that says where. The profile has at least one load then.
+ * On failure there is nothing to free. */
 int profile_load(struct profile *, const char *name_or_path, struct rv_error_info *err);
-/* Writes the file that profile_load reads, whole or not at all. */
+/* Writes the file that profile_load reads, whole or not at all. RV_EINPUT where the device's name or the
+ * source is not UTF-8; else RV_OK, or what file_write_json says. */
 int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
+/* Frees what a profile owns, and leaves zeros. */
 void profile_free(struct profile *);
 
-/* "NOT measured; " to be shown before the source of a profile that was not measured and does not say so
- * itself; else "". */
+/* Returns "NOT measured; ", to be shown before the source of a profile that was not measured and does not
+ * say so itself; else "". */
 const char *profile_caution(const struct profile *profile);
 
-/* The load measured with the number of ranks nearest to `ranks_per_node`. */
+/* Returns the load whose number of ranks is nearest to `ranks_per_node`; of two that are equally near the
+ * one with more, so that a prediction errs on the slow side. It stays the profile's. */
 const struct profile_load *profile_load_for(const struct profile *, int ranks_per_node);
 
-/* Seconds of `bytes` on a line: between two measured sizes in proportion, beyond them by the fit; by the fit
- * everywhere if fits_only. NAN if the load has no such line. */
+/* Returns the seconds of `bytes` on a line: at and between measured sizes by these, in proportion, beyond
+ * them by the fit; everywhere by the fit if `fits_only`. NAN if the load has no such line. */
 double profile_line_seconds(const struct profile_load *, enum profile_line line, int64_t bytes,
                             bool fits_only);
 
-/* Relative standard error of these seconds: the point's, of the less certain neighbour between two, or the
- * fit's. 0: not known. */
+/* Returns the error of these seconds: the point's, between two that of the less certain one, or the fit's.
+ * 0: not known. */
 double profile_line_error(const struct profile_load *, enum profile_line line, int64_t bytes, bool fits_only);
 
-/* The error of a prediction that needs a line which this load has not: names the line, the profile and the
- * cure. Returns RV_EINPUT. */
+/* Fills `err` for a prediction that needs a line which this load has not: the sentence names the line, the
+ * profile and what to do. Returns RV_EINPUT. */
 int profile_no_line(const struct profile *, const struct profile_load *, enum profile_line line,
                     struct rv_error_info *err);
 
-/* Whether any load has kernels in a precision, beside the products that are measured in any. */
+/* Whether any load has kernels in a precision. Products do not count: that of the peak is measured even in a
+ * precision that was not asked for (fp32 on the processor). */
 bool profile_has_precision(const struct profile *, enum dtype dtype);
 
-/* Whether the load has fused attention in that format, in points or a model: then calibrate measured the
- * fused kernels. */
+/* Whether the load has fused attention in a format, as a point or a model, which is taken to mean that it
+ * has the fused kernels: --fusion auto asks this. */
 bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 
+/* What a price comes from. */
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
-/* Seconds of one kernel: a measured point of exactly this shape if there is one, else by the model of its
- * kind, else the sum of what kernel_parts says that it is made of. A kind with none of these is an error that
- * names the kernel, the profile and the cure. */
+/* Writes the seconds of one kernel: a measured point of exactly this shape if there is one (and not
+ * `fits_only`), else by the model of its kind, else the sum of its parts (kernel_parts). `source` (may be
+ * NULL) becomes PROFILE_POINT if everything in it was measured. A kind with none of these is RV_EINPUT, with
+ * a sentence that names the kernel, the profile and what to do. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);
 
-/* How much the model that these seconds come from misses its own points by in the median; of several parts
- * the worst of theirs. 0: not known, or there are points for all of it. */
+/* Returns by how much the model that these seconds come from misses its own points in the median; of several
+ * parts the worst of theirs. 0: not known, or there are points for all of it. */
 double profile_fit_error(const struct profile_load *, const struct kernel *, bool fits_only);
 
-/* Relative standard error of these seconds, without what all kernels of the load share. 0: not known. */
+/* Returns the error of these seconds, without the one that all kernels of the load share. 0: not known. */
 double profile_kernel_error(const struct profile_load *, const struct kernel *, bool fits_only);
 
 #endif

@@ -1,5 +1,7 @@
-/* Families of models: the forward of each kind of layer, and what their config.json says. Nothing else knows
- * a family. */
+/* Families of models: for each the forward of every kind of layer, and the keys of its config.json. A
+ * family's file (gpt2.c, llama.c) is the only place that knows its architecture. The passes of program.h
+ * derive backward, shards, fused kernels and memory from the forward. gpt.c, workload.c and partition.c are
+ * the callers; models/README.md says how a family is added. */
 #ifndef RANVIER_MODELS_FAMILIES_FAMILIES_H
 #define RANVIER_MODELS_FAMILIES_FAMILIES_H
 
@@ -7,24 +9,29 @@
 #include "models/program.h"
 #include "models/work.h"
 
-/* One row a family (families.c). A layer is built for micro-batches of work->micro_batch_size sequences of
- * work->seq_len tokens. */
+/* One row of the table in families.c. The three builders append to a program that program_begin has emptied;
+ * they build a layer for micro-batches of work->micro_batch_size sequences of work->seq_len tokens. */
 struct family {
-        const char *model_type; /* as config.json has it */
+        /* The value of "model_type" in config.json. */
+        const char *model_type;
         enum gpt_family id;
-        const char
-                *layers; /* what the names of a block's tensors begin with, before its number and a point */
+        /* The prefix of the names of a block's tensors; the block's number and a point follow it. */
+        const char *layers;
         void (*embedding)(struct program *, const struct gpt *, const struct work *);
         void (*block)(struct program *, const struct gpt *, const struct work *);
-        /* `loss_only`: of a validation pass, which makes the loss alone. Its last tensor is the output
-         * projection, of which a model with tied embeddings has none. */
+        /* Builds the head. `loss_only` asks for that of a validation pass, which makes the loss alone. The
+         * head's last tensor is the output projection; a model with tied embeddings has no tensor of its own
+         * for it. */
         void (*head)(struct program *, const struct gpt *, const struct work *, bool loss_only);
-        /* The keys of its config.json, by which it is written, and, in a model of zeros that has its name,
-         * read: by config_read, and what is not in the table. RV_EINPUT names file, line and key. */
+        /* The table of the keys of its config.json, by which a model is written and read. */
         const struct config_key *keys;
         int key_count;
+        /* Reads a model of this family, first by config_read and then what is not in the table. The caller
+         * has zeroed the model and set its name and family. RV_EINPUT comes with a sentence that names the
+         * file, the line and the key. */
         int (*read)(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
 };
+/* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
 
 extern const struct family family_gpt2, family_llama;

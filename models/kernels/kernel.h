@@ -1,7 +1,11 @@
-/* A kernel: the unit of work that a device launches, a profile prices and a recorder sees. What is known of
- * each kind is one row of a table, its descriptor (kinds.c): its operands, its floating-point operations, how
- * it may be split. Bytes, conversions of 16-bit operands, splits over threads and whether a launch may be
- * captured follow from that row; what a device adds is the implementation. */
+/* Kernels: the units of work that a device launches, a profile prices and a recorder sees.
+ *
+ * What is known of a kind of kernel is one row of a table in kinds.c, its descriptor: its operands, its
+ * floating-point operations, how it may be split. From that row follow the bytes that it moves, which
+ * operands are converted from and to 16 bits, how it is split over threads, and whether a launch may be
+ * captured. What a kind computes is said in runtime/device/kernels.h, and a device adds the implementation.
+ * A struct kernel is one launch's kind and shape, without addresses: the unit that prices and lists of work
+ * are made of. */
 #ifndef RANVIER_MODELS_KERNELS_KERNEL_H
 #define RANVIER_MODELS_KERNELS_KERNEL_H
 
@@ -10,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* N = B T rows (tokens of a micro-batch). Dimensions m, n, k (and batch) are given for each. */
+/* The kinds, each with what its dimensions m, n, k (and batch) mean. N is the number of rows, B x T tokens
+ * of a micro-batch; C is the width of an activation. */
 enum kernel_kind {
         KERNEL_MATMUL,    /* C (m,n) = op(A) op(B), inner k; batch of them (attention) if batch > 1 */
         KERNEL_EMBEDDING, /* x (m=N, n=C) = wte[token] + wpe[position] */
@@ -33,14 +38,18 @@ enum kernel_kind {
         KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
         KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
         KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
-        KERNEL_ADAMW,    /* AdamW over m parameters. Leaves their gradients zero; in mixed precision these are
-                            fp32 copies (KERNEL_UNSCALE) and are left alone, and the 16-bit weights are written
-                          */
-        KERNEL_OVERFLOW, /* 16 bits: whether one of m gradients is beyond a limit, infinite or not a number */
-        KERNEL_UNSCALE,  /* 16 bits: m gradients to fp32, times a scale; leaves the 16-bit ones zero */
-        KERNEL_CLEAR, /* m gradients become zero (16 bits: a step that is skipped; zero: after every step) */
-        /* Fused: what an elementwise kernel, or three kernels and a (T,T) matrix, would do beside a product.
-         */
+        /* AdamW over m parameters. It leaves their gradients zero. In mixed precision the gradients are fp32
+         * copies that KERNEL_UNSCALE made; they are left alone, and the 16-bit weights are written. */
+        KERNEL_ADAMW,
+        /* Only 16 bits: whether one of m gradients is beyond a limit, infinite or not a number. */
+        KERNEL_OVERFLOW,
+        /* Only 16 bits: m gradients to fp32, times a scale; it leaves the 16-bit ones zero. */
+        KERNEL_UNSCALE,
+        /* m gradients become zero: after a step that is skipped because of an overflow, and with --zero 1
+         * after every step. */
+        KERNEL_CLEAR,
+        /* Fused kernels: a product with the elementwise kernel behind it, and attention as one kernel
+         * instead of three and a (T,T) matrix. */
         KERNEL_MATMUL_BIAS,                    /* y (m,n) = x w^T + b, inner k */
         KERNEL_MATMUL_BIAS_GELU,               /* h (m,n) = x w^T + b; g (m,n) = gelu_tanh(h) */
         KERNEL_MATMUL_BIAS_RESIDUAL,           /* y (m,n) = x w^T + b + r */
@@ -49,111 +58,135 @@ enum kernel_kind {
         KERNEL_ATTENTION, /* causal attention: batch (sequences x query heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
         KERNEL_KINDS,
-        /* No kernels, but entries of a shard's list all the same, where they run: the collectives of a
-         * stage's shards on an (m,n) matrix of tokens, m of all shards together. */
+        /* No kernels, but entries of a shard's list of work where they run: the collectives of a stage's
+         * shards on an (m,n) matrix of tokens, m being the rows of all shards together. */
         KERNEL_TENSOR_ALLREDUCE = KERNEL_KINDS, /* the sum of all shards' matrices, to all */
         KERNEL_TENSOR_ALL_GATHER,               /* each shard has m / shards rows; all rows, to all */
         KERNEL_TENSOR_REDUCE_SCATTER,           /* of the sum, m / shards rows to each */
         KERNEL_ENTRIES
 };
 
-enum kernel_part { PART_INPUT = 1, PART_WEIGHT = 2, PART_BOTH = 3 }; /* of a backward pass: dx or dW, db */
+/* What a kernel of a backward pass makes: the gradient of the input (dx), those of weights and biases (dW,
+ * db), or both. The values are bits. */
+enum kernel_part { PART_INPUT = 1, PART_WEIGHT = 2, PART_BOTH = 3 };
 
+/* One launch: a kind and its shape. */
 struct kernel {
         enum kernel_kind kind;
-        unsigned char transpose_a, transpose_b; /* matmul: op() is a transpose */
-        unsigned char accumulate;               /* adds to its output instead of writing it */
-        unsigned char part;                     /* backward kernels: enum kernel_part; else 0 */
-        unsigned char dtype;                    /* enum dtype: what tensors are stored as */
-        unsigned char group;                    /* attention: heads of queries to one of keys; 0 is 1 */
-        int64_t batch, m, n, k;                 /* unused ones: batch 1, others 0 */
+        /* Of a product: whether op(A), op(B) is a transpose. */
+        unsigned char transpose_a, transpose_b;
+        /* It adds to its output instead of writing it. */
+        unsigned char accumulate;
+        /* Of a kernel of a backward: enum kernel_part; else 0. */
+        unsigned char part;
+        /* What tensors are stored as: enum dtype. */
+        unsigned char dtype;
+        /* Of attention: how many heads of queries share one of keys and values; 0 stands for 1. */
+        unsigned char group;
+        /* Dimensions that a kind does not use are 0, an unused batch is 1. */
+        int64_t batch, m, n, k;
 };
 
 /* ---- what is known of a kind ---- */
 
 enum operand_type {
-        OPERAND_STORED, /* a tensor: elements are what kernel.dtype says */
-        OPERAND_REAL,   /* fp32 whatever the tensors are (the double build's double) */
-        OPERAND_TOKENS, /* int32, of one micro-batch: another launch has others */
+        OPERAND_STORED, /* a tensor: its elements are of the format that kernel.dtype says */
+        OPERAND_REAL,   /* fp32 whatever the format of tensors is (double in the double build) */
+        OPERAND_TOKENS, /* int32, of one micro-batch: the next launch has others */
         OPERAND_NUMBER, /* a double, in memory that host and device both reach */
-        OPERAND_HOST    /* read by the host when it launches */
+        OPERAND_HOST    /* an array that the host reads when it launches */
 };
 
-/* Elements of an operand, of each of a batch. */
+/* How many elements an operand has, for each matrix of a batch. */
 enum operand_extent {
         EXTENT_ONE,   /* a number, or an operand with a layout of its own: its bytes are not counted */
-        EXTENT_M,     /* one a row; of kernels on flat arrays the array */
-        EXTENT_2M,    /* two a row: means, and, ld[0] behind them, reciprocal standard deviations */
-        EXTENT_N,     /* a row, the same for all rows */
-        EXTENT_MN,    /* rows: the output of a product, and what lies as it does */
-        EXTENT_M2N,   /* rows twice as wide: gates, then what they are for */
+        EXTENT_M,     /* one element a row; for kernels on flat arrays, the array */
+        EXTENT_2M,    /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
+        EXTENT_N,     /* one row, which all rows of the others share */
+        EXTENT_MN,    /* rows: the output of a product, and tensors that lie as it does */
+        EXTENT_M2N,   /* rows twice as wide: n gates, then the n values that they multiply */
         EXTENT_MK,    /* the left operand of a product */
-        EXTENT_KN,    /* the right one */
-        EXTENT_QKV,   /* attention's queries, and keys and values that a group of heads shares */
+        EXTENT_KN,    /* the right operand of a product */
+        EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
         EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens choose */
         EXTENTS
 };
 
+/* Which launches read or write an operand: those whose kernel accumulates, whose tensors have 16 bits
+ * (mixed), or are fp32. */
 enum operand_when { WHEN_NEVER, WHEN_ALWAYS, WHEN_ACCUMULATING, WHEN_MIXED, WHEN_FP32 };
 
 struct kernel_operand {
-        const char *name; /* as runtime/device/kernels.h calls it */
+        const char *name; /* what runtime/device/kernels.h calls it; NULL: no operand */
         enum operand_type type;
         enum operand_extent extent;
         enum operand_when reads, writes;
 };
 
-/* What parts a kernel can be run in, each by itself. */
+/* Along what a kernel's work can be divided into parts that run independently, as over threads. */
 enum kernel_split {
         SPLIT_NONE,
-        SPLIT_ROWS,       /* of batch x m: what is written has rows, or is a sum over them */
-        SPLIT_BLOCKS,     /* of a product's output: rows and columns; of a batch of them, matrices */
-        SPLIT_WHOLE_ROWS, /* of a product's output: rows alone */
-        SPLIT_HEADS,      /* of the batch */
-        SPLIT_ELEMENTS    /* of flat arrays */
+        SPLIT_ROWS,       /* rows of batch x m: what is written has rows, or is a sum over them */
+        SPLIT_BLOCKS,     /* rows and columns of a product's output; of a batch of products, matrices */
+        SPLIT_WHOLE_ROWS, /* rows of a product's output, but not its columns */
+        SPLIT_HEADS,      /* entries of the batch */
+        SPLIT_ELEMENTS    /* ranges of flat arrays */
 };
 
-/* How the parts' results of a kernel on flat arrays, whose first operand is a number, become one. */
+/* How the parts of a split kernel on flat arrays combine their results into its first operand, a number: by
+ * their sum, or by whether any of them is set. */
 enum kernel_result { RESULT_NONE, RESULT_SUM, RESULT_ANY };
 
+/* The most operands of a kind, and the most kernels that a fused one consists of. */
 enum { KERNEL_OPERANDS = 9, KERNEL_PARTS = 2 };
 
+/* A row of the table of kinds. */
 struct kernel_descriptor {
-        const char *name; /* "matmul", "layernorm_backward", ... */
-        struct kernel_operand
-                operands[KERNEL_OPERANDS]; /* in the order of kernel_args.p; name NULL: no more */
-        /* Floating-point operations an element of (m,n), or of m where n is 0: 2 k a product, and these. */
+        /* "matmul", "layernorm_backward", ...: the name that profiles have it by. */
+        const char *name;
+        /* In the order of kernel_args.p; the first one whose name is NULL ends them. */
+        struct kernel_operand operands[KERNEL_OPERANDS];
+        /* Floating-point operations for an element of (m,n), or of m where n is 0: 2 k for each of
+         * `products`, `flops` more, and `accumulate_flops` more where the kernel accumulates. */
         int products, flops, accumulate_flops;
-        bool causal; /* only elements on and below the diagonal of (m,n) are computed, and read */
+        /* Only the elements on and below the diagonal of (m,n) are computed, and read. */
+        bool causal;
         enum kernel_split split;
         enum kernel_result result;
-        bool fused; /* one of the fused vocabulary: what a plan has where work.fused, and no other plan */
-        bool only_mixed; /* launched on 16-bit tensors alone */
-        int parts;       /* kernels that do its work one after the other; 0: it is not made of others */
+        /* It is one of the fused kernels, which plans with work.fused have; a Llama has fused attention in
+         * its other plans too. */
+        bool fused;
+        /* It is launched on 16-bit tensors only. */
+        bool only_mixed;
+        /* The `parts` kernels that do its work one after the other; 0: it does not consist of others. */
+        int parts;
         enum kernel_kind part[KERNEL_PARTS];
 };
+/* Returns the row of a kind; collectives have one too, with a name and nothing else. */
 const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind);
 
 /* Whether a launch of `kernel` reads, or writes, an operand of its kind. */
 bool operand_read(const struct kernel_operand *operand, const struct kernel *kernel);
 bool operand_written(const struct kernel_operand *operand, const struct kernel *kernel);
 
-/* A tensor of rows (m,n) or (m,2n); a vector that every row reads; one that every row adds to. */
+/* Whether an operand is a tensor of rows, (m,n) or (m,2n). */
 static inline bool operand_has_rows(const struct kernel_operand *operand)
 {
         return operand->type == OPERAND_STORED &&
                (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N);
 }
+/* Whether it is a vector of n elements, which every row reads or adds to. */
 static inline bool operand_is_vector(const struct kernel_operand *operand)
 {
         return operand->extent == EXTENT_N;
 }
+/* Whether it is such a vector that every row adds to, as the gradient of a bias. */
 static inline bool operand_is_summed(const struct kernel_operand *operand)
 {
         return operand->extent == EXTENT_N && operand->writes != WHEN_NEVER;
 }
 
-/* Elements from a row of an operand to the next; 0: it has no rows. */
+/* Returns the elements from one row of an operand to the next; 0: it has no rows. */
 static inline int64_t operand_row_elements(const struct kernel_operand *operand, const struct kernel *kernel)
 {
         switch (operand->extent) {
@@ -169,36 +202,42 @@ static inline int64_t operand_row_elements(const struct kernel_operand *operand,
         }
 }
 
-/* Whether a kernel is launched with the same operands batch after batch, and reads nothing of the host when
- * it is launched: then a launch may be captured, and run again. */
+/* Whether kernels of a kind are launched with the same operands batch after batch, and read nothing of the
+ * host when they are launched. Such launches may be captured as a graph, which is run again. */
 bool kernel_repeats(enum kernel_kind kind);
 
-/* The kernels that do a fused one's work one after the other, for a device that has no better way and a
- * profile that has not measured it: of KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM the product, with bias and
- * residual, and the LayerNorm. Returns how many; 0: it is not made of others. */
+/* Writes to `parts` the kernels that do a fused one's work one after the other, and returns how many they
+ * are; 0: it does not consist of others. A device that has no better way runs these, and a profile in which
+ * the fused kernel is not measured prices these: KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM is the product with
+ * bias and residual, then the LayerNorm. */
 int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS]);
 
-/* A collective of shards: nothing that a device runs. */
+/* Whether an entry of a list of work is a collective of shards, which no device runs. */
 static inline bool kernel_collective(enum kernel_kind kind)
 {
         return kind >= KERNEL_KINDS;
 }
-/* Bytes of the whole matrix that a collective is about. `real_bytes`: of an element that is never stored in
- * 16 bits, 4 (8 in the double build). */
+/* Returns the bytes of the whole matrix that a collective of shards is about. `real_bytes` are those of an
+ * element that is not stored in 16 bits: 4, or 8 in the double build. */
 int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes);
 
+/* A kind's name in its descriptor, and the kind of a name: -1 if no kernel has it, and for collectives. */
 const char *kernel_name(enum kernel_kind kind);
-int kernel_kind_of(const char *name);                             /* -1 if there is none */
-bool kernel_same(const struct kernel *a, const struct kernel *b); /* same work; `part` is ignored */
+int kernel_kind_of(const char *name);
+/* Whether two kernels do the same work, so that they have one price; `part` is not looked at. */
+bool kernel_same(const struct kernel *a, const struct kernel *b);
 
-/* How many heads of queries share one of keys and values (Ainslie et al. 2023); 1: each has its own. */
+/* Returns how many heads of queries share one of keys and values (Ainslie et al. 2023); 1: each has its
+ * own. */
 static inline int kernel_group(const struct kernel *kernel)
 {
         return kernel->group > 1 ? kernel->group : 1;
 }
 
-/* Floating-point operations, and bytes read and written once each: dtype_bytes() an element; what is fp32
- * in either (LayerNorm's statistics, master parameters, moments) counts as 4. */
+/* Return the floating-point operations of a kernel and the bytes that it moves; both are 0 for a collective.
+ * A tanh or exp counts as one operation. Bytes count each operand once for reading and once for writing, as
+ * if no cache kept anything: dtype_bytes() an element, and 4 for what is fp32 in any precision (LayerNorm's
+ * statistics, master parameters, moments). */
 double kernel_flops(const struct kernel *kernel);
 double kernel_bytes(const struct kernel *kernel);
 

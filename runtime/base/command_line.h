@@ -1,4 +1,8 @@
-/* Command lines: read by argp, which here neither prints an error nor ends the process. */
+/* Command lines. Every program of ranvier describes its options to glibc's argp and parses them with
+ * command_line_parse, which differs from argp_parse in two ways: it never ends the process, and it never
+ * prints an error. Whatever is wrong comes back as one sentence in a struct rv_error_info, so that of
+ * many MPI ranks one alone can print it. Tables of options for argp are made by setting.h and
+ * runtime/plan/flags.h. */
 #ifndef RANVIER_RUNTIME_BASE_COMMAND_LINE_H
 #define RANVIER_RUNTIME_BASE_COMMAND_LINE_H
 
@@ -7,30 +11,37 @@
 #include <argp.h>
 #include <stdbool.h>
 
-/* Whether every option in argv[1 ...] is one of `argp` or its children, written in full, and has an argument
- * if and only if it takes one. getopt_long, below argp, would take `--pipeline 2` for `--pipeline-limit 2`.
- * Values are not looked at, nor what stands behind `--` or behind an option whose key is one of the `ends`
- * (to a 0). Returns 0, RV_EINPUT, or RV_ENOTBUILT for an option of something that is not built; the sentence
- * names the option and, if there is one, the one that was probably meant. */
+/* Checks that every option in argv[1 ...] is one of `argp` or its children, is written in full, and has an
+ * argument if and only if it takes one. This is needed because getopt_long, below argp, accepts any
+ * unambiguous beginning of a name, and so would take `--pipeline 2` for `--pipeline-limit 2`. Values are not
+ * looked at, nor what stands behind `--` or behind an option whose key is one of `ends` (an array that ends
+ * with 0). command_line_parse calls this itself.
+ *
+ * Returns 0; RV_EINPUT for an unknown option or a missing or needless argument; RV_ENOTBUILT for an option of
+ * something that is not built; or RV_ESYSTEM without memory. The sentence names the option and, if there is
+ * one, the one that was probably meant. */
 int command_line_check(const struct argp *argp, int argc, char *const *argv, const int *ends,
                        struct rv_error_info *err);
 
-/* Parses a command line: what argp_parse does, without ever ending the process or printing an error. Knows
- * --help, --usage and --version itself. `input` goes to `argp`'s parser. A parser that finds a value wrong
- * fills command_line_error(state) (with rv_fail or parse_int) and returns EINVAL. Everything else that can
- * be wrong (an unknown or ambiguous option, a missing or needless argument, one word too many) becomes a
- * sentence here. Help is printed to stdout unless `quiet` (ranks but the first), under the name argv[0] with
- * "ranvier-x" read as "ranvier x". Returns 0, COMMAND_LINE_DONE (help was asked for: exit 0), RV_EINPUT,
- * RV_ENOTBUILT (exit 2), or RV_ESYSTEM (help could not be printed). */
+/* Parses a command line as argp_parse does, and handles --help, --usage and --version itself. `input` is
+ * handed to the parser of `argp`. A parser that finds a value wrong fills command_line_error(state) (with
+ * rv_fail or a function of parse.h) and returns EINVAL. Everything else that can be wrong (an unknown or
+ * ambiguous option, a missing or needless argument, one word too many) becomes a sentence here. Help is
+ * printed to stdout, unless `quiet` (for ranks but the first), under the last part of argv[0], in which
+ * "ranvier-x" is read as "ranvier x".
+ *
+ * Returns 0; COMMAND_LINE_DONE if help, usage or version was asked for (the program should exit with 0);
+ * RV_EINPUT or RV_ENOTBUILT (exit with 2); or RV_ESYSTEM, for example if the help could not be printed. */
 enum { COMMAND_LINE_DONE = 1 };
 int command_line_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
                        struct rv_error_info *err);
 
-/* Where a parser under command_line_parse says what is wrong; NULL under plain argp_parse. */
+/* Returns the place where a parser that runs under command_line_parse says what is wrong, or NULL if it runs
+ * under plain argp_parse. */
 struct rv_error_info *command_line_error(const struct argp_state *state);
 
-/* The command line as it was written, for the report, with `name` for argv[0]. The caller frees it; NULL: no
- * memory. */
+/* Returns the command line as it was written, for the report: `name` in the place of argv[0], and the words
+ * with one space between them. The caller frees it; NULL means that there is no memory. */
 char *command_line_text(const char *name, int argc, char **argv);
 
 #endif

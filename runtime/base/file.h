@@ -1,4 +1,7 @@
-/* Files: found by name beside the program, read as JSON with good errors, written whole or not at all. */
+/* Files. This module finds the files that are installed with the program, reads JSON and lines of text with
+ * errors that name file and line, writes files so that they appear complete or not at all, and checks before
+ * a long run that its outputs can be written. All programs use it. Paths are NUL-terminated and relative to
+ * the current folder unless they begin with a slash. */
 #ifndef RANVIER_RUNTIME_BASE_FILE_H
 #define RANVIER_RUNTIME_BASE_FILE_H
 
@@ -9,90 +12,124 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The folder of the running program, without a final slash. 0, or -1 if it cannot be told. */
+/* ---- files that come with the program ---- */
+
+/* Writes the folder of the running program, without a final slash. Returns 0, or -1 if it cannot be told. */
 int file_program_folder(char *folder, size_t folder_size);
 
-/* Where a preset or script lives: tries, beside the running program, the source tree (`tree_folder`, such as
- * "models/presets") and then the installed place (PREFIX/share/ranvier/`tree_folder`). Fills `path` with
- * <folder>/<name><suffix> and returns 0 if that file exists, RV_EINPUT (without a sentence) if not. */
+/* Finds a preset or a script by name. It looks for <folder>/<name><suffix>, where the folder is `tree_folder`
+ * (such as "models/presets") in the source tree if the running program was built there, and else the
+ * installed one, PREFIX/share/ranvier/`tree_folder`. Writes the first such file that exists to `path` and
+ * returns 0. Returns RV_EINPUT, without a sentence, if there is none; `path` is then undefined. */
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix);
 
-/* Names (without `suffix`) of the files in the folder that file_find would search, as one line "a b c". */
+/* Writes the names, without `suffix`, of the files that file_find could find, sorted, as one line "a b c".
+ * Only the first of its folders that exists is listed, and names that do not fit are left out. */
 void file_list(char *line, size_t line_size, const char *tree_folder, const char *suffix);
 
-/* Reads a JSON object. The caller owns the result (json_decref). NULL with a sentence that has the line, and
- * asks whether the file is cut short where what is wrong is its end. */
+/* ---- reading: JSON, and lines of text ---- */
+
+/* Reads a file that holds one JSON object, in which no key may be there twice. Returns it; the caller owns it
+ * (json_decref). On failure returns NULL with RV_EINPUT; the sentence names the line, and asks whether the
+ * file is cut short if it ends where more was expected. */
 json_t *file_read_json(const char *path, struct rv_error_info *err);
 
-/* The line (from 1) of the first `"key"` in the file, for error messages; 1 if it is not there. */
+/* Returns the line (from 1) of the first `"key"` in the file that is followed by a colon, or by the end of
+ * the line, for error messages. Returns 1 if there is none or the file cannot be read. */
 int file_line_of(const char *path, const char *key);
 
-/* A number of a JSON object that must be there and lie in [least, most]; the sentence names file, line, key.
- */
+/* Reads the member `key` of a JSON object that came from the file `path`: a whole number, or any finite
+ * number, that must be there and lie in [min, max]. Returns 0, or RV_EINPUT with a sentence that names file,
+ * line and key; `value` is then left alone. */
 int file_need_int(const char *path, const json_t *object, const char *key, int64_t min, int64_t max,
                   int64_t *value, struct rv_error_info *err);
 int file_need_real(const char *path, const json_t *object, const char *key, double min, double max,
                    double *value, struct rv_error_info *err);
 
-/* A text that is read line by line, each with its number for error messages. Set `path` and `stream`; free
- * `line` in the end. */
+/* A text that is read line by line. The caller sets `path` (for error messages) and `stream`, and everything
+ * else to zero; in the end it closes the stream and frees `line`. */
 struct file_lines {
         const char *path;
         FILE *stream;
-        char *line; /* the last one, without its end */
-        size_t length, capacity;
-        int64_t number; /* from 1; 0 before the first */
+        char *line;              /* the last line that was read, without its end, NUL-terminated */
+        size_t length, capacity; /* bytes of `line`: without the NUL, and allocated */
+        int64_t number;          /* of the last line, from 1; 0 before the first */
 };
-/* 1 with the next line; 0 at the end; a negative rv_error with a sentence if it cannot be read, or the line
- * has more than a mebibyte, as where a device or a damaged file is read for a text. */
+
+/* Reads the next line into lines->line. Returns 1, or 0 at the end of the file. Returns RV_EINPUT if the file
+ * cannot be read or the line has more than 1 MiB (a device or a damaged file was read as text), and
+ * RV_ESYSTEM if there is no memory. */
 int file_next_line(struct file_lines *lines, struct rv_error_info *err);
 
-/* Refuses a key of `object`, which `where` names, that is none of `known` but one of them misspelt: where
- * that may be left out, it would be passed over. Other keys are left alone. */
+/* Refuses a key of `object` that is not one of `known` but looks like one of them misspelt (nearest.h), which
+ * would otherwise be ignored if that member may be left out. Other unknown keys are left alone. `where` names
+ * the object in the sentence. Returns 0 or RV_EINPUT. */
 int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
                     size_t known_count, struct rv_error_info *err);
 
-/* A file that appears under its final name only when complete: written beside it, then renamed. */
+/* ---- writing ---- */
+
+/* A file that is being written. Its content goes to a temporary file in the same folder, which commit renames
+ * to the final name, so nobody ever sees half a file, and an older file of that name stays until then. Pipes,
+ * terminals and /dev/null are written directly. Every open must be followed by a commit or an abandon. */
 struct file_writer {
-        FILE *stream;
+        FILE *stream; /* the caller writes to it; NULL when nothing is open */
+        /* The path that was asked for, and the one that is written until commit: "" if the final one is
+         * written directly. */
         char final[1024], temporary[1056];
-        int reason; /* errno of a write that failed before the last; 0: none, or not known */
+        int reason; /* errno of the first flush that failed; 0: none */
 };
+
+/* Opens a file for writing. Returns 0, or RV_EINPUT with nothing left behind. */
 int file_writer_open(struct file_writer *writer, const char *path, struct rv_error_info *err);
-/* Lets others see what was written so far; that it failed is said by file_writer_commit. */
+
+/* Lets other processes see what was written so far (in the temporary file). If that fails, file_writer_commit
+ * will report it. */
 void file_writer_flush(struct file_writer *writer);
-/* Flushes, checks every earlier write and renames; on failure nothing is left. */
+
+/* Flushes the file to disk, checks that every earlier write worked, closes it and gives it its final name.
+ * Returns 0, or RV_ESYSTEM; then the temporary file is removed. */
 int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
+
+/* Closes the file and removes the temporary one. It does nothing after a commit or a second time. */
 void file_writer_abandon(struct file_writer *writer);
 
-/* A new file for what is needed for a while only, in the folder that TMPDIR names (else /tmp): open for
- * reading and writing, for its owner's eyes alone. The caller closes the stream and unlinks `path`; unlinked
- * at once, nothing is left however the process ends, and /dev/fd/N still opens it. NULL with a sentence. */
+/* Makes a new file for data that is needed for a while only, in the folder that TMPDIR names or else in /tmp.
+ * It is open for reading and writing and accessible to its owner alone. Writes its name to `path` and returns
+ * the stream; the caller closes the stream and unlinks `path`. A caller may unlink it at once: then nothing
+ * is left however the process ends, and the process can still open it as /dev/fd/N. Returns NULL with
+ * RV_ESYSTEM on failure. */
 FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err);
 
-/* Whether writing a file at `path` would replace the one at `other`, or the other way round: they are one
- * name in one folder, or one existing file. Not so for pipes, terminals and /dev/null, which are written as
- * they are. */
+/* ---- checks before the work ---- */
+
+/* Returns whether writing a file at `path` would replace the one at `other`: both are the same name in the
+ * same folder, or the same existing file. Pipes, terminals and /dev/null are written as they are and never
+ * replaced, so for them the answer is false. */
 bool file_would_replace(const char *path, const char *other);
 
-/* Whether a file could be written at `path` later (its folder exists and allows it): fail before the work. */
+/* Checks that a file could be written at `path` later: the name is not empty, not a folder's and not too
+ * long, and its folder exists and allows it. Writes nothing. Returns 0 or RV_EINPUT. */
 int file_check_writable(const char *path, struct rv_error_info *err);
 
 /* A file that a command line names. */
 struct file_use {
-        const char *name; /* as the user knows it: "--report" */
-        const char *path; /* NULL: not given */
-        bool written;     /* else it is read */
+        const char *name; /* the option, as the user knows it: "--report" */
+        const char *path; /* NULL: the option was not given */
+        bool written;     /* the program writes this file; else it reads it */
 };
 
-/* Before the work: every file that will be written can be, and replaces neither one that is read nor another
- * that is written. */
+/* Checks the files of a command line before the work begins: every file that will be written can be
+ * (file_check_writable), and replaces neither one that is read nor another one that is written. Returns 0
+ * or RV_EINPUT. */
 int file_check_uses(const struct file_use *uses, int count, struct rv_error_info *err);
 
-/* At the end of a command: whether all that was printed to standard output arrived. */
+/* Flushes standard output and checks that all that was printed to it arrived; commands call it at their end.
+ * Returns 0 or RV_ESYSTEM. */
 int file_check_printed(struct rv_error_info *err);
 
-/* Writes a JSON document through a file_writer, indented, reals with 17 significant digits. */
+/* Writes a JSON document through a struct file_writer, indented, with 17 significant digits, which is enough
+ * to read every double back exactly. Returns 0, RV_EINPUT if the file cannot be opened, or RV_ESYSTEM. */
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err);
 
 #endif

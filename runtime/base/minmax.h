@@ -1,4 +1,5 @@
-/* The smaller and the larger of two. */
+/* The smaller and the larger of two numbers, as functions, so that an argument is evaluated once and has the
+ * type that the name says. For doubles, callers use fmin and fmax. */
 #ifndef RANVIER_RUNTIME_BASE_MINMAX_H
 #define RANVIER_RUNTIME_BASE_MINMAX_H
 

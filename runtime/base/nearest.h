@@ -1,25 +1,31 @@
-/* Which known word somebody may have meant who wrote an unknown one. */
+/* Finds the known word that somebody probably meant who wrote an unknown one, such as an option, a command or
+ * a member of a JSON file; error messages name it. The caller starts a struct nearest with the unknown word,
+ * offers every known word to it, and then looks at `known`. */
 #ifndef RANVIER_RUNTIME_BASE_NEAREST_H
 #define RANVIER_RUNTIME_BASE_NEAREST_H
 
 #include <stdbool.h>
 
-/* The candidates so far. Starts as {.word = the unknown word}. */
+/* The search so far. Begins as {.word = the unknown word}. */
 struct nearest {
         const char *word;
-        const char *known; /* the nearest one offered; NULL: none is near */
-        int cost, edits;   /* of `known` */
+        const char *known; /* the nearest known word offered so far; NULL: none was near */
+        /* Of `known`: its rank, by which offers are compared (less is nearer), and its edit distance. */
+        int cost, edits;
 };
 
-/* Offers a known word. It is near if `word` begins it or, of three letters or more, is a part of it, or if at
- * most half of the letters of `word` have to be inserted, deleted, replaced or exchanged with their
- * neighbours. A word that `word` begins is nearest of all, one that it is a part of counts as one letter off;
- * of equals the one with fewer letters to change comes first. Case, and whether words are joined by "-", "_"
- * or " ", does not count. Words of more than 64 letters are never near. Keeps the pointer `known`. */
+/* Offers a known word, which replaces nearest->known if it is near and nearer than that. The pointer is kept,
+ * not the text.
+ *
+ * A known word is near if it begins with `word`; or if it contains `word`, which has three letters or more;
+ * or if at most half as many letters as `word` has must be inserted, deleted, replaced or exchanged with
+ * their neighbours. A known word that begins with `word` is nearest of all, and one that contains it counts
+ * as one letter off. Of two equals, the one with fewer letters to change wins. Case does not count, nor
+ * whether words are joined by "-", "_" or " ". Words of more than 64 letters are never near. */
 void nearest_offer(struct nearest *nearest, const char *known);
 
-/* Whether the unknown word is so near to `known` that it is rather that one misspelt than another word: two
- * letters off at most, or its beginning. */
+/* Returns whether the unknown word is so near to `known` that it is probably that one misspelt, and not
+ * another word: it differs by two letters at most, or `known` begins with it. */
 bool nearest_is_misspelt(const struct nearest *nearest);
 
 #endif

@@ -1,13 +1,16 @@
-/* Parts of the program that are loaded when they are asked for: they need libraries that not every machine
- * has. */
+/* Plugins: parts of the program in shared libraries of their own, which are loaded when they are asked for,
+ * because they need libraries that not every machine has. There are two, device_cuda.so (--device cuda) and
+ * net_nccl.so (all-reduces by NCCL). */
 #ifndef RANVIER_RUNTIME_BASE_PLUGIN_H
 #define RANVIER_RUNTIME_BASE_PLUGIN_H
 
 #include "runtime/base/error.h"
 
-/* A function's symbol in the plugin `file` ("device_cuda.so"), which lies beside the program that runs, or
- * where the environment's `variable` says. It stays loaded. NULL with RV_ENOTBUILT and a sentence that begins
- * with `what`: there is none, and `how` one comes to be; or it does not load. */
+/* Loads the plugin `file` and returns its function `symbol`, which the caller converts to the right type. The
+ * file is looked for in the folder of the running program, or, if the environment variable `variable` is set
+ * and not empty, at the path that it gives. A plugin is never unloaded. If the file is not there or does not
+ * load, returns NULL with RV_ENOTBUILT and a sentence: it begins with `what`, the thing that was asked for,
+ * and if the plugin was not built it ends with `how`, which says how to build it. */
 typedef void plugin_fn(void);
 plugin_fn *plugin_load(const char *file, const char *variable, const char *symbol, const char *what,
                        const char *how, struct rv_error_info *err);

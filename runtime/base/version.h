@@ -1,4 +1,4 @@
-/* The version, as commands print it and as their files carry it. */
+/* The version, as `--version` prints it and as reports, traces and profiles carry it. */
 #ifndef RANVIER_RUNTIME_BASE_VERSION_H
 #define RANVIER_RUNTIME_BASE_VERSION_H
 

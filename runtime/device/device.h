@@ -1,4 +1,14 @@
-/* A device: memory by category, lanes that run kernels and copies in order, events that are polled. */
+/* A device: memory counted by category, lanes that run kernels and copies in order, events that are polled.
+ * This is all that the rest of the program knows of a CPU or a GPU that trains. runtime/nn allocates a
+ * stage's memory and launches its kernels, runtime/optim the optimizer's, runtime/real drives the
+ * operations of the scheduling core through it, and calibration measures it.
+ *
+ * A device is opened with device_open, used through its table of functions (struct device_ops, `ops`) and
+ * freed with ops->close. One thread, the one that opened it, makes all calls. Work is queued and runs
+ * later: a launch or a copy goes to the end of its lane and the call returns; lanes run beside each other,
+ * so what must wait for another lane is queued by the caller when an event recorded there was reached.
+ * Kernels are named by struct kernel, with operands packed as kernels.h says. Sending messages between
+ * ranks is not a device's work (runtime/net). */
 #ifndef RANVIER_RUNTIME_DEVICE_DEVICE_H
 #define RANVIER_RUNTIME_DEVICE_DEVICE_H
 
@@ -6,34 +16,41 @@
 #include "models/workload.h"
 #include "runtime/device/real.h"
 
+/* The lanes of a device. Each runs its commands one after the other, in the order in which they were
+ * queued. */
 enum device_lane { DEVICE_COMPUTE, DEVICE_HOST_TO_DEVICE, DEVICE_DEVICE_TO_HOST, DEVICE_LANES };
 
 /* Operands of a kernel; what each means is said in runtime/device/kernels.h, kernel by kernel. Pointers are
- * device pointers and must stay valid until the kernel has run. */
+ * device pointers and must stay valid until the kernel has run. Every byte counts: CUDA graphs are found
+ * again by comparing them, so unused members are 0. */
 struct kernel_args {
         void *p[9];
-        int64_t ld[3], stride[3][2]; /* matmul: leading dimensions, and strides of batch = outer x inner */
-        int64_t inner;               /* matmul: size of the inner batch dimension (heads) */
+        /* matmul: leading dimensions, and strides of batch = outer x inner, in elements; other kinds have
+         * other uses for them. */
+        int64_t ld[3], stride[3][2];
+        int64_t inner; /* matmul: size of the inner batch dimension (heads) */
         double scalar[8];
 };
 
-/* A kernel that ran, for the recorder: what it was, its seconds on the lane, and when it ended on
- * device_seconds' clock. Called in the order of the launches: on the lane (cpu), or from launch, poll or
- * synchronize once it is known (cuda). */
+/* A recorder is told of every kernel that ran: what it was, its seconds on the lane, and when it ended on
+ * device_seconds' clock. It is called in the order of the launches: on the lane's thread (cpu), or from
+ * poll or synchronize once the times are known (cuda). */
 typedef void device_record_fn(void *context, const struct kernel *kernel, double seconds, double end);
 
+/* What a kind of device implements. Functions that may be NULL say so. */
 struct device;
 struct device_ops {
-        const char *name;
+        const char *name; /* of --device: "cpu", "cuda" */
         /* Sets aside what alloc will be asked for in each space, every allocation rounded up to
          * MEMORY_ALIGNMENT, in one piece that alloc then carves; once, before the first alloc. RV_OK, or a
          * negative rv_error with a sentence. May be NULL: then alloc takes memory as it is asked. */
         int (*reserve)(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
-        /* Memory of the device, or of the host such that copies to and from it run beside kernels (pinned on
-         * a GPU); zeroed, aligned to MEMORY_ALIGNMENT, counted under `space` and `category`. NULL: out of
-         * memory, or beyond the limit or, where that is the device's own, what was reserved. Host code
-         * reaches MEMORY_HOST alone; kernels reach both (for a few numbers that both sides need: a GPU reads
-         * host memory over its link). */
+        /* Returns `bytes` of the device's memory, or of host memory such that copies to and from it run
+         * beside kernels (pinned on a GPU); zeroed, aligned to MEMORY_ALIGNMENT, counted under `space` and
+         * `category`. It is the device's until close; there is no way to free it earlier. NULL: out of
+         * memory, or beyond limit_bytes or, on a GPU, beyond what was reserved. Host code reaches
+         * MEMORY_HOST alone; kernels reach both (for a few numbers that both sides need: a GPU reads host
+         * memory over its link). */
         void *(*alloc)(struct device *, enum memory_space space, enum memory_category category,
                        int64_t bytes);
         /* Queues a kernel on the compute lane; shapes in `kernel`. Does not block; args are copied. */
@@ -45,110 +62,130 @@ struct device_ops {
         /* Queues a copy between host and device memory on a copy lane. Does not block, if the host memory is
          * alloc's; outside the batch it may be any. */
         void (*copy)(struct device *, enum device_lane lane, void *to, const void *from, int64_t bytes);
-        /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is reached.
-         */
+        /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is
+         * reached. */
         void (*record)(struct device *, enum device_lane lane, int token);
-        /* A token whose event was reached and that was not returned before, or -1. Does not block. */
+        /* Returns a token whose event was reached and that was not returned before, or -1. Does not block. */
         int (*poll)(struct device *);
         /* Blocks until a token is there for poll, `seconds` have passed, or no event is queued: for a host
-         * that shares its processors with the lanes, which polling takes from them. May be NULL: poll
-         * instead. */
+         * that shares its processors with the lanes, which polling takes from them. Returns at once for
+         * awake_seconds after an event was queued. May be NULL: poll instead. */
         void (*wait)(struct device *, double seconds);
         /* Blocks until every lane is empty. For outside the batch: set-up, checkpoint, tests. */
         void (*synchronize)(struct device *);
-        /* Bytes of the device's memory that are free, and all of them, as the driver counts: with what other
-         * processes and the device itself take. May be NULL. */
+        /* Stores how many bytes of the device's memory are free, and how many it has, as the driver counts
+         * them: what other processes and the device itself take is not free. May be NULL. */
         void (*memory)(struct device *, int64_t *free_bytes, int64_t *total_bytes);
-        /* Frees everything. */
+        /* Waits for what is queued, then frees the device and all memory that alloc gave. */
         void (*close)(struct device *);
 };
 
 /* What a device says of itself, for reports and profiles; empty or 0: not known. */
 struct device_description {
         char name[96], driver[64]; /* "NVIDIA H200", "580.159 (CUDA 13.0)" */
-        int processors;            /* multiprocessors, or cores that kernels run on */
+        int processors;            /* multiprocessors of a GPU, or threads that kernels run on */
         double clock_hertz, memory_clock_hertz;
         const char *cpu_kernels; /* cpu: which variant of its kernels runs, such as "avx2"; else NULL */
 };
 
+/* An open device. Its members are set when it is opened; those of which it is said may be changed by
+ * whoever opened it. A kind of device has more of its own behind these. */
 struct device {
         const struct device_ops *ops;
         struct device_description description;
-        enum dtype
-                dtype; /* what tensors that kernels.h is given are stored as; set before the first launch */
-        int64_t limit_bytes[MEMORY_SPACES]; /* that all allocations may take; whoever opened the device may
-                                               set others, lower or higher. Where both are the same memory,
-                                               their sum is held too */
-        int64_t shared_limit_bytes;         /* host and device together; 0: they are not the same memory */
+        /* What the tensors that kernels.h is given are stored as. To be set before the first launch; fp32 at
+         * first. */
+        enum dtype dtype;
+        /* What all allocations in each space may take. Whoever opened the device may set other limits,
+         * lower or higher. */
+        int64_t limit_bytes[MEMORY_SPACES];
+        /* What allocations in both spaces may take together, where they are the same memory; else 0. */
+        int64_t shared_limit_bytes;
         struct memory_bytes bytes; /* allocated, rounded up to MEMORY_ALIGNMENT: the measured memory */
-        int64_t overhead_bytes;    /* of the device's memory, taken by itself (context, libraries, kernels'
-                                      workspace) beside what alloc counts and limit_bytes allow */
-        int64_t later_bytes; /* of overhead_bytes: not taken yet when the device is open, but as it runs */
+        /* Of the device's memory: what the device takes for itself (context, libraries, the kernels'
+         * workspace) beside what alloc counts and limit_bytes allow. */
+        int64_t overhead_bytes;
+        /* Of overhead_bytes: what is not taken yet when the device has been opened, but as it runs. */
+        int64_t later_bytes;
         int sharing; /* ranks of this machine that share the device's memory, this one too; 0: not known */
         int gpu;     /* cuda: which of the GPUs that this process sees */
-        /* A device that fails later than a call could say (a kernel's bad access) ends here; NULL: the
-         * sentence goes to stderr and the process ends with status 1. Does not return. */
+        /* Called with a sentence if the device fails later than a call could say (a kernel's bad access);
+         * it does not return. May be set; NULL: the sentence goes to stderr and the process ends with
+         * status 1. */
         void (*fail)(void *context, const char *sentence);
         void *fail_context;
-        double host_link_bytes_per_second; /* cpu: copies take as long as over a link of this rate; 0: as long
-                                              as they take */
-        double awake_seconds;              /* cpu: for so long after the host launched something it rests by
-                                              looking again, on a processor of its own; 0: it has none */
-        bool reserved;                     /* device_reserve was called */
-        device_record_fn *recorder;        /* may be NULL; set while nothing is queued */
+        /* cpu: copies take as long as over a link of this rate; 0: as long as they take. */
+        double host_link_bytes_per_second;
+        /* cpu: for so many seconds after the host queued the last event, `wait` returns at once, so that
+         * the host goes on looking, on a processor of its own; 0: it has none, and sleeps. */
+        double awake_seconds;
+        bool reserved; /* device_reserve was called */
+        /* Told of every kernel that ran; NULL: nobody. To be set while nothing is queued. */
+        device_record_fn *recorder;
         void *recorder_context;
 };
 
-/* ops->reserve, if there is one and nothing was reserved yet: who opens the device and knows of more than one
- * stage's memory calls it before nn_open, which reserves what it needs. RV_OK, or as ops->reserve. */
+/* Calls ops->reserve, if there is one and nothing was reserved yet. Whoever opens the device and knows of
+ * more than one stage's memory calls it before nn_open, which otherwise reserves what its stage needs.
+ * Returns RV_OK, also if there was nothing to do, or what ops->reserve returns. */
 int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
 
-/* What a host does that waits for the device: it gives way to the lanes, until there may be a token to poll
- * or, if `network`, it is time to look after messages. */
+/* Lets the host rest while it waits for the device, so that it takes no processor from the lanes. Returns
+ * when there may be a token to poll, or after 2 ms if `network` (messages are under way and must be looked
+ * after), else after 1 s. Without ops->wait it only yields the processor. */
 void device_rest(struct device *, bool network);
 
-/* Bytes of this machine's physical memory. */
+/* Returns the bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);
 
-/* Processors that a rank has for itself: those that it may use, and no more than its share of the machine's
- * among its `local_ranks`: mpirun may bind several to the same ones, such as a socket. At least 1. */
+/* Returns how many processors a rank has for itself: those that it may use, and no more than its share of
+ * the machine's among its `local_ranks`: mpirun may bind several to the same ones, such as a socket. At
+ * least 1. */
 int device_cpu_share(int local_ranks);
-/* Threads that a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else its share of
- * the processors. RV_EINPUT with a sentence if the variable is no number of threads. */
+/* Returns how many threads a rank's kernels run on unless it is told: as many as OMP_NUM_THREADS says, else
+ * its share of the processors; 1 to DEVICE_MAX_THREADS. RV_EINPUT with a sentence if the variable is no
+ * number of threads. */
 enum { DEVICE_MAX_THREADS = 4096 };
 int device_cpu_threads(int local_ranks, struct rv_error_info *err);
-/* Processors that this process may use. */
+/* Returns how many processors this process may use. */
 int device_cpu_processors(void);
 
-/* The name of this machine's processor, or "unknown". */
+/* Writes the name of this machine's processor into `name`, an array of `size` bytes, cut short if it is
+ * longer; or "unknown". */
 void device_cpu_name(char *name, size_t size);
 
-/* Seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
+/* Returns the seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 
-/* How a device is opened; a field means something to the device it names, or to all. */
+/* How a device is opened. A member that is for the other device is ignored, but that "cuda" refuses
+ * cpu_kernels. */
 struct device_request {
-        int threads;                       /* cpu: of the compute lane */
+        int threads;                       /* cpu: that a kernel is split over, at least 1 */
         double host_link_bytes_per_second; /* cpu: see struct device */
-        int local_rank, local_ranks; /* cuda: which of how many ranks on this machine: chooses the GPU, and
-                                        the rank's share of it where there are fewer GPUs than ranks */
-        bool no_graphs;              /* cuda: launch every kernel by itself */
-        const char *cpu_kernels;     /* cpu: which variant of its kernels, by name; NULL or "auto": the
-                                        fastest that the processor runs */
+        /* Which of how many ranks on this machine this one is. cuda: it chooses the GPU, and the rank's
+         * share of it where there are fewer GPUs than ranks. cpu: `local_ranks` tells whether kernels leave
+         * the host a processor (awake_seconds). */
+        int local_rank, local_ranks;
+        bool no_graphs; /* cuda: launch every kernel by itself, not in CUDA graphs */
+        /* cpu: which variant of its kernels, by name; NULL or "auto": the fastest that the processor runs. */
+        const char *cpu_kernels;
 };
 
-/* The device `name`, "cpu" or "cuda". NULL with a sentence: RV_EINPUT if there is no such device,
- * RV_ENOTBUILT if it was not built or this machine has none. */
+/* Opens the device `name`, "cpu" or "cuda"; ops->close frees it. NULL with a sentence: RV_EINPUT if there
+ * is no such device or the request is not for it, RV_ENOTBUILT if it was not built or this machine has
+ * none, RV_ESYSTEM if the system does not give what it needs. */
 struct device *device_open(const char *name, const struct device_request *request, struct rv_error_info *err);
 
-/* The CPU device: its memory is host memory; a worker thread a lane, queues that grow as needed. `threads`:
- * those that a kernel is split over, the compute lane's worker among them. */
+/* Opens the CPU device: its memory is host memory; a worker thread for each lane, queues that grow as
+ * needed. A kernel is split over `threads` threads, the compute lane's worker among them. NULL with a
+ * sentence, as device_open. Programs call device_open, which also sets the members of a request. */
 struct device *device_cpu_open(int threads, struct rv_error_info *err);
 
-/* With the variant of its kernels that is called so: see struct device_request. */
+/* The same with the variant of its kernels that is called `kernels`: see struct device_request. */
 struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_error_info *err);
 
-/* What the plugin device_cuda.so exports, under this name. */
+/* The function that the plugin device_cuda.so exports, under this name, to open the CUDA device.
+ * device_open loads the plugin and calls it. */
 typedef struct device *device_plugin_fn(const struct device_request *request, struct rv_error_info *err);
 #define DEVICE_CUDA_SYMBOL "device_cuda_open"
 

@@ -1,77 +1,139 @@
 /* What the kernels of models/kernels/kernel.h compute, how their operands are packed in struct kernel_args,
- * and typed launches of those that are launched one by one (a stage's lists are packed by runtime/nn/exec.c).
+ * and typed launches of those that are launched one by one (runtime/optim, calibration, probes, tests). The
+ * kernels of a stage are packed by runtime/nn/exec.c from its program. Every device implements what is
+ * written here: the CPU device in cpu/kernels and cpu/mixed, the CUDA device in cuda. Floating-point
+ * operations, bytes and splits of a kind are not here but in its descriptor (models/kernels/kinds.c).
  *
- * All matrices are row-major, all sums are added in a fixed order (the same input gives the same bits). A
- * tensor is a `void *`: elements are fp16 or bf16 if the device says so (device->dtype), else `real`. Sums
- * are made in fp32 (double for the norm and the loss) in either case. `p` holds the pointers in the order of
- * a kind's descriptor, shapes are in struct kernel: (m,n) where nothing else is said, which are N rows of
- * tokens and C columns in a model. What is said to be `real` is never stored in 16 bits.
+ * All matrices are row-major, and all sums are added in a fixed order, so the same input gives the same
+ * bits. A tensor is a `void *`: its elements are fp16 or bf16 if the device says so (device->dtype), else
+ * `real`. Sums are made in fp32 (double for the norm and the loss) in either case. What is said to be
+ * `real` is never stored in 16 bits.
  *
- * matmul: c (m,n) = a b, or c += a b, with a (m,k) or, transposed, stored (k,m); b (k,n) or, transposed,
- * stored (n,k). ld: elements between stored rows of a, b, c (never 0). batch = outer x `inner`; stride:
- * elements from one outer (0), inner (1) matrix to the next. embedding: x (B T, C) = wte (V, C)[tokens (B,T)]
- * + wpe (positions, C)[t]; backward adds to dwte and dwpe. ld[0]: T. Of a part of the vocabulary (the cpu
- * alone has these) ld[1]: its first token, ld[2]: its tokens, which are the rows of wte (0: all); others have
- * none, and wpe and dwpe may be NULL: nothing is added. The sum of all parts' x, one of which has wpe, is the
- * whole's. p[3] and p[1] NULL: positions are not embedded. layernorm: y = (x - mean) rstd w + b, epsilon 1e-5
- * as GPT-2; stats (2,m), `real`, has mean, then rstd. Backward: dx = ..., or dx += ... if it accumulates;
- * adds into dw and db. ld[0]: elements from a row's mean to its rstd. bias: y += b. bias_backward: db += the
- * sum of dy's rows. residual: y += x. bias_residual: y += b + x. bias_gelu: h += b, g = gelu_tanh(h).
- * gelu_backward: dh, which holds dg, times gelu'(h). rmsnorm (Zhang & Sennrich 2019): y = x rstd w with rstd
- * (m), `real`, 1 / sqrt(mean(x^2) + epsilon). Backward as LayerNorm's. scalar[0]: epsilon. rope (Su et al.
- * 2021), in place: of each head of k columns, i is rotated with i + k / 2 by the angle t theta^(-2 i / k), t
- * being the row's position of T. ld[0]: T, ld[1]: the first row (0), `inner`: columns of a row that are
- * rotated, the first ones, whole heads; scalar[0]: theta, scalar[1]: 1, or -1 to rotate back, which is its
- * gradient. swiglu (Shazeer 2020): y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its n
- * u; silu(g) = g / (1 + e^-g). Backward writes all of dgu (m, 2 n). softmax: of s (batch, T, T) row t becomes
- * softmax of scale s[t, 0..t], zeros after. Backward: dp becomes scale p (dp - sum(dp p)), zeros after the
- * diagonal. scalar[0]: scale, ld[1]: the first row (0), of a (T,T). cross_entropy: adds the summed negative
- * log likelihood of targets (m) to *loss (double) and leaves scale (softmax - onehot) in logits (m,n);
- * cross_entropy_loss leaves them as they are. scalar[0]: scale. Over a part of the vocabulary (the cpu alone
- * has these) in two halves. Logits are of tokens [first, first + valid); columns from `valid` on are padding.
- * First cross_entropy_loss without p[0] leaves numbers p[3] (m,3), `real`: of each row the largest logit, the
- * sum of exponentials of the others' distance to it, and the target's logit, or 0 where another part has it.
- * Then, from the numbers (shards, m, 3) of all parts, cross_entropy does the above; or cross_entropy_loss,
- * without logits and targets, n being 3 shards, makes the loss alone. p[3] NULL: all of the vocabulary;
- * ld[0]: first, ld[1]: the first row (0), of all rows ld[2]; stride[0][0]: valid; `inner`: shards. Fused
- * products, whose operands are dense; what else is (m,n) lies as c does, and what a device makes of one sum
- *     may be rounded once, at its end. matmul_bias: y (m,n) = x (m,k) w^T + b, with w (n,k) as weights are
- * stored. _gelu: h is that, and g = gelu_tanh(h). _residual: y = x w^T + b + r; _layernorm: and ln, stats the
- * LayerNorm of y as it is stored, by ln_w and ln_b (n); stride[0][0]: elements from a row's mean to its rstd.
- *     matmul_gelu_backward: dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n).
- * attention, causal, of every sequence and head: y (B,T,H hs) = softmax(scale q k^T) v. The columns of qkv
- *     (B,T, (H + 2 KV) hs) are H heads of q, KV of k and KV of v, each hs wide; H is a multiple of KV, and
- * head h of q has head h / (H / KV) of k and v. lse (B,H,T), `real`: the natural logarithm of each row's sum
- * of exp(scale q k^T). Backward writes all of dqkv, from y and lse as forward left them, dk and dv being sums
- * over the heads of q that have them; rows (B,H,T), `real`, is its scratch: each row's sum of dy y. m and n:
- * T, k: hs, batch: B H, `inner`: H, group: H / KV (0 or 1: as many), scalar[0]: scale, ld[1]: the first of
- * the batch (0: the pointers are those of head 0 all the same). AdamW, overflow, unscale, clear,
- * squared_norm: below. AdamW has its offset in ld[0] and lr, beta1, beta2, epsilon, weight_decay, step in
- * scalar[0..5]; overflow has its limit in scalar[0]. */
+ * Shapes are in struct kernel: (m,n) where nothing else is said, which are N rows of tokens and C columns
+ * in a model. The pointers p[0], p[1], ... are given below as `p: ...`, in the order of the kind's
+ * descriptor. Members of struct kernel_args that are not named for a kind are left 0.
+ *
+ * Products and embeddings:
+ *
+ * matmul, p: a, b, c. c (m,n) = a b, or c += a b if it accumulates, with a (m,k) or, transposed, stored
+ *   (k,m); b (k,n) or, transposed, stored (n,k). ld[0..2]: elements between stored rows of a, b, c (never
+ *   0). batch is outer x `inner`; stride[i]: elements of operand i from one outer [0], inner [1] matrix to
+ *   the next.
+ * embedding, p: x, tokens, wte, wpe. x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. ld[0]:
+ *   T. wpe NULL: positions are not embedded. Of a part of the vocabulary (the CPU alone has these) ld[1] is
+ *   its first token and ld[2] the number of its tokens, which are the rows of wte (0: all); other tokens
+ *   have no row, and nothing is added for them. The sum of all parts' x, one of which has wpe, is the
+ *   whole's.
+ * embedding_backward, p: dwte, dwpe, dx, tokens. Adds dx to the rows of dwte and dwpe; ld as forward, and
+ *   dwpe may be NULL.
+ *
+ * Normalisations:
+ *
+ * layernorm, p: y, stats, x, w, b. y = (x - mean) rstd w + b, epsilon 1e-5 as GPT-2. stats (2,m), `real`,
+ *   receives the means, then the reciprocal standard deviations; ld[0]: elements from a row's mean to its
+ *   rstd.
+ * layernorm_backward, p: dx, dw, db, dy, x, stats, w. dx = ..., or dx += ... if it accumulates; adds into
+ *   dw and db. ld[0] as forward.
+ * rmsnorm (Zhang & Sennrich 2019), p: y, rstd, x, w. y = x rstd w with rstd (m), `real`, 1 / sqrt(mean(x^2)
+ *   + epsilon). scalar[0]: epsilon.
+ * rmsnorm_backward, p: dx, dw, dy, x, rstd, w. As LayerNorm's.
+ *
+ * Elementwise:
+ *
+ * bias, p: y, b. y += b, for every row.
+ * bias_backward, p: db, dy. db += the sum of dy's rows.
+ * residual, p: y, x. y += x.
+ * bias_residual, p: y, b, x. y += b + x.
+ * bias_gelu, p: g, h, b. h += b, then g = gelu_tanh(h).
+ * gelu_backward, p: dh, h. dh, which holds dg, is multiplied by gelu'(h).
+ * swiglu (Shazeer 2020), p: y, gu. y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its
+ *   n u; silu(g) = g / (1 + e^-g).
+ * swiglu_backward, p: dgu, dy, gu. Writes all of dgu (m, 2 n).
+ * rope (Su et al. 2021), p: x, in place. In each head of k columns, column i is rotated with column i + k /
+ *   2 by the angle t theta^(-2 i / k), t being the row's position in its sequence of T. ld[0]: T; ld[1]:
+ *   the number of the first row (0); `inner`: columns of a row that are rotated, the first ones, whole
+ *   heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is its gradient.
+ *
+ * Attention by parts, and the loss:
+ *
+ * softmax, p: s (batch, T, T), in place. Row t becomes softmax of scale s[t, 0..t], zeros after. scalar[0]:
+ *   scale; ld[1]: the number of the first row (0), in matrices of (T,T) one behind the other.
+ * softmax_backward, p: dp, p. dp becomes scale p (dp - sum(dp p)), zeros after the diagonal. scalar and ld
+ *   as forward.
+ * cross_entropy, p: loss, logits, targets, numbers. Adds the summed negative log likelihood of targets (m)
+ *   to *loss (double) and leaves scale (softmax - onehot) in logits (m,n). scalar[0]: scale. numbers NULL:
+ *   the logits are of the whole vocabulary.
+ * cross_entropy_loss, p: the same. Adds to *loss alone and leaves the logits as they are.
+ *
+ * Over a part of the vocabulary (the CPU alone has this) these two work in two halves, which meet in the
+ * numbers p[3]. Logits are of the tokens [ld[0], ld[0] + valid), valid being stride[0][0]; columns from
+ * `valid` on are padding. ld[1]: the number of the first row (0), of all rows ld[2]; `inner`: shards. First
+ * cross_entropy_loss with loss NULL writes the numbers (m,3), `real`: of each row the largest logit, the
+ * sum of exponentials of the others' distance to it, and the target's logit, or 0 where another part has
+ * it. Then, from the numbers (shards, m, 3) of all parts, cross_entropy does what is said above; or
+ * cross_entropy_loss, with logits and targets NULL and n being 3 shards, adds to the loss alone.
+ *
+ * Fused products, whose operands are dense; ld[0..2] are as matmul's. What else is (m,n) lies as the
+ * product does. What a device makes of one sum may be rounded once, at its end.
+ *
+ * matmul_bias, p: y, x, w, b. y (m,n) = x (m,k) w^T + b, with w (n,k) as weights are stored.
+ * matmul_bias_gelu, p: g, h, x, w, b. h is that, and g = gelu_tanh(h).
+ * matmul_bias_residual, p: y, x, w, b, r. y = x w^T + b + r.
+ * matmul_bias_residual_layernorm, p: y, x, w, b, r, ln, stats, ln_w, ln_b. That, and ln and stats are the
+ *   LayerNorm of y as it is stored, by ln_w and ln_b (n). stride[0][0]: elements from a row's mean to its
+ *   rstd.
+ * matmul_gelu_backward, p: dh, dy, w, h. dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n).
+ *
+ * Fused attention, causal, of every sequence and head. m and n: T; k: hs, the width of a head; batch: B H;
+ * `inner`: H; group: H / KV (0 or 1: as many heads of keys as of queries); scalar[0]: scale; ld[1]: the
+ * number of the first head of the batch (0), where the pointers are those of head 0 all the same.
+ *
+ * attention, p: y, lse, qkv. y (B,T,H hs) = softmax(scale q k^T) v. The columns of qkv (B,T, (H + 2 KV) hs)
+ *   are H heads of q, KV of k and KV of v, each hs wide; H is a multiple of KV, and head h of q has head h
+ *   / (H / KV) of k and v. lse (B,H,T), `real`: the natural logarithm of each row's sum of exp(scale q
+ *   k^T).
+ * attention_backward, p: dqkv, rows, dy, y, lse, qkv. Writes all of dqkv, from y and lse as forward left
+ *   them; dk and dv are sums over the heads of q that have them. rows (B,H,T), `real`, is its scratch: each
+ *   row's sum of dy y.
+ *
+ * Flat arrays of m elements, described with the launches below:
+ *
+ * adamw, p: p, g, m, v, ranges, gradient_scale, weights. ld[0]: its offset; scalar[0..5]: lr, beta1, beta2,
+ *   epsilon, weight_decay, step.
+ * overflow, p: found, g. scalar[0]: its limit.
+ * unscale, p: out, g, scale.
+ * clear, p: g.
+ * squared_norm, p: sum, x. */
 #ifndef RANVIER_RUNTIME_DEVICE_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_KERNELS_H
 
 #include "runtime/device/device.h"
 
-/* A kernel in the format of the device's tensors; batch 0 stands for 1. */
+/* Queues a kernel: sets its dtype to that of the device's tensors, takes batch 0 for 1, and passes it to
+ * ops->launch. The launches below all go through it; like it they do not wait, and the memory that they are
+ * given must stay valid until the kernel has run. */
 void kernels_launch(struct device *, struct kernel kernel, const struct kernel_args *args);
 
-/* c (m,n) = a b + beta c with a (m,k) or, transposed, stored (k,m); b (k,n) or, transposed, stored (n,k). */
+/* A matrix product: c (m,n) = a b, or c += a b if `accumulate`, with a (m,k) or, transposed, stored (k,m); b
+ * (k,n) or, transposed, stored (n,k). */
 struct matmul {
         int64_t m, n, k;
         bool transpose_a, transpose_b, accumulate;
         int64_t lda, ldb, ldc; /* elements between stored rows; 0: dense */
-        int64_t outer, inner;  /* batch = outer x inner; 0 means 1 */
-        int64_t stride_a[2], stride_b[2],
-                stride_c[2]; /* elements from one outer (0), inner (1) matrix to the next */
-        unsigned char part;
+        int64_t outer, inner;  /* the batch has outer x inner products; 0 means 1 */
+        /* Elements from one outer [0], inner [1] matrix to the next. */
+        int64_t stride_a[2], stride_b[2], stride_c[2];
+        unsigned char part; /* enum kernel_part of a backward's product; else 0 */
 };
 void kernels_matmul(struct device *, const struct matmul *, const void *a, const void *b, void *c);
 
+/* y (m,n) += b (n); and y += b + x (m,n). */
 void kernels_bias(struct device *, void *y, const void *b, int64_t m, int64_t n);
 void kernels_bias_residual(struct device *, void *y, const void *b, const void *x, int64_t m, int64_t n);
 
-/* Of its packed operands those of its LayerNorm, packed as a LayerNorm of its own has them. */
+/* Returns the operands of the LayerNorm in a matmul_bias_residual_layernorm, packed as a LayerNorm of its own
+ * has them, from the packed operands `args` of the fused kernel: for devices that run the two one after the
+ * other. */
 static inline struct kernel_args kernels_layernorm_args(const struct kernel_args *args)
 {
         void *const *p = args->p;
@@ -86,35 +148,42 @@ static inline struct kernel_args kernels_layernorm_args(const struct kernel_args
         return layernorm;
 }
 
-/* *sum (double) = sum of squares of x (n), or adds to it if accumulate. Summed in double. */
+/* Sets *sum to the sum of squares of x (n), or adds that to it if `accumulate`. It is summed in double. `sum`
+ * is in memory that host and device both reach (MEMORY_HOST), as are the other numbers below. */
 void kernels_squared_norm(struct device *, double *sum, const void *x, int64_t n, bool accumulate);
 
-/* AdamW (Loshchilov & Hutter 2019), bias-corrected: over n parameters p with moments m, v and gradients g
- * scaled by *gradient_scale (double, read when the kernel runs: the clipping factor); leaves g zero. g, and p
- * where it is not a buffer of its own, point to element `offset` of the stage's flat buffers; `ranges`
- * (sorted by end, the last ends at or after offset + n) say which elements of those flat buffers are decayed.
+/* Which parameters AdamW decays: the elements from the end of the range before (or 0) up to `end`, in
+ * elements of the stage's flat buffers, are decayed unless `decay` is 0. */
+struct adamw_range {
+        int64_t end;
+        int decay;
+};
+/* The numbers of one step of AdamW. `step` counts from 1, for the correction of the moments' bias. */
+struct adamw {
+        double lr, beta1, beta2, epsilon, weight_decay;
+        int64_t step;
+};
+/* Queues AdamW (Loshchilov & Hutter 2019), bias-corrected, over n parameters p with moments m, v and
+ * gradients g, which are scaled by *gradient_scale (read when the kernel runs: the clipping factor) and left
+ * zero. g, and p where it is not a buffer of its own, point to element `offset` of the stage's flat buffers.
+ * `ranges`, sorted by end, of which the last ends at or after offset + n, say which elements of those flat
+ * buffers are decayed.
  *
  * If the device's tensors are stored in 16 bits: p, g, m, v are fp32 all the same, g has been unscaled and is
  * left as it is (gradient_scale is NULL), and the new parameters are written to `weights` (n, 16 bits) too;
- * else `weights` is NULL. `ranges` are in the host's own memory; all the other operands a device reaches. */
-struct adamw_range {
-        int64_t end; /* elements from the previous range's end up to here ... */
-        int decay;   /* ... are decayed or not */
-};
-struct adamw {
-        double lr, beta1, beta2, epsilon, weight_decay;
-        int64_t step; /* from 1 */
-};
+ * else `weights` is NULL. `ranges` are in the host's own memory, and must stay valid until the kernel has
+ * run; all other operands are in memory that the device reaches. */
 void kernels_adamw(struct device *, real *p, real *g, real *m, real *v, void *weights,
                    const struct adamw_range *ranges, const double *gradient_scale, int64_t offset, int64_t n,
                    const struct adamw *);
 
-/* Half only. *found (double) becomes 1 if one of the n gradients g is beyond +-limit, infinite or not a
- * number, else 0. */
+/* Sets *found to 1 if one of the n gradients g is beyond +-limit, infinite or not a number, else to 0. Only
+ * for tensors in 16 bits (device->dtype). */
 void kernels_overflow(struct device *, double *found, const void *g, int64_t n, double limit);
-/* Half only. out (n, fp32) = *scale (double, read when the kernel runs) x g (n); leaves g zero. */
+/* Sets out (n, fp32) to *scale (read when the kernel runs) x g (n), and leaves g zero. Only for tensors in 16
+ * bits. */
 void kernels_unscale(struct device *, real *out, void *g, const double *scale, int64_t n);
-/* g (n) becomes zero. */
+/* Sets the n gradients g to zero. */
 void kernels_clear(struct device *, void *g, int64_t n);
 
 #endif

@@ -1,105 +1,125 @@
-/* Seconds of a stage's operations: the kernels that models/workload.h lists, priced by whoever knows what
- * kernels take. */
+/* Seconds of the operations on a stage's compute lane: the kernels that models/workload.h lists, priced by
+ * whoever knows what kernels take (a profile in sim, a short measurement in runtime/real/probe.c).
+ *
+ * price_stages prices all stages of a plan once; the simulated worlds then ask price_operation for each
+ * operation that they carry out. Messages, copies and collectives are not priced here. All times are in
+ * seconds. */
 #ifndef RANVIER_RUNTIME_ENGINE_PRICE_H
 #define RANVIER_RUNTIME_ENGINE_PRICE_H
 
 #include "runtime/plan/options.h"
 
-/* A kernel and its seconds, priced once. */
+/* A kernel and its seconds. */
 struct price {
         struct kernel kernel;
         double seconds;
-        bool measured;    /* exactly this shape was */
-        double fit_error; /* median relative error of the fit that it is from; 0: it is from none, or of none
-                             known */
+        bool measured; /* exactly this shape was measured */
+        /* The median relative error of the fit that the price is from; 0: it is from none, or none is
+         * known. */
+        double fit_error;
 };
 
-/* A forward or backward of a micro-batch in a chunk, as the list of models/workload.h has it: the kernels up
- * to the first collective of shards are one part, and so on (runtime/sched/tensor.c). With one shard it is
- * one part; with zero 3 the embedding, each block and the head are, in the order of work
- * (runtime/sched/gather.c). Of shards each part's seconds include the cost of starting an operation, with
- * zero 3 the head's do. */
+/* A forward or backward of a micro-batch in a chunk. The kernels up to the first collective of shards are
+ * one part of it, and so on (runtime/sched/tensor.c). With one shard it is one part; with zero 3 the
+ * embedding, each block and the head are parts, in the order of work (runtime/sched/gather.c). Each part's
+ * seconds include the cost of starting an operation; with zero 3 only the head's do. */
 struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
-        const double *part_seconds;       /* [parts] */
-        const struct kernel *collectives; /* [parts - 1]: the collective of shards behind each part but the
-                                             last */
+        const double *part_seconds; /* [parts] */
+        /* [parts - 1]: the collective of shards behind each part but the last; of zero 3 NULL. */
+        const struct kernel *collectives;
 };
 
-/* Seconds of one operation on the compute lane of a stage, the cost of starting it included: its kernels, or,
- * if that is longer, what the host needs to launch them. */
+/* The most sizes that updates of one stage have. */
 enum { PRICE_UPDATES = 16 };
+/* Kinds of layers that are priced by themselves. */
 enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
+/* The seconds of each operation on the compute lane of a stage, the cost of starting it included: its
+ * kernels, or, if that is longer, what the host needs to launch them. */
 struct stage_price {
         struct price_pass forward, backward;
-        struct price_pass weights; /* the second part of a backward in two, of which `backward` is the first;
-                                      without one 0 seconds */
-        double norm, check, clear; /* check: for overflow */
-        int64_t checked;           /* parameters that `check` is of */
+        /* The second part of a backward in two, of which `backward` is the first; 0 seconds if it is in
+         * one. */
+        struct price_pass weights;
+        /* The squared norm, the look for an overflow, the clearing of gradients; 0 where predictions have
+         * none. */
+        double norm, check, clear;
+        int64_t checked; /* parameters that `check` is of */
+        /* One for each size that an update of some replica has. */
         struct update_price {
                 int64_t parameters;
                 double seconds;
-        } updates[PRICE_UPDATES]; /* of each size that an update of some replica has */
+        } updates[PRICE_UPDATES];
         int update_count;
-        /* Zero 3, and backwards in spans: each pass of one of each, without the cost of starting an
+        /* Zero 3, and backwards in spans: each pass of one layer of a kind, without the cost of starting an
          * operation, which is `start`. */
         double units[PRICE_UNITS][LAYER_PASSES];
         double start;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */
-        void *memory; /* of the parts; NULL where an equal chunk before has them */
+        void *memory; /* what the passes point to; NULL where an equal chunk before has it */
 };
 
+/* The prices of a plan. It owns its arrays; price_free frees them. */
 struct price_list {
         int pp;
         struct gpt gpt;
-        /* [chunks x pp], the model's stages; norms, checks and updates stand in a rank's first chunk. */
+        /* [chunks x pp], the stages of the model: that of a rank's chunk is at chunk x pp + its position in
+         * the pipeline. Norms, checks and updates stand in a rank's first chunk. */
         struct stage_price *stages;
         int stage_count;
         struct price *prices; /* one for each different kernel */
         int count;
-        int from_points;        /* of these, priced from a measured point; the others from a fit */
-        double worst_fit_error; /* largest median error among the fits that were used */
+        int from_points;        /* how many of these are measured; the others are from fits */
+        double worst_fit_error; /* the largest median error among the fits that were used */
 };
 
-/* What prices rest on. */
+/* What prices rest on. Both functions get `context`. */
 struct price_basis {
-        /* Fills in `price` for its kernel; an error is negative, with a sentence that names what is not
-         * known. */
+        /* Fills in `price` for its kernel. Returns 0, or a negative error with a sentence that names what is
+         * not known. */
         int (*kernel)(void *context, struct price *price, struct rv_error_info *err);
-        /* Seconds of an offloaded update of `parameters` while copies run beside it; NULL: its kernels'. */
+        /* Writes the seconds of an offloaded update of `parameters` while copies run beside it, the cost of
+         * starting it included. NULL: those of its kernels are taken. */
         int (*offloaded_update)(void *context, int64_t parameters, double *seconds,
                                 struct rv_error_info *err);
         void *context;
-        struct workloads *workloads; /* of the model; NULL: the plan's is derived and forgotten */
-        double start_seconds;        /* of starting an operation */
-        double host_seconds;         /* that the host needs to launch a kernel, */
-        double pass_host_seconds;    /* and one of a forward or backward */
+        /* Workloads of the model, for callers that price many plans; NULL: the plan's is derived and
+         * forgotten. */
+        struct workloads *workloads;
+        double start_seconds; /* the cost of starting an operation */
+        /* What the host needs to launch a kernel, and one of a forward or backward, which may be part of a
+         * graph. */
+        double host_seconds;
+        double pass_host_seconds;
 };
 
-/* Prices all stages of a plan. Errors are those of `basis`. The caller frees with
- * price_free, after an error too. */
+/* Prices all stages of a plan, whose options are resolved. Returns 0, an error of `basis`, or RV_ESYSTEM
+ * without memory. The caller frees the list with price_free, after an error too. */
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err);
 void price_free(struct price_list *list);
 
-/* A part of a last backward beside which gradients are summed (runtime/sched/overlap.c): what it works on. */
+/* In what follows, `stage` is the rank's position in its pipeline.
+ *
+ * Returns the layers that a part of a last backward works on beside which gradients are summed
+ * (runtime/sched/overlap.c); op->count must not be 0. */
 struct partition_span price_span(const struct price_list *list, int stage, const struct op *op);
 
-/* Seconds of a compute operation on the rank at position `stage` of its pipeline; of a forward or backward,
- * of the part that op->segment says. */
+/* Returns the seconds of an operation on the compute lane: a forward or backward (of that the part which
+ * op->segment says), a norm, a check for overflow, a clear or an update. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
-/* A backward that is to make a range of gradients final goes on to the end of a layer: widens its range, and
- * says whether more of the backward follows. False, and nothing, of any other operation. */
+/* Widens the range of a backward that is to make gradients final to the end of a layer, as far as it really
+ * goes, and returns whether more of that backward follows. Any other operation is left alone: false. */
 bool price_widen(const struct price_list *list, int stage, struct op *op);
 
-/* The forward or backward that a part of it, or a collective behind a part, belongs to; a backward
+/* Returns the forward or backward that a part of it, or a collective behind a part, belongs to; a backward
  * in spans (price_span) has no such parts. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
 
-/* Whether another part follows this one of a forward or backward. */
+/* Whether another part of the same forward or backward follows this one. */
 bool price_more(const struct price_list *list, int stage, const struct op *op);
 
 #endif

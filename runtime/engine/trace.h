@@ -1,4 +1,6 @@
-/* What happened when: one record an operation, the same in both worlds. */
+/* What happened when: one record for each operation, the same in real runs and in simulations. The engine
+ * appends records while a batch runs, trace_write stores them in a file that browsers can show, and plots
+ * and sim/world/replay.c read them back. */
 #ifndef RANVIER_RUNTIME_ENGINE_TRACE_H
 #define RANVIER_RUNTIME_ENGINE_TRACE_H
 
@@ -9,20 +11,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* One operation. Members that struct op (op.h) has too mean what they mean there. */
 struct trace_record {
         int rank, batch;
         enum op_kind kind, of;
         enum op_lane lane;
         int chunk, micro_batch, bucket, segment;
-        int parts; /* of a backward in two, op.parts; else 0 */
+        int parts; /* of a backward in two parts op.parts, else 0 */
         int64_t bytes;
-        double issued, start,
-                end;    /* seconds; start: when its lane came to it; end: when the engine heard of it */
-        uint64_t order; /* issue order on its rank */
+        /* In seconds of the world's clock: when it was issued, when its lane came to it, and when the engine
+         * heard of its end. */
+        double issued, start, end;
+        uint64_t order; /* its number among the operations that its rank issued */
 };
 
-/* Bytes in use on a rank from a moment on, of what comes and goes: on the device, and offloaded to the host.
- */
+/* The bytes in use on a rank from a moment on, of what comes and goes: on the device, and offloaded to the
+ * host. */
 struct trace_memory {
         int rank;
         double seconds;
@@ -34,26 +38,33 @@ struct trace {
         int64_t count, capacity;
         struct trace_memory *memory;
         int64_t memory_count, memory_capacity;
-        struct plan layout; /* set by trace_read: the grid's sizes and order, of which its ranks follow, */
-        char world[16];     /* and where it was recorded */
+        /* Set by trace_read: the grid's sizes and order, from which its ranks follow, and the world in which
+         * it was recorded. */
+        struct plan layout;
+        char world[16];
 };
 
+/* Begins with no records; trace_free frees them, and leaves an empty trace. The two that add copy their
+ * argument, and abort the program without memory. */
 void trace_init(struct trace *trace);
 void trace_free(struct trace *trace);
 void trace_add(struct trace *trace, const struct trace_record *record);
 void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
 
-/* Chrome trace JSON (chrome://tracing, Perfetto): a process a rank, a thread a lane, microseconds to the
- * nanosecond; args hold kind, micro_batch, bucket, bytes, batch, issued (seconds), order, of a staging copy
- * the kind of what it belongs to (of), of a later chunk than a rank's first its number (chunk), and of a
- * backward in two parts which one it is (part: input or weights). One event a line, written as it goes: a
- * trace of millions of events needs no more memory than it has here. `world`: "real" or "simulated"; of
- * `layout` the grid's sizes and order are kept. */
+/* Writes Chrome trace JSON (chrome://tracing, Perfetto), whole or not at all: a process a rank, a thread a
+ * lane, microseconds to the nanosecond, and counters of the memory in use. The args of an event hold kind,
+ * micro_batch, bucket, bytes, batch, issued (seconds) and order; where they apply also chunk (of a later
+ * chunk than a rank's first, its number), of (the kind of operation that it is a part of or belongs to),
+ * segment (of a later part of a forward or backward, its number) and part (which one of a backward in two:
+ * input or weights). One event a line, written as it goes: a trace of millions of events needs no more
+ * memory than it has here. `world` is "real" or "simulated"; of `layout` the grid's sizes and order are
+ * kept. Returns 0 or an error with a sentence. */
 int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
                 struct rv_error_info *err);
 
-/* Reads back what trace_write wrote (line by line: a file that another program laid out anew is refused),
- * times to the nanosecond; `trace` is initialised by the call and, if it fails, empty. */
+/* Reads the records that trace_write wrote, times to the nanosecond; memory is not read. It goes line by
+ * line: a file that another program laid out anew is refused. `trace` is initialised by the call and, if it
+ * fails, empty. Returns 0, or RV_EINPUT (RV_ESYSTEM without memory) with a sentence that names the line. */
 int trace_read(struct trace *trace, const char *path, struct rv_error_info *err);
 
 #endif

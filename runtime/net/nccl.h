@@ -1,5 +1,6 @@
-/* All-reduces of gradients in device memory by NCCL, which a net of MPI hands over to it. NCCL's half of this
- * is a plugin, net_nccl.so (runtime/net/nccl), so that a program runs where NCCL is not. */
+/* All-reduces of gradients in GPU memory by NCCL, which a net of MPI hands over to it. Without this, such
+ * sums are staged through host memory. NCCL's half is a plugin, net_nccl.so (runtime/net/nccl), so that the
+ * program also runs where NCCL is not installed. */
 #ifndef RANVIER_RUNTIME_NET_NCCL_H
 #define RANVIER_RUNTIME_NET_NCCL_H
 
@@ -7,21 +8,23 @@
 
 /* What this rank brings. */
 struct net_nccl_request {
-        int gpu; /* its GPU, as this process counts them */
-        /* Ends the whole job with a sentence: an all-reduce that has begun cannot be taken back. Does not
-         * return. */
+        int gpu; /* the GPU of this rank, as this process counts them */
+        /* Ends the whole job with a sentence and does not return: an all-reduce that has begun cannot be
+         * taken back. */
         void (*fail)(void *context, const char *sentence);
         void *fail_context;
 };
 
-/* Lets NCCL sum what is posted on NET_EMBEDDING and NET_DATA, which from then on is in device memory: then
- * net->sums_device_memory is true, and net->ops are others. It can if it is built and loads on every rank,
- * and if each rank has a GPU of its own; else nothing changes, and `why` says what is missing. Either way the
- * same on every rank. A failure of NCCL's ends the job. Collective; after net_mpi_groups and device_open,
- * before the net's first all-reduce. */
+/* Tries to let NCCL make the all-reduces that are posted on NET_EMBEDDING and NET_DATA. It can if the plugin
+ * is built and loads on every rank, and each rank has a GPU of its own. Then net->sums_device_memory becomes
+ * true, net->ops are replaced, and the buffers of those all-reduces must be in device memory from then on; a
+ * failure of NCCL's ends the job by request->fail. Else nothing changes, and `why` (not NULL) says what is
+ * missing. The outcome is the same on every rank. Collective; after net_mpi_groups and device_open, before
+ * the net's first all-reduce. */
 void net_nccl_attach(struct net *, const struct net_nccl_request *request, struct rv_error_info *why);
 
-/* What the plugin exports, under this name: the same, once it is loaded everywhere. */
+/* The function that the plugin exports under this name. It does the same, once the plugin is loaded on
+ * every rank. */
 typedef void net_nccl_plugin_fn(struct net *, const struct net_nccl_request *request,
                                 struct rv_error_info *why);
 #define NET_NCCL_SYMBOL "net_nccl_take_over"

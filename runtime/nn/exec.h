@@ -1,57 +1,73 @@
-/* The interpreter: launches the steps of a layer's program on a device. Private to nn. */
+/* The interpreter of layer programs, private to runtime/nn. models/ describes each layer as a program:
+ * values, and steps that are kernels or collectives of shards. This module derives from it, once for a stage,
+ * the list of steps of each pass (a forward, a backward, or a part of a backward) and where the values are
+ * that they read and write, and then launches a list on the device, for one layer and micro-batch after
+ * another (pass.c says which). Nothing here waits for the device. */
 #ifndef RANVIER_RUNTIME_NN_EXEC_H
 #define RANVIER_RUNTIME_NN_EXEC_H
 
 #include "runtime/nn/nn.h"
 
-/* The steps of one layer's forward, or of a part of its backward, and where what they write lies. */
+/* The steps of one pass of one layer. */
 struct exec_list {
         const struct program *program;
         struct steps steps;
-        struct kernel kernel[PROGRAM_STEPS]; /* of all rows */
-        struct placement place;
-        int collectives;
+        struct kernel kernel[PROGRAM_STEPS]; /* of each step, for all rows of a micro-batch */
+        struct placement place;              /* of the values that the steps write */
+        int collectives;                     /* how many of the steps are */
 };
 
+/* The lists of a stage, and where values that are not in the workspace begin; all offsets are in bytes. */
 struct nn_exec {
         struct workload workload;
         struct exec_list list[LAYER_PASSES][LAYERS];
-        int ordinal[LAYERS][PROGRAM_VALUES]; /* of a parameter, or its gradient: which of the layer's it is */
-        int64_t kept[LAYERS][PROGRAM_VALUES]; /* where a value begins in the layer's part of a slot; or -1 */
-        struct deferral deferral; /* and of a block what a backward's first part leaves for the second */
-        int64_t freed;            /* where in a block's part of a slot begins what is lent for that */
-        char *workspace;
+        /* For a parameter or its gradient: which of the layer's tensors it is. */
+        int ordinal[LAYERS][PROGRAM_VALUES];
+        /* Where a value begins in the layer's part of a slot; -1: it is not in the slot. */
+        int64_t kept[LAYERS][PROGRAM_VALUES];
+        /* Where the gradients are that the first part of a block's backward leaves for the second, and where,
+         * in a block's part of a slot, the memory begins that is free then and lent for them. */
+        struct deferral deferral;
+        int64_t freed;
+        char *workspace; /* on the device; set by nn_open */
 };
 
-/* Derives the lists of a stage. NULL: no memory. The caller frees it with free(). */
+/* Makes the lists of a stage, from its gpt, stage and plan. Returns NULL if there is no memory. The caller
+ * frees it with free(), and sets the workspace. */
 struct nn_exec *exec_new(const struct nn_stage *nn);
 
-/* One layer of a pass: where what it does not write itself lies. */
+/* One layer in one pass of a micro-batch: the memory of the values that its list does not write itself. What
+ * a pass does not need may be NULL. */
 struct exec_frame {
         enum layer layer;
         const struct exec_list *list;
-        int block;  /* of the stage's */
-        char *slot; /* the layer's part of the micro-batch's slot */
-        const void *x;
+        int block;     /* which of the stage's blocks, from 0; of other layers 0 */
+        char *slot;    /* the layer's part of the micro-batch's slot */
+        const void *x; /* the layer's input */
         void *output_gradient, *input_gradient;
-        char *deferred, *lent; /* the block's part of a deferred buffer, and what the block above lends */
-        int micro_batch;
+        /* For a backward in two parts: the block's part of a deferred buffer, and the memory that the block
+         * above lends. */
+        char *deferred, *lent;
+        int micro_batch; /* for its tokens and targets */
 };
 
-/* Where a frame's layer leaves its output. */
+/* Returns where a frame's layer leaves its output, which is in its slot. */
 void *exec_output(const struct nn_exec *, const struct exec_frame *);
 
-/* A pass, of which the shards' collectives make segments: one segment of it is run. */
+/* The progress of one run through the layers of a pass, of which collectives of shards make segments. Begins
+ * as all zeros. A run launches the kernels of one segment, nn->segment, and passes over the others. */
 struct exec_pass {
-        int at; /* collectives so far */
-        bool stopped;
+        int at;       /* the segment that has been reached: collectives so far */
+        bool stopped; /* the segment has ended at a collective: nothing more is launched */
 };
 
-/* Runs what of a layer lies in segment nn->segment; `pass` is stopped where a collective follows
- * behind it, which then stands in nn->collective. */
+/* Launches those steps of a layer that are in segment nn->segment. If a collective ends the segment,
+ * describes it in *nn->collective and sets pass->stopped. Called for the layers of a pass in their order,
+ * with the same `pass`. */
 void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_frame *frame);
 
-/* Where the gradient of the last block's output lies that a backward's first part leaves (pass.c). */
+/* Returns where a deferred buffer holds the gradient of the output of the last block whose backward is in two
+ * parts (defined in pass.c; nn_open fills deferred_tops with it). */
 void *pass_deferred_top(const struct nn_stage *nn, int deferred);
 
 #endif

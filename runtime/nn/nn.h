@@ -1,63 +1,80 @@
-/* A stage of a GPT on a device: forward and backward of one micro-batch, whose layers' programs exec.h
- * runs. Enqueues only: nothing here waits. Launches exactly what models/workload.h lists, in that order. */
+/* A stage of a model on a device: its parameters and buffers, and the forward and backward of one
+ * micro-batch. The stage is opened once with all memory that a plan needs, exactly as models/memory.c
+ * predicts. Then the driver (runtime/real/driver_real.h) calls its passes and copies in the order that the
+ * scheduling core decides; the optimizer (runtime/optim) works on its arrays. Other ranks are not known here:
+ * messages and collectives are the driver's matter.
+ *
+ * Passes and copies are enqueued on the device's lanes and not waited for, unless a function says so. The
+ * kernels are exactly those that models/workload.h lists, in that order; exec.h launches them.
+ *
+ * In shapes B is the sequences of a micro-batch, T the tokens of a sequence, C the width of the model
+ * (n_embd), and V the vocabulary. "Offloaded", "staged" and "with ZeRO" are as in struct plan
+ * (runtime/sched/plan.h). */
 #ifndef RANVIER_RUNTIME_NN_NN_H
 #define RANVIER_RUNTIME_NN_NN_H
 
 #include "runtime/device/kernels.h"
 
-/* A collective of shards: `all` of a matrix, of which a shard has, or gets, `own` rows. */
+/* A collective over the shards of a stage, which a pass needs at its end: an all-reduce of the matrix `all`,
+ * an all-gather that makes it from each shard's rows `own`, or a reduce-scatter that leaves in `own` the sums
+ * of a shard's rows. */
 struct nn_collective {
-        enum kernel_kind
-                kind;     /* kernel_collective: all-reduce `all`; gather it from `own`; scatter it to `own` */
-        void *all, *own;  /* NULL: where they lie in `all` */
-        int64_t elements; /* of all */
+        enum kernel_kind kind; /* one for which kernel_collective is true */
+        void *all, *own;       /* own NULL: the shard's rows are at their place in `all` */
+        int64_t elements;      /* of all */
         enum dtype dtype;
 };
 
 struct nn_exec;
-/* Zero: this replica updates parameters [offset, offset + count), and the optimizer's arrays have them at
- * `place`. The table is the caller's, and must be there before parameters are written or read. */
+/* With ZeRO: this replica updates the parameters [offset, offset + count), and the arrays of its
+ * optimizer have them from `place` on. The table is the caller's, who must set it before parameters are
+ * written or read. */
 struct nn_own {
         int64_t offset, count, place;
 };
 
 struct nn_bucket;
+/* A stage. Buffers are on the device unless said otherwise, and belong to the device. */
 struct nn_stage {
         struct device *device;
         struct gpt gpt;
         struct stage stage;
         struct memory_plan plan;
         struct memory_layout layout;
-        struct tensor *tensors; /* of this stage, in memory order */
+        struct tensor *tensors; /* [tensor_count], as partition_tensors lists them */
         int tensor_count;
-        int64_t parameters;        /* elements */
-        void *weights, *gradients; /* flat, in the order of partition_tensors; gradients begin zero */
-        /* fp32, flat; NULL if opened without optimizer. In fp32 there are the moments alone: the weights are
-         * the master parameters. Zero: of this replica's shares, at their places. Offloaded, master and
-         * moments lie in host memory and master_gradients are NULL: updates work in `buckets`. */
+        int64_t parameters; /* elements of all tensors */
+        /* One flat buffer each, in which a tensor begins at its offset. Gradients begin as zeros. */
+        void *weights, *gradients;
+        /* The optimizer's flat arrays, in fp32; NULL if the stage was opened without optimizer. Only the
+         * moments exist in fp32 training, where the weights are the master parameters. With ZeRO they hold
+         * this replica's shares, at their places. Offloaded, master and moments are in host memory and
+         * master_gradients is NULL: updates work in `buckets`. */
         real *master, *master_gradients, *adam_m, *adam_v;
-        const struct nn_own *own; /* [own_count]: zero; else NULL */
+        const struct nn_own *own; /* [own_count], with ZeRO; else NULL */
         int own_count;
         struct nn_bucket *buckets;  /* [plan.update_buffers] */
         struct adamw_range *ranges; /* which parameters are decayed, for kernels_adamw */
-        void **slots;               /* [plan.slots] stored activations, of the chunks one after another */
-        void **host_slots;          /* [plan.host_slots] offloaded ones, layout.slot bytes each */
-        void **inputs;              /* [plan.input_buffers] (B,T,C) */
-        void **gradient_buffers;    /* [plan.gradient_buffers] (B,T,C) */
-        void **deferred, **deferred_tops; /* [plan.deferred]: what the first part
-                                               of a backward leaves; the last block's output's gradient */
-        /* Staged: on the host, one beside each slot's output, input and gradient buffer, else NULL. */
+        void **slots;      /* [plan.slots]: each for a micro-batch's stored activations in one chunk */
+        void **host_slots; /* [plan.host_slots]: in host memory, offloaded ones, layout.slot bytes each */
+        void **inputs;     /* [plan.input_buffers]: activations that were received, (B, T, C) */
+        void **gradient_buffers; /* [plan.gradient_buffers]: gradients of activations, (B, T, C) */
+        /* [plan.deferred]: what the first part of a backward leaves for the second; and of that the gradient
+         * of the output of the last block that is in two parts. */
+        void **deferred, **deferred_tops;
+        /* Buffers in host memory, one beside each slot's output, each input and each gradient buffer, for
+         * messages that are staged. If they are not, the entries are NULL. */
         void **host_outputs, **host_inputs, **host_gradient_buffers;
-        void *host_gradients; /* staged: see nn_host_gradients */
-        /* Of the whole batch, (micro_batches, B, T): inputs on the first stage, targets on the last, else
-         * NULL. The caller fills host_tokens and host_targets; nn_load copies them to the device. */
+        void *host_gradients; /* in host memory, for staged all-reduces: see nn_host_gradients */
+        /* The inputs, on the first stage, and the targets, on the last, of all micro-batches of this
+         * replica's batch: (micro_batches, B, T), on the device and on the host. NULL on other stages. The
+         * caller fills host_tokens and host_targets, and nn_load copies them to the device. */
         int32_t *tokens, *targets, *host_tokens, *host_targets;
         double *scalars;      /* enum nn_scalar; in host memory, which kernels read and write too */
-        struct nn_exec *exec; /* what its passes launch: exec.h */
-        double loss_scale; /* that gradients of logits are multiplied with, set by the caller; 1 at first */
-        /* Shards: which segment of a pass nn_forward and nn_backward run, set by the caller; and what follows
-         * it.
-         */
+        struct nn_exec *exec; /* the lists of kernels of its passes, see exec.h */
+        double loss_scale;    /* what gradients of logits are multiplied with: 1, or what the caller sets */
+        /* With several shards: which segment of a pass the next nn_forward or nn_backward runs, set by the
+         * caller; and the collective that follows it. */
         int segment;
         struct nn_collective *collective;
 };
@@ -65,89 +82,109 @@ struct nn_stage {
 enum nn_scalar {
         NN_LOSS,           /* summed over tokens */
         NN_SQUARED_NORM,   /* of the gradients as they are stored: scaled, in mixed precision */
-        NN_GRADIENT_SCALE, /* that updates multiply gradients with: clipping factor / loss scale */
-        NN_OVERFLOW,       /* mixed: 1 if a gradient is too large to be summed, else 0 */
+        NN_GRADIENT_SCALE, /* what updates multiply gradients with: clipping factor / loss scale */
+        NN_OVERFLOW,       /* mixed precision: 1 if a gradient is too large to be summed, else 0 */
         NN_SCALARS
 };
 
-/* Offloaded: device buffers of one update, plan.update_parameters each. */
+/* The device buffers in which an offloaded update works: plan.update_parameters elements each. */
 struct nn_bucket {
         real *master, *gradients, *adam_m, *adam_v;
 };
 
-/* Allocates every buffer (counted by category, exactly as models/memory.c predicts), after a device_reserve
- * of their sum. `optimizer`: moments too. NULL with a sentence if the device has not enough memory. */
+/* Opens a stage: allocates every buffer, after a device_reserve of their sum, and counts them by category.
+ * Without `optimizer` there are no master parameters, moments and buckets. Weights begin as zeros: call
+ * nn_initialize or nn_write_parameters. The caller ends it with nn_close. Returns NULL with a sentence if the
+ * device, within its limits, has not enough memory. */
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err);
-void nn_close(struct nn_stage *); /* frees the host side; device memory goes with the device */
 
-/* Element `offset` of a flat buffer of tensors. */
+/* Frees what the stage has beside the device's memory, which goes when the device is closed. NULL is fine. */
+void nn_close(struct nn_stage *);
+
+/* Returns the address of element `offset` in a flat buffer such as weights or gradients. */
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
 
-/* Enqueues the copy of the batch's tokens and targets, on the lane from host to device. */
+/* Enqueues the copy of the batch's tokens and targets to the device, on the lane from host to device. */
 void nn_load(struct nn_stage *);
 
-/* Enqueues a copy of `bytes` to the host, or to the device, of memory that the stage allocated. */
+/* Enqueue a copy of `bytes` bytes from device to host, or back, of memory that the stage allocated. */
 void nn_copy_out(struct nn_stage *, void *host, const void *device, int64_t bytes);
 void nn_copy_in(struct nn_stage *, void *device, const void *host, int64_t bytes);
 
-/* Staged: where the gradients from parameter `offset` on are summed on the host. Of all parameters, or of the
- * shared embedding alone, which is the first tensor of the first stage and the last of the last. */
+/* Returns where the gradients from parameter `offset` on are summed on the host, if all-reduces are staged.
+ * That memory is for all parameters, or for the shared embedding alone, which is the first tensor of the
+ * first stage and the last of the last. */
 void *nn_host_gradients(const struct nn_stage *, int64_t offset);
 
-/* Offloaded: enqueues, on the copy lanes, the fetch of master parameters and moments [place, place + count)
- * into buckets[buffer], and their way back. */
+/* Offloaded: enqueue, on the copy lanes, the fetch of master parameters and moments [place, place + count)
+ * into buckets[buffer], and the way back. */
 void nn_fetch(struct nn_stage *, int buffer, int64_t place, int64_t count);
 void nn_write_back(struct nn_stage *, int buffer, int64_t place, int64_t count);
 
-/* Offloaded activations: enqueues the copy of what `chunk` stores in a slot to the host, and back. */
+/* Offloaded activations: enqueue the copy of what `chunk` stores in a slot to a host slot, and back. */
 void nn_store_activations(struct nn_stage *, int chunk, int slot, int host_slot);
 void nn_fetch_activations(struct nn_stage *, int chunk, int host_slot, int slot);
 
-/* Parameters that cross between host and device at once: 1 MiB of fp32, as each crossing is waited for. */
+/* How many parameters the next three functions move between host and device at once: 1 MiB of fp32. */
 enum { NN_CHUNK = 1 << 18 };
 
-/* The fp32 parameters [offset, offset + count) into `out`: master parameters in mixed precision, which must
- * then have been opened with an optimizer. Zero: 0 where they are another replica's. Blocks. */
+/* Copies the parameters [offset, offset + count) to `out`, in fp32. In mixed precision these are the master
+ * parameters, so the stage must have been opened with an optimizer; with ZeRO, those that another replica
+ * updates are then 0. Waits for the device. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
-/* Sets weights, and master parameters where there are any. Blocks. */
+
+/* Sets the weights of parameters [offset, offset + count), rounded as they are stored, and the master
+ * parameters if there are any. Waits for the device. */
 void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);
 
-/* Initial weights from `seed`: each element depends on (seed, tensor id, index) only, so every layout begins
- * with the same model. Normal(0, 0.02), residual projections 0.02 / sqrt(2 n_layer), GPT-2's. Drawn by at
- * most `threads` threads, the caller's among them. Synchronises. */
+/* Sets the initial weights. Each element depends on `seed`, its tensor's id and its index in the whole tensor
+ * only, so every layout begins with the same model. The distribution is GPT-2's: normal(0, 0.02), and
+ * normal(0, 0.02 / sqrt(2 n_layer)) for projections into the residual stream. Uses at most `threads` threads,
+ * the caller's among them. Waits for the device. */
 void nn_initialize(struct nn_stage *, uint64_t seed, int threads);
 
-/* With several shards (tensor parallelism) both passes are cut at each collective: a call runs the kernels of
- * segment nn->segment, those between two collectives. It returns true if a collective follows, which
- * nn->collective then describes; the next segment may be run when that is done. With one shard a pass is one
- * segment, 0, and the result is false.
+/* ---- passes ----
  *
- * Forward of micro-batch `micro_batch` through `chunk` of the stage (0 unless interleaved): input buffer
- * `input` (-1 for the model's first chunk) into `slot`. Of the model's last chunk also the loss: adds the
- * summed negative log likelihood to scalars[NN_LOSS] and leaves the gradient of the logits, times loss_scale,
- * in the slot (unless loss_only); but where the loss is made in chunks (workload_loss_rows) all that, unless
- * loss_only, is left to backward. */
+ * A pass works on one micro-batch in one chunk of the stage; `chunk` is 0 unless the schedule is interleaved.
+ * Its buffers are named by their indices: `input` (-1 for the model's first chunk, whose input are tokens),
+ * `slot`, `gradient`, `deferred`.
+ *
+ * With several shards (tensor parallelism) the passes nn_forward and nn_backward are cut at each collective:
+ * a call runs the kernels of segment nn->segment, which are those between two collectives. It returns true if
+ * a collective follows, which *nn->collective then describes; the caller runs it, and then the next segment.
+ * With one shard a pass is one segment, 0, and the result is false. */
+
+/* Enqueues the forward: from the input buffer into `slot`. In the model's last chunk also the loss, which is
+ * added to scalars[NN_LOSS] as the negative log likelihood summed over tokens, and, unless `loss_only`, the
+ * gradient of the logits, times loss_scale, which stays in the slot. But if the loss is made in chunks of
+ * rows (workload_loss_rows), both are left to the backward, unless `loss_only`. */
 bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, bool loss_only);
 
-/* Backward: adds into gradients; transforms gradient buffer `gradient` in place from dL/d(output) to
- * dL/d(input) (of the model's last chunk it is written from the loss, of its first it is scratch). */
+/* Enqueues the backward of what a forward with the same chunk, input and slot has stored. Adds to the
+ * gradients of the parameters, and transforms the gradient buffer in place from the gradient of the chunk's
+ * output to that of its input. In the model's last chunk the buffer is written from the loss; in its first
+ * one it is scratch in the end. */
 bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
 
-/* The same in two parts, PART_INPUT and later PART_WEIGHT, of one shard and one chunk. The first leaves to
- * the second what partition_parts says; of these layers it adds into gradients of LayerNorms alone (and of
- * the head where the loss is made in chunks), and leaves in buffer `deferred` what the second needs, which
- * takes no `gradient`. */
+/* Enqueues one of two parts of a backward: PART_INPUT, which makes the gradient of the input, and later
+ * PART_WEIGHT; for one shard and one chunk. partition_parts says which layers are left to the second part. Of
+ * these the first part adds to the gradients of LayerNorms alone (and of the head if the loss is made in
+ * chunks), and it leaves in buffer `deferred` what the second part needs, which takes no `gradient` (-1). */
 void nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       enum kernel_part parts);
 
-/* A span (partition_span) of a backward or of a part of one; `deferred` is -1 if it is in one part. The spans
- * of a backward follow each other; the micro-batch's `gradient` is between them what the last one left. */
+/* Enqueues a span of layers (partition_span) of a backward, or of a part of one; `deferred` is -1 if the
+ * backward is in one part. The spans of a backward must follow each other, and between them the buffer
+ * `gradient` must stay as it is. For one shard and one chunk. */
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
-void *nn_output(struct nn_stage *, int slot); /* (B,T,C): the activations that go to the next stage */
-/* (B T, V): last stage, after a loss_only forward: raw logits. Not where they are made in chunks. */
+/* Returns the output of the stage in a slot, (B, T, C): the activations that go to the next stage. */
+void *nn_output(struct nn_stage *, int slot);
+
+/* Returns the raw logits in a slot, (B x T, V): on the last stage, after a forward with `loss_only`. Not for
+ * a stage whose loss is made in chunks. */
 void *nn_logits(struct nn_stage *, int slot);
 
 #endif

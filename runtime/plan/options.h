@@ -1,4 +1,10 @@
-/* The plan as a user writes it, the same flags for `train` and `simulate`, and the core plan it means. */
+/* The options of a plan: how a user asks for a training, with the same flags for train, simulate, sweep and
+ * validate. This module parses them (by the rows of flags.h), loads the model, fills in defaults, checks that
+ * everything goes together, and derives what the other modules take: a struct plan for the scheduling core, a
+ * struct memory_plan for the accounting of memory, and a struct work for what kernels compute.
+ *
+ * A program calls options_init, parses with options_argp, calls options_resolve, and may then call the
+ * functions below it. It does not look at the data, the optimizer's settings or a platform. */
 #ifndef RANVIER_RUNTIME_PLAN_OPTIONS_H
 #define RANVIER_RUNTIME_PLAN_OPTIONS_H
 
@@ -8,108 +14,134 @@
 
 #include <argp.h>
 
+/* --fusion: whether the fused kernels are used; see struct options, `fused`. */
 enum options_fusion { FUSION_AUTO, FUSION_ON, FUSION_OFF };
-/* How what lies in device memory gets to the network: by itself, or through host memory. */
+
+/* How data in device memory gets to the network: directly, or staged through host memory by copies that the
+ * schedule plans. */
 enum route { ROUTE_AUTO, ROUTE_DIRECT, ROUTE_STAGED, ROUTES };
 const char *route_name(enum route route); /* "auto", "direct", "staged" */
 
+/* One plan. Texts are those of argv, not copies. What is said to be resolved is set by options_resolve. */
 struct options {
-        struct gpt gpt;
-        const char *model; /* as written */
+        struct gpt gpt;    /* resolved: the model */
+        const char *model; /* MODEL as written, the name of a preset or of a file; NULL: not given */
         GRID_SIZES;
-        int micro_batch_size; /* sequences */
-        int64_t batch_size;   /* sequences, of the whole run; 0: not given */
-        int seq_len;          /* 0: the model's n_positions */
-        int pipeline_limit;   /* 0: pp */
+        int micro_batch_size; /* sequences that go through a stage at once */
+        int64_t batch_size;   /* sequences of one batch over all ranks; 0: not given */
+        int seq_len;          /* tokens of a sequence; 0: not given; resolved: the model's n_positions */
+        int pipeline_limit;   /* for axonn: most micro-batches under way in a pipeline; 0: pp */
         enum policy_id policy;
-        int deferred_layers;  /* of backwards in two parts: the first layers of a stage that are; 0: all */
-        double clip;          /* global norm; 0: off */
+        /* For schedules whose backward is in two parts: only the first so many layers of each stage have
+         * theirs in two parts. 0: all layers. */
+        int deferred_layers;
+        double clip;          /* the global norm to which gradients are clipped; 0: they are not */
         enum dtype dtype;     /* --precision: what tensors are stored as */
-        bool precision_given; /* --precision was; else `train` takes fp32, a prediction the profile's */
-        bool offload;         /* master parameters and moments in host memory; needs mixed */
+        bool precision_given; /* else train takes fp32, and a prediction takes its profile's */
+        bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
         bool sequence_parallel; /* needs tp > 1 */
-        int virtual_stages;     /* interleaved: stages of the model that one rank works on */
+        int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */
-        bool overlap_allreduce; /* gradients are summed as the last backward goes on */
-        int zero;               /* 0; 1: optimizer, 3: also weights and gradients sharded over replicas */
+        bool overlap_allreduce; /* gradients are summed while the last backward goes on */
+        /* What the replicas share: 0 nothing, 1 the optimizer, 3 weights and gradients, too. */
+        int zero;
         enum plan_order order;
-        int split; /* of layers over stages: SPLIT_EVEN, SPLIT_BALANCED, or how many the last one has */
-        enum options_fusion fusion; /* --fusion */
-        bool fused;                 /* resolved: the fused kernels of models/kernels/kernel.h */
-        const char *device;         /* --device: "cpu", "cuda"; NULL: not given */
+        int split; /* how layers are split over stages: see SPLIT_EVEN below */
+        enum options_fusion fusion;
+        bool fused;         /* resolved: the fused kernels of models/kernels/kernel.h are used */
+        const char *device; /* "cpu" or "cuda"; NULL: not given */
         bool offload_activations;
-        int64_t memory[MEMORY_SPACES]; /* --device-memory, --host-memory: bytes of one rank; 0: not given */
-        int64_t bucket_parameters; /* 0: not given; resolved: the default, or the model's if it has fewer */
-        int allreduce_buckets;
-        enum route messages, allreduce; /* auto is direct, unless options_choose_routes says otherwise */
-        const char *report, *trace;
-        struct rv_error_info error; /* what the parser found wrong, to be reported by the command */
+        /* --device-memory and --host-memory: bytes that one rank may use; 0: not given. */
+        int64_t memory[MEMORY_SPACES];
+        /* Parameters of a bucket: one optimizer update works on a bucket (offloaded: on a third of one). 0:
+         * not given; resolved: 16 million, or the model's if it has fewer. */
+        int64_t bucket_parameters;
+        int allreduce_buckets; /* how many buckets one all-reduce sums */
+        /* Auto counts as direct until options_choose_routes has settled it. */
+        enum route messages, allreduce;
+        const char *report, *trace; /* files to write; NULL: none */
+        struct rv_error_info error; /* what the parser found wrong */
 };
 
-/* --split, else the layers of the last stage. */
+/* Values of options.split: layers as evenly over the stages as can be; or fewer on the last one, which has
+ * the output projection too, by floating-point operations. A positive value is the number of layers of the
+ * last stage. */
 enum { SPLIT_EVEN = 0, SPLIT_BALANCED = -1 };
 
+/* Fills in the defaults of all flags, before a command line is parsed. */
 void options_init(struct options *options);
 
-/* How many ranks the grid has. */
+/* Returns how many ranks the grid has. */
 int64_t options_ranks(const struct options *options);
 
-/* argp child with the plan's flags and MODEL, the positional argument; its input is a struct options (the
- * command's parser sets state->child_inputs[] at ARGP_KEY_INIT). What is wrong stands in options->error and,
- * under command_line_parse, in its err. */
+/* ---- parsing ---- */
+
+/* Returns an argp child that parses the flags of a plan and MODEL, the positional argument. Its input is a
+ * struct options (the program's parser sets state->child_inputs[] at ARGP_KEY_INIT). What is wrong is written
+ * to options->error and, under command_line_parse, to its err. */
 const struct argp *options_argp(void);
-/* Of it, the flags that may hold for several plans: without MODEL, grid, sizes, --report and --trace. */
+/* Returns an argp child with only the flags that may hold for several plans, as `ranvier validate` takes
+ * them: without MODEL, the grid, the sizes, --report and --trace. */
 const struct argp *options_common_argp(void);
 
-/* "auto", "on" or "off" of --fusion; "cpu" or "cuda" (a static string) of --device, as parse.h's do it. */
+/* These parse the value of --fusion ("auto", "on" or "off") and of --device ("cpu" or "cuda"; `device` then
+ * points to a static string). They return and fail as the functions of runtime/base/parse.h. */
 int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
 int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
 
-/* After parsing: loads the model, fills defaults, checks grid, shapes and divisibility. --fusion auto is
- * on; who knows better (a profile) sets `fused` afterwards. `ranks`: how many
- * there are (MPI ranks or GPUs), must be as many as the grid has. */
+/* ---- resolving ---- */
+
+/* Completes options that were parsed: checks the flags, loads the model, fills in what was not given, and
+ * checks the grid, the shapes and what must divide what. `ranks` says how many ranks there are (MPI ranks or
+ * GPUs); the grid must have as many. --fusion auto counts as on; a caller that knows better (from a profile)
+ * sets `fused` afterwards. Returns 0, or a negative rv_error with a sentence. */
 int options_resolve(struct options *options, int ranks, struct rv_error_info *err);
-/* The same for a model that is in options->gpt already. */
+/* The same for a model that is in options->gpt already: no file is read. */
 int options_resolve_gpt(struct options *options, int ranks, struct rv_error_info *err);
 
-/* The checks of grid and sizes of options_resolve alone, for a plan that was made from a resolved one by
- * changing it: no file is read. flags_check (runtime/plan/flags.h) has those that need no model. */
+/* Makes only the checks of grid and sizes that options_resolve makes, for a plan that was made from a
+ * resolved one by changing it. No file is read; bucket_parameters is filled in if it is 0. The checks that
+ * need no model are in flags_check (flags.h). Returns 0 or RV_EPLAN. */
 int options_check(struct options *options, int ranks, struct rv_error_info *err);
 
-/* What computes: "cpu" where --device is not given. */
+/* Returns the device that computes: "cpu" if --device is not given. */
 const char *options_device(const struct options *options);
 
-/* Settles the routes on a device whose memory the network reaches as given: auto becomes direct where it does
- * and staged where it does not; direct, where it does not, is refused. */
+/* Settles --messages and --allreduce for a device whose memory the network can or cannot send from, and sum
+ * in. Auto becomes direct if it can, and staged if not. Returns 0, or RV_EPLAN if direct was asked for and
+ * the network cannot. */
 int options_choose_routes(struct options *options, bool sends_device_memory, bool sums_device_memory,
                           struct rv_error_info *err);
 
-/* What the core needs of it. */
+/* ---- what follows from a resolved plan ---- */
+
+/* Returns the plan for the scheduling core. With `forward_only` a batch is a validation, without backward. */
 struct plan options_plan(const struct options *options, bool forward_only);
 
-/* What the rank at position `index` of a pipeline has of the model, as the first of its shards has it; all
- * are of equal sizes. */
+/* Returns the part of the model that the ranks at position `index` of a pipeline have, as the first of its
+ * shards has it; all its shards are of equal sizes. */
 struct stage options_stage(const struct options *options, int index);
 
-/* What a core knows of stage `index` on shard `shard`. */
+/* Returns what a core needs to know of stage `index` on shard `shard`. The caller sets the replica. */
 struct core_stage options_core_stage(const struct options *options, int index, int shard);
 
-/* What memory depends on, for one stage. */
+/* Returns everything on which the memory of a rank of `stage` depends. */
 struct memory_plan options_memory(const struct options *options, int stage);
 
-/* Mixed precision: 16 bits stored, fp32 master parameters and moments. */
+/* Returns whether the precision is mixed: tensors are stored in 16 bits, and there are fp32 master parameters
+ * and moments. That includes bf16. */
 static inline bool options_mixed(const struct options *options)
 {
         return options->dtype != DTYPE_FP32;
 }
 
-/* Whether a backward is two operations; and of how many of a stage's layers it is (partition_parts): 0 if it
- * is one. */
+/* The first returns whether the schedule splits a backward into two operations (partition_parts). The second
+ * returns for how many of the layers of a stage it does; 0 if it does not. */
 bool options_parts_backward(const struct options *options);
 int options_deferred_layers(const struct options *options, const struct stage *stage);
 
-/* What the work on a micro-batch depends on. */
+/* Returns everything on which the kernels of a micro-batch depend. */
 struct work options_work(const struct options *options);
 
 #endif

@@ -1,4 +1,9 @@
-/* The real world: operations of the core on a device and a network. */
+/* The driver of the real world: it carries out the operations of the scheduling core on a device and a
+ * network. Kernels and copies go to the device's lanes, messages and collectives to the net; when one of them
+ * completes, the engine (runtime/engine/engine.h) is told, which asks the core what comes next. Simulations
+ * have another driver for the same core. All of it runs on one thread, the one that opened the net.
+ *
+ * The trainer uses driver_real_run; benchmarks use the parts of it, to time them. */
 #ifndef RANVIER_RUNTIME_REAL_DRIVER_REAL_H
 #define RANVIER_RUNTIME_REAL_DRIVER_REAL_H
 
@@ -7,41 +12,52 @@
 #include "runtime/nn/nn.h"
 #include "runtime/optim/optim.h"
 
-/* Everything that an operation may need. The caller fills the first part, keeps what it points to, and puts
- * this replica's share of the batch into nn->host_tokens and host_targets. */
+/* Everything that an operation may need. The caller fills the first part, keeps what it points to until the
+ * driver is freed, and leaves the second part zero. Before each batch it puts this replica's share of the
+ * tokens into nn->host_tokens and nn->host_targets. */
 struct driver_real {
         struct device *device;
         struct net *net;
         struct nn_stage *nn;
         const struct optim *optim;
         struct plan plan;
-        double mean;          /* 1 / tokens of the whole batch: gradients of the mean loss, */
-        double loss_scale;    /* times this: the dynamic scale in mixed precision, 1 else */
-        int64_t step;         /* from 0 */
-        double epoch;         /* seconds; now() counts from here (the same moment on every rank) */
-        bool inject_overflow; /* mixed: a gradient of this rank becomes infinite before they are checked */
+        /* One over the tokens of the whole batch: gradients are those of the mean loss. */
+        double mean;
+        /* What gradients are multiplied with besides: the dynamic scale in mixed precision, else 1. */
+        double loss_scale;
+        int64_t step; /* from 0, for the learning rate and the moments' bias correction */
+        double epoch; /* on device_seconds' clock, the same moment on every rank: times count from here */
+        /* For tests of mixed precision: a gradient of this rank becomes infinite before they are checked. */
+        bool inject_overflow;
 
-        bool overflow;       /* of the last batch: it was skipped on every rank */
-        bool found_overflow; /* by this rank, in its own gradients */
-        struct op *ops;      /* in flight, by serial: also the token of its event or request */
+        bool overflow;       /* gradients overflowed on some rank: the last batch updated nothing */
+        bool found_overflow; /* they did on this rank */
+        /* Operations under way, indexed by their serial, which is also the token of their event or
+         * request. */
+        struct op *ops;
         int capacity;
-        int injecting; /* token of the copy of an infinity, or -1 */
+        int injecting; /* token of the copy that writes an infinity, or -1 */
 };
 
+/* Returns the driver for engine_init. The struct driver_real stays the caller's, and is used as long as
+ * the engine. */
 struct driver driver_real(struct driver_real *);
+
+/* Frees what the driver allocated, which is the table of operations. */
 void driver_real_free(struct driver_real *);
 
 /* Runs one batch of `engine` to its end: polls the device's lanes and the network, and rests when neither has
- * news. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss summed
- * over all tokens and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] the gradients' (of a
- * plan that clips; the loss scale taken out). */
+ * news. Every rank must run the same batch. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss
+ * summed over all tokens of the batch and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] is
+ * the squared norm of all gradients, without the loss scale (only of a plan that clips). */
 void driver_real_run(struct driver_real *, struct engine *);
 
-/* Its parts, for a loop of one's own: begin the batch; complete an operation that has ended, if there is one
- * (false: there was none). */
+/* The parts of driver_real_run, for a caller with a loop of its own. driver_real_start begins a batch.
+ * driver_real_poll looks for an operation that has ended and tells the engine; it returns false if there was
+ * none, and never blocks. driver_real_rest gives the processor to the device's lanes until there is news of
+ * them, or until it is time to look at the network. The batch is over when engine_done says so. */
 void driver_real_start(struct driver_real *, struct engine *);
 bool driver_real_poll(struct driver_real *, struct engine *);
-/* Gives way to the lanes: until there is news of them, or it is time to look at the network. */
 void driver_real_rest(struct driver_real *);
 
 #endif

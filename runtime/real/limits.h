@@ -1,4 +1,6 @@
-/* How much memory each rank has, and whether the plan fits it. */
+/* How much memory each rank of a training may use, and whether the plan fits it. The check comes before
+ * anything is allocated, so that a plan that is too large is refused with a sentence and proposals, not by a
+ * failed allocation. */
 #ifndef RANVIER_RUNTIME_REAL_LIMITS_H
 #define RANVIER_RUNTIME_REAL_LIMITS_H
 
@@ -6,17 +8,21 @@
 #include "runtime/plan/options.h"
 #include "runtime/net/net.h"
 
-/* Sets the device's limits: what the user gave (--device-memory, --host-memory), else this rank's share. Of a
- * memory that is device's and host's at once, that is an equal part for each rank on this machine, which both
- * together never pass; of a GPU's, an equal part of what is free for each rank that uses it, and what the
- * user gave can only be less. Collective: when every rank has opened its device, and before anything is
- * allocated.
- */
+/* Sets the device's limit for each memory space, and its overhead: what the user gave (--device-memory,
+ * --host-memory), else this rank's share.
+ *
+ * If device and host memory are the same (the CPU device), the share is an equal part of it for each rank on
+ * this machine, which both spaces together never pass. Of a GPU's memory the share is an equal part of what
+ * is free for each rank that uses the GPU, and a limit that the user gave can only lower it. The host's
+ * memory is always shared by all ranks of the machine.
+ *
+ * Collective; every rank must have opened its device, and none allocated anything yet. */
 void limits_apply(struct device *, const struct options *, struct net *);
 
-/* Whether every rank's needs, as predicted, fit the limits of every rank's device. If not, rank 0 prints what
- * is needed and which changes of the plan would fit, priced by a short probe of the device, opened by the
- * same request (runtime/real/probe.h), and every rank gets RV_EPLAN with the same sentence. Collective;
+/* Checks that what every rank needs, as predicted, fits the limits of every rank's device, which
+ * limits_apply has set. If it does not, rank 0 prints to stderr what is needed and which changes of the
+ * plan would fit, with a price for each by a short probe of the device (probe.h), which is opened once
+ * more by the same request. Returns 0, or RV_EPLAN with the same sentence on every rank. Collective;
  * before anything is allocated. */
 int limits_check(const struct options *, const struct device *, const struct device_request *, struct net *,
                  struct rv_error_info *err);

@@ -1,23 +1,26 @@
-/* The command line of `ranvier train`. */
+/* The command line of `ranvier train`: the options of the training itself, and, by runtime/plan, those of
+ * the plan. */
 #ifndef RANVIER_RUNTIME_REAL_TRAIN_OPTIONS_H
 #define RANVIER_RUNTIME_REAL_TRAIN_OPTIONS_H
 
 #include "runtime/real/trainer.h"
 #include "runtime/base/command_line.h"
 
-/* Fills `settings`, which keeps pointing into argv, for the ranks of `net`. Returns 0, COMMAND_LINE_DONE
- * (help was asked for, and printed by the first rank), or a negative rv_error. */
+/* Parses and checks the command line for the ranks of `net`, and resolves the plan and all defaults.
+ * `settings` keeps pointing into argv. Help is printed by rank 0 alone, which alone checks that the outputs
+ * can be written. Returns 0; COMMAND_LINE_DONE if help was asked for; or a negative rv_error with a sentence.
+ * Not collective: the ranks have yet to agree on the result. */
 int train_options_parse(struct train_settings *settings, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err);
 
-/* The report's "training" as the command line has it: every option of the training itself, by its name ("-"
- * is
- * "_"). The caller owns it. */
+/* Returns the options of the training itself for the report's "training", each under its name with "_" for
+ * "-". The caller owns it. */
 json_t *train_options_json(const struct train_settings *settings);
 
-/* Whether this rank was started as rank 0 was, in all that must be the same on every rank; otherwise `err`
- * names what differs. Collective, for ranks whose options are right; `done`: help was asked for, and settings
- * are not read. The result is this rank's: ranks have yet to agree. */
+/* Checks that this rank was started as rank 0 was: the same model, plan and training, in all that must be the
+ * same on every rank. If not, `err` names what differs. `done` says that help was asked for; then `settings`
+ * is not read. Returns 0, RV_EINPUT, or RV_ESYSTEM without memory. Collective, for ranks whose options are
+ * right; the result is this rank's, and the ranks have yet to agree on it (net_agree). */
 int train_options_compare(const struct train_settings *settings, bool done, struct net *net,
                           struct rv_error_info *err);
 

@@ -1,4 +1,9 @@
-/* One rank of a training run: its device, stage, schedule and share of the data. */
+/* One rank of a training run. A trainer owns what a rank trains with: its device, its stage of the model, its
+ * share of the data, the schedules of training and validation, and the loss scale. `ranvier train` (train.c)
+ * opens it in three steps, calls trainer_step once a step and trainer_validate now and then, and closes it;
+ * progress, log, report and checkpoint are train.c's matter.
+ *
+ * What is said to be collective must be called by every rank, in the same order. */
 #ifndef RANVIER_RUNTIME_REAL_TRAINER_H
 #define RANVIER_RUNTIME_REAL_TRAINER_H
 
@@ -7,76 +12,99 @@
 #include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 
-/* What `ranvier train` wants beside the plan. */
+/* The options of `ranvier train`, as train_options_parse completes them. */
 struct train_settings {
         struct options plan;
+        /* Files: the tokens that are read, and the CSV log and the checkpoint that rank 0 writes, which may
+         * be NULL. */
         const char *data, *log, *checkpoint;
         struct optim optim;
-        int64_t validate_every; /* steps; 0: only before the first and after the last */
-        double validation_fraction;
-        int validation_batches; /* a validation's loss is their mean */
+        int64_t validate_every;     /* steps; 0: only before the first and after the last */
+        double validation_fraction; /* of the tokens, at their end; 0: there is no validation */
+        /* A validation has so many batches, of the same size as those of training; its loss is their mean. */
+        int validation_batches;
+        /* Of the initial weights and of the order of the data. The same seed trains the same model on any
+         * grid of ranks. */
         uint64_t seed;
-        int threads;                       /* BLAS threads of a device */
-        const char *cpu_kernels;           /* cpu: a variant's name; NULL: the fastest */
-        bool no_graphs;                    /* cuda: launch every kernel by itself */
-        double host_link_bytes_per_second; /* copies take as long as over it; 0: as long as they take */
-        int64_t inject_step;               /* mixed: an overflow is injected in this step (from 0), or -1, */
-        int inject_rank;                   /* into this rank's gradients */
-        double tokens;                     /* for the report's training_days */
+        /* For the CPU device: how many threads the kernels of one rank run on, and which variant of the
+         * kernels, by name; NULL and "auto" are the fastest that this processor runs. */
+        int threads;
+        const char *cpu_kernels;
+        /* For the CUDA device: every kernel is launched by itself, not in a graph. */
+        bool no_graphs;
+        /* cpu: copies take as long as over a link of this rate; 0: as long as they take. */
+        double host_link_bytes_per_second;
+        /* For experiments with 16-bit gradients: in this step (from 0; -1: in none) one of this rank's
+         * becomes infinite. */
+        int64_t inject_step;
+        int inject_rank;
+        double tokens; /* of the whole training, for the report's training_days */
         bool tokens_given;
-        bool kernels; /* time every kernel, for a table and the report */
+        bool kernels; /* every kernel is timed, for a table and the report */
 };
 
-/* A schedule and the driver that runs it: one trains, one validates. */
+/* A schedule and the driver that runs it. */
 struct trainer_lane {
         struct driver_real driver;
         struct engine engine;
-        void *core;
+        void *core; /* the memory of the engine's struct core */
 };
 
 struct trainer {
-        const struct train_settings *settings;
-        struct net *net;
-        struct plan plan; /* of training; who this rank is follows from it */
+        const struct train_settings *settings; /* the caller's */
+        struct net *net;                       /* the caller's */
+        struct plan plan; /* of training; this rank's place follows from it and net->rank */
         struct device *device;
         struct nn_stage *nn;
-        struct nn_own *own; /* zero: which parameters this rank updates; else NULL */
-        struct data data;
+        struct nn_own *own; /* with ZeRO: which parameters this rank updates; else NULL */
+        struct data data;   /* all of it; each replica draws its own sequences */
         struct trainer_lane train, validate;
-        struct optim optim;        /* the settings', and how many steps were skipped */
-        struct loss_scaler scaler; /* mixed precision; the same on every rank */
-        struct ledger ledger;
-        struct trace trace;
+        struct optim optim;        /* the settings', and how many steps were skipped so far */
+        struct loss_scaler scaler; /* for mixed precision; the same on every rank */
+        struct ledger ledger;      /* bytes that are in use, while training */
+        struct trace trace;        /* of the steps that were recorded */
         int64_t share;             /* sequences of a batch that this replica works on */
-        struct batch_times *times; /* [steps] */
-        bool *skipped;             /* [steps]: for an overflow; the same on every rank */
+        /* [steps]: when each step began and ended, and whether it was skipped for an overflow, which is the
+         * same on every rank. */
+        struct batch_times *times;
+        bool *skipped;
 };
 
-/* How this rank opens its device. */
+/* Returns how this rank opens its device. */
 struct device_request trainer_device_request(const struct train_settings *, const struct net *);
 
-/* Opens this rank's device. Then the data, which must be the same on every rank: collective, and fails alike
- * on all. Then, within the limits that the device has been given, everything else, and initialises the
- * weights. trainer_close in any case. */
+/* These open a trainer, in this order; each returns 0 or a negative rv_error with a sentence. trainer_close
+ * must follow, also after a failure.
+ *
+ * trainer_open_device opens this rank's device. The caller then settles the routes (routes.h) and the limits
+ * of memory (limits.h). trainer_open_data reads the data, which must be the same on every rank; it is
+ * collective, and fails alike on all of them. trainer_open allocates everything else within the device's
+ * limits and initialises the weights; its result is this rank's own. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
 int trainer_open_data(struct trainer *, struct rv_error_info *err);
 int trainer_open(struct trainer *, struct rv_error_info *err);
+
+/* Frees everything and closes the device. A trainer of all zeros is fine. */
 void trainer_close(struct trainer *);
 
-/* Sets every rank's clock to zero at the same moment. Collective; before the first step. */
+/* Sets every rank's clock to zero at the same moment: exactly on one machine, as exactly as a barrier is
+ * between several. Collective; before the first step. */
 void trainer_start_clock(struct trainer *);
 
-/* One step (from 0) of training. `record`: the trace keeps this batch. The result is the same on every rank.
- */
+/* What a step brought; the same on every rank. */
 struct trainer_result {
         double loss;         /* mean over the batch's tokens; of a skipped step it may be NaN or infinite */
         double squared_norm; /* of the gradients, if the plan clips them */
-        bool skipped;        /* gradients overflowed on some rank: nothing was updated. It counts as a step */
+        /* Gradients overflowed on some rank, so nothing was updated. It counts as a step. */
+        bool skipped;
 };
+/* Trains on one batch. `step` counts from 0. With `record` the trace keeps the operations of this batch.
+ * Collective. */
 struct trainer_result trainer_step(struct trainer *, int64_t step, bool record);
 
-/* Mean loss over validation_batches batches of the validation part, always the same sequences. */
+/* Returns the mean loss of a token over settings->validation_batches batches of the validation part, which
+ * are always the same sequences. Nothing is updated. Collective. */
 double trainer_validate(struct trainer *);
 
 #endif

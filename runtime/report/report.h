@@ -1,4 +1,7 @@
-/* The report: the same JSON from both worlds. */
+/* The report of a run: what a training measured or a simulation predicted. Both worlds fill the same struct
+ * report, and this module turns it into the table that commands print, into JSON (for `ranvier compare` and
+ * `ranvier plot`) and into Markdown. So the two can be compared member by member. The numbers are made by
+ * report_figures; this module measures and predicts nothing. */
 #ifndef RANVIER_RUNTIME_REPORT_REPORT_H
 #define RANVIER_RUNTIME_REPORT_REPORT_H
 
@@ -6,57 +9,72 @@
 #include "runtime/plan/options.h"
 #include "runtime/report/figures.h"
 
+/* What a run found out. Everything that a member points to stays the caller's. */
 struct report {
-        const char *world; /* "real" or "simulated" */
-        const char *command;
-        const struct options *options;
-        const double *batch_seconds; /* of each measured batch */
+        const char *world;             /* "real" or "simulated" */
+        const char *command;           /* the command line; may be NULL */
+        const struct options *options; /* resolved */
+        /* [batches], at least one: how long each batch took. A training leaves out the first ones, in which
+         * memory is touched for the first time, and steps that were skipped. */
+        const double *batch_seconds;
         int batches;
-        double low_seconds, high_seconds; /* predicted: nine batches in ten take so long; 0: not known */
+        /* Of a prediction: nine batches in ten take so long. 0: not known. */
+        double low_seconds, high_seconds;
+        /* Of the median batch, as struct phases has them. */
         double pipeline_seconds, allreduce_seconds, optimizer_seconds, busiest_seconds, tensor_seconds,
-                bubble_fraction;              /* of the median batch, as struct phases has them */
-        double peak_flops_per_gpu_per_second; /* 0: not known */
-        int64_t tokens;                       /* to train on, for training_days */
-        bool days_wanted;                     /* whether report_print says how many these are */
+                bubble_fraction;
+        /* Floating-point operations a second that one device could do at most; 0: not known. */
+        double peak_flops_per_gpu_per_second;
+        int64_t tokens;   /* of the whole training, for training_days */
+        bool days_wanted; /* report_print says how many days that takes; see report_days_wanted */
         int ranks;
-        const struct memory_bytes *rank_bytes; /* [ranks] allocated, on the device and on the host */
-        const int64_t *rank_live_peak;         /* [ranks] most device bytes in use at once; may be NULL */
-        int64_t host_peak_bytes;               /* of the whole process, largest rank; 0 if not known */
-        const double *loss;                    /* real only; NULL otherwise */
+        const struct memory_bytes *rank_bytes; /* [ranks]: allocated, on the device and on the host */
+        /* [ranks]: the most device bytes that were in use at the same time; may be NULL. */
+        const int64_t *rank_live_peak;
+        /* The most memory that the process of a rank had, of the rank with the most; 0: not known. */
+        int64_t host_peak_bytes;
+        /* [losses]: of each step of a training, NaN if it was lost in an overflow. NULL for a simulation. */
+        const double *loss;
         int losses;
-        const char *caveat;    /* what the first line says of how far to trust it; NULL or "": nothing */
-        const json_t *remarks; /* sentences for the lines above the figures; may be NULL; borrowed */
-        json_t *extra;         /* further members (profile, platform, notes), may be NULL; borrowed */
+        /* What the first line of the table adds about how far to trust it; NULL or "": nothing. */
+        const char *caveat;
+        const json_t *remarks; /* an array of sentences, shown above the figures; may be NULL */
+        json_t *extra;         /* an object of further members for the JSON; may be NULL */
 };
 
-/* Whether a table should say how many days the training takes: its tokens were `given`, or the model has a
- * billion parameters at least, so that the default of 300 billion tokens is likely. */
+/* Returns whether a table should say how many days the whole training takes: the user has `given` its
+ * number of tokens, or the model has a billion parameters at least, so that the default of 300 billion
+ * tokens is likely. */
 bool report_days_wanted(const struct gpt *gpt, bool given);
 
-/* What a report says in figures; RV_ESYSTEM if out of memory. */
+/* Computes all figures of a report. Returns 0, or RV_ESYSTEM if there is no memory. */
 int report_figures(const struct report *, struct figures *, struct rv_error_info *err);
 
-/* The report as JSON (caller owns; NULL if out of memory) and as the short table that commands print. In the
- * JSON, memory.by_category is the rank with the most device bytes, which are device_peak_bytes;
- * host_by_category, whose sum is host_offloaded_bytes, is what the same rank has in host memory that its
- * device copies from and to. "ranks" has every rank. What is not known is null. Members of `extra` come last
- * and never replace one of the report's own. */
+/* Returns the report as JSON, which the caller owns, or NULL if there is no memory. Figures that are not
+ * known are null or left out, as their rows say. In "memory", by_category is the device memory of the rank
+ * that has most, whose sum is device_peak_bytes, and host_by_category, whose sum is host_offloaded_bytes, is
+ * the host memory that the device of the same rank copies from and to. "ranks" has every rank. Members of
+ * `extra` come last and never replace one of the report's own. */
 json_t *report_json(const struct report *report);
+
+/* Prints the report as the short table that commands show. Prints nothing if there is no memory. */
 void report_print(const struct report *report, FILE *stream);
 
-/* Writes it to a file, in the form that the file's name ends in: JSON, which ranvier compare and plot read,
- * unless write.c has another. */
+/* Writes the report to a file, in the form that the end of its name asks for: Markdown for ".md", JSON for
+ * anything else (write.c has the list). Returns 0, or a negative rv_error with a sentence. */
 int report_write(const struct report *report, const char *path, struct rv_error_info *err);
 
-/* As Markdown. */
+/* Writes the report to a file as Markdown, with tables of figures, memory and plan. `err` must not be NULL.
+ * Returns 0, or a negative rv_error. */
 int report_markdown(const struct report *report, const char *path, struct rv_error_info *err);
 
-/* The report's "plan": every option of a resolved plan that says what is computed, by its name ("-" is "_").
- * The caller owns it. */
+/* Returns the "plan" of a report, which the caller owns: every option of a resolved plan that says what is
+ * computed, under its name with "_" for "-", and "micro_batches", the number of them in a pipeline. */
 json_t *report_plan_json(const struct options *options);
 
-/* The first member of `a` that is another one in `b`, or of `b` that is not in `a`; NULL if there is none. A
- * model may have another "name": its shape is what counts. */
+/* Compares two JSON objects, such as the plans or models of two ranks. Returns the key of the first member of
+ * `a` that is different or missing in `b`, else of the first member of `b` that is not in `a`, else NULL. The
+ * key belongs to its object. A member "name" is not compared: of a model, the shape is what counts. */
 const char *report_first_difference(const json_t *a, const json_t *b);
 
 #endif

@@ -1,4 +1,6 @@
-/* The scheduling core: events in, operations out. One core a rank; a core knows its own stage only.
+/* The scheduling core: events in, operations out. It decides what one rank does next in a training or
+ * validation batch, and nothing else. There is one core for each rank, and a core knows its own stage only:
+ * what other ranks do reaches it as messages that have arrived and collectives that have completed.
  *
  *      core_init(memory, &plan, &stage);
  *      core_start(core);                        a batch begins
@@ -6,9 +8,14 @@
  *      core_complete(core, &op);                the world finished an operation
  *      core_done(core)                          the batch is complete on this rank
  *
- * Pure: no clock, threads, I/O, MPI, CUDA, SimGrid, and no allocation: the caller brings core_bytes() bytes.
- * The state has no pointers, so a core may be copied, compared and hashed as bytes (the exhaustive test
- * does). */
+ * runtime/engine makes these calls for the programs, and hands the operations to a world: real devices,
+ * SimGrid or a simulation on paper. The plan (plan.h) says what is to be done, a policy (policy.h) what is
+ * computed first.
+ *
+ * The core is pure: no clock, threads, I/O, MPI, CUDA or SimGrid, and no allocation, since the caller brings
+ * core_bytes() bytes. The state has no pointers, so a core may be copied, compared and hashed as bytes (the
+ * exhaustive test does). Calls that break the rules below are programming errors, which assertions
+ * look for; no function returns an error. */
 #ifndef RANVIER_RUNTIME_SCHED_CORE_H
 #define RANVIER_RUNTIME_SCHED_CORE_H
 
@@ -19,85 +26,117 @@
 
 struct core;
 
-/* How many buffers of each sort the schedule of a stage uses at most. */
+/* How many buffers of each sort the schedule of a stage uses at most. Memory is allocated, and predicted, by
+ * these numbers, and operations name buffers by indices below them. */
 struct core_limits {
-        int slots;      /* on the device, each for the stored activations of a micro-batch in one chunk; those
-                           of all chunks */
-        int host_slots; /* on the host, for offloaded activations; 0 if the stage offloads none, because it
-                           stores few enough or because the policy splits backwards */
-        int inputs; /* for received activations; 0 on the first stage of a model that has one chunk a rank */
-        int gradients; /* for gradients that are received, worked on and sent */
-        int deferred;  /* for what the first part of a backward leaves to the second; 0 unless the policy
-                          splits backwards */
+        /* Slots on the device, each for the stored activations of a micro-batch in one chunk; those of all
+         * chunks together. */
+        int slots;
+        /* Slots on the host, for offloaded activations. 0 if the stage offloads none, because it stores few
+         * enough, because the policy splits backwards, or in validation. */
+        int host_slots;
+        /* Buffers for received activations; 0 on the first stage of a model that has one chunk a rank. */
+        int inputs;
+        /* Buffers for gradients that are received, worked on in place and sent. */
+        int gradients;
+        /* Buffers for what the first part of a backward leaves to the second; 0 unless the policy splits
+         * backwards. */
+        int deferred;
 };
+/* Returns the limits of `stage` (0 .. pp - 1). */
 struct core_limits core_limits(const struct plan *plan, int stage);
 
-/* How many of the slots can hold a micro-batch of `chunk`. All of them if activations are offloaded; else
- * each chunk has slots of its own, which lie one chunk after the other. */
+/* Returns how many of the slots of `stage` can hold a micro-batch of `chunk`: all of them if activations are
+ * offloaded; otherwise each chunk has slots of its own, which lie one chunk after the other. */
 int core_chunk_slots(const struct plan *plan, int stage, int chunk);
 
-/* The most micro-batches that axonn lets into a pipeline at once: plan.pipeline_limit or its default, pp, and
- * never more than there are. */
+/* Returns the most micro-batches that axonn lets into a pipeline at once: plan.pipeline_limit or its default,
+ * pp, and never more than the batch has. */
 int core_pipeline_limit(const struct plan *plan);
 
-/* How many parameters one optimizer update of a stage works on, at most. That is plan_update_parameters, or a
- * third of the stage if the optimizer is offloaded and the stage is smaller than a bucket. With ZeRO-1 it is
- * this replica's part of that, so that the part of a chunk is worked through in equal updates. */
+/* Returns how many parameters one optimizer update works on, at most, on a stage of `parameters` parameters.
+ * That is plan_update_parameters, or a third of the stage if the optimizer is offloaded and the stage is
+ * smaller than a bucket. With ZeRO-1 the replica's part of each chunk is worked through in equal updates, of
+ * which this is the size. */
 int64_t core_update_parameters(const struct plan *plan, int64_t parameters);
 
-/* How many parameters' gradients one all-reduce sums; the last one of a stage may have fewer. */
+/* Returns how many parameters' gradients one all-reduce sums: a chunk. The last chunk of a stage may have
+ * fewer. */
 int64_t core_chunk_parameters(const struct plan *plan);
 
 /* What a core knows of its rank's part of the model: sizes, no layers. */
 struct core_stage {
-        int stage;          /* of plan.pp */
-        int64_t parameters; /* that this rank updates (with ZeRO-3 its share of the stage); at least 1 */
-        int64_t slot_bytes; /* of a micro-batch's stored activations in one chunk, */
-        int64_t embedded_bytes,
-                head_bytes; /* and what the first and the last chunk of the model store beyond that */
-        /* With sequence parallelism: the parameters that every shard has whole (norms, biases of sums). A
-         * shard has their gradients for its own rows only, so they are summed over the shards first. Count 0:
-         * none. */
+        int stage; /* position in the pipeline, below plan.pp */
+        /* The parameters that this rank has an optimizer for: all of the stage, with ZeRO-3 its share of
+         * them; at least 1. With ZeRO-1 it is the whole stage too: regions.h works out the shares. */
+        int64_t parameters;
+        /* Bytes that one micro-batch's stored activations take in one chunk; and what the first and the last
+         * chunk of the model store beyond that, for the embedding and for the head. */
+        int64_t slot_bytes;
+        int64_t embedded_bytes, head_bytes;
+        /* With sequence parallelism: the parameters [offset, offset + count) that every shard has whole
+         * (norms, biases of sums). A shard has their gradients for its own rows only, so they are summed over
+         * the shards first. Count 0: there are none. */
         int64_t replicated_offset, replicated_count;
-        int replica; /* of plan.dp, which decides the parts that are this rank's with ZeRO */
-        /* For ZeRO-3 only, see gather.c: how many blocks a chunk has, and the parameters of each unit that is
-         * gathered whole before it is computed. `head_gradient`: of the head, those whose gradients are
-         * reduced when its backward is done (a tied head's other gradients are the embedding's). */
+        int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
+        /* For ZeRO-3 only, see gather.c. `blocks` is how many blocks the stage has, at least 1; the others
+         * are parameters of the units that are gathered whole before they are computed: the embedding, each
+         * block, the head. `head_gradient` counts those of the head whose gradients are reduced when its
+         * backward is done (a tied head's other gradients are the embedding's). */
         struct core_units {
                 int64_t blocks, embedding, block, head, head_gradient;
         } units;
 };
 
+/* Returns the bytes that core_init needs. */
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
 
-/* Makes a core in `memory`, which is the caller's: core_bytes() bytes, aligned as malloc aligns. `plan` and
- * `stage` are copied. The plan must be sound: pp, dp, tp, virtual_stages, bucket_parameters and
- * allreduce_buckets are at least 1; micro_batches is at least 0 (a batch of 0 has only what follows the
- * pipeline); offload needs mixed; virtual_stages above 1 needs the interleaved policy, and then micro_batches
- * is a multiple of pp. */
+/* Makes a core in `memory`, which is and stays the caller's: core_bytes() bytes, aligned as malloc aligns.
+ * `plan` and `stage` are copied. There is nothing to free but the memory. Returns the core, at the beginning
+ * of `memory`; core_start must come before the first core_next.
+ *
+ * The plan must be sound, which is asserted:
+ * - pp, dp, tp, virtual_stages, bucket_parameters and allreduce_buckets are at least 1; micro_batches is at
+ * least 0 (a batch of 0 has only what follows the pipeline).
+ * - `offload` needs `mixed`.
+ * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
+ * - `overlap_allreduce` needs zero 0, one shard and one chunk a rank.
+ * - zero 3 needs one stage, one shard, and a policy that does not split backwards. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
-/* A message carries one number: which virtual micro-batch it is for its receiver. The first function says it
- * for the message `sent`, which the rank of `stage` has issued; the second one writes it into `received`, a
- * receive that has completed, before core_complete is told. */
+/* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its
+ * receiver numbers it. core_message_vmb returns that number for the message `sent`, which the rank of `stage`
+ * has issued. */
 int core_message_vmb(const struct plan *plan, int stage, const struct op *sent);
+/* Sets the chunk and micro-batch of `received`, a receive that has completed with the number `vmb`. To be
+ * called before core_complete is told. */
 void core_set_vmb(const struct plan *plan, struct op *received, int vmb);
 
+/* Begins a batch and forgets the one before, of which no operation may be under way. */
 void core_start(struct core *core);
+/* Hands out one operation that can begin now: fills in `op` and returns true. Returns false, with `op`
+ * unspecified, if nothing can begin before another operation completes. To be called until it returns
+ * false. */
 bool core_next(struct core *core, struct op *op);
+/* Tells the core that the world has finished `op`: the operation as it was issued, with the members that the
+ * driver fills in (op.h). Operations of different lanes may complete in any order. core_next must have been
+ * called since the completion before this one. */
 void core_complete(struct core *core, const struct op *op);
+/* Returns whether the batch is complete on this rank: nothing is under way, and nothing is to come. */
 bool core_done(const struct core *core);
 
-/* The pipeline phase is over on this rank: all that it has to compute for the micro-batches is done. */
+/* Returns whether the pipeline phase is over on this rank: all forwards and backwards of the batch are done
+ * (in validation all forwards). What follows is the optimizer's. */
 bool core_pipeline_done(const struct core *core);
 
-/* Operations issued and not completed. */
+/* Returns how many operations were issued and have not completed. */
 int core_in_flight(const struct core *core);
 
-/* How many buffers of each sort are in use now. */
+/* Returns how many buffers of each sort are in use now. */
 struct core_limits core_in_use(const struct core *core);
 
-/* Bytes of the slots that are in use now, on the device or offloaded. */
+/* Returns the bytes of the slots that are in use now: of those on the device or, if `offloaded`, of those on
+ * the host. */
 int64_t core_stored_bytes(const struct core *core, bool offloaded);
 
 #endif

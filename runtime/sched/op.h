@@ -1,42 +1,81 @@
-/* An operation: one unit of work that the core issues and a world carries out, on real devices, in SimGrid or
- * on paper. struct op says what it is and which buffers, parameters and bytes it is about. */
+/* An operation: one unit of work that the scheduling core issues and a world carries out, on real devices, in
+ * SimGrid or on paper. struct op says what kind of work it is, on which lane it runs, and which buffers,
+ * parameters and bytes it is about.
+ *
+ * core_next (core.h) fills in an operation, runtime/engine gives it a serial number and hands it to the
+ * world's driver (runtime/engine/driver.h), and the operation comes back through core_complete when the world
+ * is done with it. Buffers are named by their index; which memory that is, the world decides. In this header
+ * `the driver` is the world's side of that exchange. */
 #ifndef RANVIER_RUNTIME_SCHED_OP_H
 #define RANVIER_RUNTIME_SCHED_OP_H
 
 #include "runtime/sched/plan.h"
 
+/* The kinds of operations. The comment on each kind names the members of struct op that say what it works on:
+ * `input`, `slot`, `gradient` and so on. The lane of each kind is fixed, see op_lane_of. */
 enum op_kind {
-        OP_LOAD,               /* host to device: the batch's tokens (first stage) and targets (last) */
-        OP_RECEIVE_ACTIVATION, /* into `input`; the driver fills in `chunk` and `micro_batch` on completion */
-        OP_FORWARD,            /* `input` (-1 on the first stage) -> `slot` */
-        OP_SEND_ACTIVATION,    /* the output of `slot` to the next stage */
-        OP_RECEIVE_GRADIENT,   /* into `gradient`; the driver fills in the same on completion */
-        OP_BACKWARD,           /* of `slot`, `gradient` transformed in place; see `parts` */
-        OP_SEND_GRADIENT,      /* `gradient` to the previous stage */
-        OP_ALLREDUCE,          /* sum parameters' gradients [offset, offset + count) over `group` */
-        OP_NORM,               /* squared norm of this stage's gradients */
-        OP_REDUCE_SCALARS,     /* over all ranks: squared norm and loss */
-        OP_UPDATE,         /* AdamW on parameters [offset, offset + count), the `bucket`-th update; offloaded:
-                              in `buffer` */
-        OP_CHECK_OVERFLOW, /* mixed: whether a gradient of this rank is too large to be summed */
-        OP_REDUCE_OVERFLOW,   /* over all ranks; the driver fills in `overflow` on completion */
-        OP_CLEAR,             /* after an overflow, instead of all updates: gradients become zero */
-        OP_FETCH,             /* host to device: master parameters and moments of an update into `buffer` */
-        OP_WRITE_BACK,        /* device to host: the same from `buffer` */
-        OP_STORE_ACTIVATIONS, /* device to host: `slot` into `host_slot` */
-        OP_FETCH_ACTIVATIONS, /* host to device: `host_slot` into `slot` */
-        OP_STAGE_OUT,         /* device to host: what the message or all-reduce `of` is going to send */
-        OP_STAGE_IN,          /* host to device: what the message or all-reduce `of` has brought */
-        OP_TENSOR,            /* a collective of a stage's shards behind the `segment`-th part of `of` */
-        OP_REDUCE_SCATTER, /* zero: sum gradients [offset, offset + count) over `group`, each its share; in a
-                              forward or backward (`of`, zero 3) `count` of its `segment`-th unit, see
-                              gather.c */
-        OP_ALL_GATHER,     /* zero: weights, alike, of which each has its share */
+        /* Copies the tokens of a batch (first stage) and its targets (last stage) from the host to
+         * the device. */
+        OP_LOAD,
+        /* Receives the activations of a micro-batch into `input`. Which one it is, is not known when the
+         * receive is posted: the driver sets `chunk` and `micro_batch` on completion (core_set_vmb). */
+        OP_RECEIVE_ACTIVATION,
+        /* Computes from `input` (-1 on a stage that begins with the embedding) and stores
+         * activations in `slot`. */
+        OP_FORWARD,
+        /* Sends the output that is in `slot` to the next stage. */
+        OP_SEND_ACTIVATION,
+        /* Receives the gradient of an output into `gradient`; completed as OP_RECEIVE_ACTIVATION is. */
+        OP_RECEIVE_GRADIENT,
+        /* Computes gradients from what `slot` and `input` hold. The gradient of the output, in `gradient`,
+         * becomes that of the input in place. `parts` says whether it is a whole backward. */
+        OP_BACKWARD,
+        /* Sends `gradient` to the previous stage. */
+        OP_SEND_GRADIENT,
+        /* Sums the gradients of parameters [offset, offset + count) over `group`. */
+        OP_ALLREDUCE,
+        /* Computes the squared norm of this stage's gradients, with ZeRO-1 of this replica's shares of
+         * them. */
+        OP_NORM,
+        /* Sums the squared norm and the loss over all ranks. */
+        OP_REDUCE_SCALARS,
+        /* Applies AdamW to parameters [offset, offset + count): the `bucket`-th update. If the optimizer is
+         * offloaded, its state is in `buffer`. */
+        OP_UPDATE,
+        /* With plan.mixed: looks for a gradient of this rank that is too large to be summed. */
+        OP_CHECK_OVERFLOW,
+        /* Tells all ranks whether any of them found one; the driver sets `overflow` on completion. */
+        OP_REDUCE_OVERFLOW,
+        /* Sets all gradients to zero: after an overflow, instead of the updates; with ZeRO-1 also after
+         * them. */
+        OP_CLEAR,
+        /* Copies the master parameters and moments of an update from the host into `buffer`. */
+        OP_FETCH,
+        /* Copies the same from `buffer` back to the host. */
+        OP_WRITE_BACK,
+        /* Copies the stored activations in `slot` to the host, into `host_slot`. */
+        OP_STORE_ACTIVATIONS,
+        /* Copies those in `host_slot` to the device, into `slot`. */
+        OP_FETCH_ACTIVATIONS,
+        /* Copies to the host what the message or collective `of` is going to send; see staging.c. */
+        OP_STAGE_OUT,
+        /* Copies to the device what the message or collective `of` has brought to the host. */
+        OP_STAGE_IN,
+        /* A collective of a stage's shards, which follows the `segment`-th part of the pass `of`;
+         * see tensor.c. */
+        OP_TENSOR,
+        /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its
+         * share of the sums. As a part of a pass (ZeRO-3) it is about `count` gradients of the pass's
+         * `segment`-th unit, see gather.c. */
+        OP_REDUCE_SCATTER,
+        /* With ZeRO: gives every member of `group` the weights of which each has its share;
+         * addressed likewise. */
+        OP_ALL_GATHER,
         OP_KINDS
 };
 
-/* A lane runs its operations one after the other, in the order of issue; lanes run at the same time. Messages
- * have a lane for each neighbour and direction. */
+/* The lanes of a rank. A lane runs its operations one after the other, in the order of issue; lanes run at
+ * the same time. Messages have a lane for each neighbour and direction. */
 enum op_lane {
         LANE_COMPUTE,
         LANE_HOST_TO_DEVICE,
@@ -46,12 +85,14 @@ enum op_lane {
         LANE_SEND_PREVIOUS,
         LANE_SEND_NEXT,
         LANE_COLLECTIVE,
-        LANE_SCALARS, /* the few numbers that all ranks agree on, which so do not wait behind gradients */
-        LANE_TENSOR,  /* collectives of shards; the compute lane waits for them */
+        /* For the few numbers that all ranks agree on: here they do not wait behind gradients. */
+        LANE_SCALARS,
+        /* For the collectives of shards inside a pass. The compute lane waits for them. */
+        LANE_TENSOR,
         LANES
 };
 
-/* The lane on which operations of a kind run. */
+/* Returns the lane on which operations of a kind run. */
 enum op_lane op_lane_of(enum op_kind kind);
 
 /* Whether an operation of this kind copies between host and device. */
@@ -60,64 +101,79 @@ static inline bool op_copies(enum op_kind kind)
         return op_lane_of(kind) == LANE_HOST_TO_DEVICE || op_lane_of(kind) == LANE_DEVICE_TO_HOST;
 }
 
-/* For a lane of messages: the neighbour's lane at the other end, and whether the neighbour is the previous
- * rank. For other lanes: LANES, and false. */
+/* Returns the lane at the other end of a lane of messages: what one rank puts on LANE_SEND_NEXT, its
+ * neighbour receives on LANE_RECEIVE_PREVIOUS. Returns LANES for a lane that carries no messages. */
 enum op_lane op_lane_opposite(enum op_lane lane);
+/* Returns whether a lane carries messages to or from the previous rank; false for lanes without messages. */
 bool op_lane_to_previous(enum op_lane lane);
 
-/* The neighbour at the other end of a lane of messages. */
+/* Returns the rank at the other end of a lane of messages of `rank`. */
 static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane lane)
 {
         return op_lane_to_previous(lane) ? plan_previous_rank(plan, rank) : plan_next_rank(plan, rank);
 }
 
-enum {
-        OP_INPUT_GRADIENT = 1,
-        OP_WEIGHT_GRADIENT = 2
-}; /* the parts of a backward, as bits; both, unless the policy splits backwards */
+/* The parts of a backward, as bits: the gradient of the input, and the gradients of the weights. A backward
+ * has both, unless the policy splits backwards in two operations (policy.h). */
+enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 };
 
+/* One operation. Indices of buffers are -1 where the operation has no such buffer; numbers that a kind does
+ * not use are 0, `bucket` and `buffer` -1. All bytes are set, padding too, because the exhaustive test hashes
+ * operations. */
 struct op {
         enum op_kind kind;
         enum op_lane lane;
-        enum op_kind of; /* OP_STAGE_OUT, OP_STAGE_IN, OP_TENSOR, and in a forward or backward also
-                            OP_CHECK_OVERFLOW, OP_REDUCE_SCATTER, OP_ALL_GATHER: what it is a part of; else
-                            `kind` */
-        int parts;       /* OP_BACKWARD */
-        int chunk;       /* of this rank's part of the model: 0 but of an interleaved schedule */
+        /* The operation that this one is a part of: the message or collective that OP_STAGE_OUT and
+         * OP_STAGE_IN copy for; the forward or backward to which an OP_TENSOR, OP_CHECK_OVERFLOW,
+         * OP_REDUCE_SCATTER or OP_ALL_GATHER belongs, if it belongs to one. Otherwise `of` equals `kind`. */
+        enum op_kind of;
+        int parts;       /* OP_BACKWARD: OP_INPUT_GRADIENT, OP_WEIGHT_GRADIENT or both */
+        int chunk;       /* which of this rank's chunks of the model; 0 if not interleaved */
         int micro_batch; /* -1 where it has no meaning or is not known yet */
-        int input;       /* input buffer, or -1 */
-        int slot;        /* stored activations, or -1 */
-        int host_slot;   /* offloaded activations, or -1 */
-        int gradient;    /* gradient buffer, or -1 */
-        int deferred;    /* OP_BACKWARD in parts: buffer of what the weights' gradients need, else -1 */
-        int bucket;      /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update; OP_ALLREDUCE, OP_REDUCE_SCATTER,
-                            OP_ALL_GATHER: which chunk */
-        int buffer;      /* offloaded updates: which buffers, below PLAN_UPDATE_BUFFERS; else -1 */
-        bool overflow;   /* OP_REDUCE_OVERFLOW, on completion: some rank's gradients are too large */
-        int segment;     /* of a forward or backward: which part, counted in the order of work; see tensor.c,
-                            gather.c */
-        bool more;       /* of these, on completion, filled in by the driver: another part follows */
-        enum op_group group;
-        int64_t offset, count; /* parameters; OP_BACKWARD: 0, or a range to make final, see overlap.c */
-        int64_t place;         /* of the optimizer's own arrays, what belongs to `offset` (see regions.h) */
-        int64_t bytes;         /* of a message, copy or all-reduce */
-        int serial;            /* the engine's, to know the operation again; the core ignores it */
+        int input;       /* buffer of received activations */
+        int slot;        /* stored activations on the device */
+        int host_slot;   /* offloaded activations on the host */
+        int gradient;    /* buffer of a gradient that is received, worked on or sent */
+        /* OP_BACKWARD in two parts: the buffer of what the gradients of the weights need. */
+        int deferred;
+        /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update (regions.h). OP_ALLREDUCE, OP_REDUCE_SCATTER,
+         * OP_ALL_GATHER of the optimizer: which chunk of parameters. */
+        int bucket;
+        /* Offloaded updates: which set of buffers, below PLAN_UPDATE_BUFFERS. */
+        int buffer;
+        /* OP_REDUCE_OVERFLOW, set by the driver on completion: the gradients of some rank are too large. */
+        bool overflow;
+        /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
+        int segment;
+        /* Parts of a forward or backward, set by the driver on completion: another part follows. */
+        bool more;
+        enum op_group group; /* of a collective: which ranks take part */
+        /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
+         * gradients it is to make final, see overlap.c. */
+        int64_t offset, count;
+        /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place). */
+        int64_t place;
+        int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */
+        /* Given by the engine, to recognise the operation when it completes; the core ignores it. */
+        int serial;
 };
 
-/* Makes it one of another kind, on that kind's lane. */
+/* Changes the kind of an operation, and its lane with it. `of` stays. */
 static inline void op_become(struct op *op, enum op_kind kind)
 {
         op->kind = kind;
         op->lane = op_lane_of(kind);
 }
 
-/* A forward or backward, or a part of one. */
+/* Returns whether the operation is a forward or a backward, or a part of one. */
 static inline bool op_of_pass(const struct op *op)
 {
         return op->of == OP_FORWARD || op->of == OP_BACKWARD;
 }
 
-const char *op_name(enum op_kind kind); /* "forward", "send activation", ... */
+/* These return what traces and tables call a kind or a lane ("forward", "send activation", "host to device"):
+ * a constant string. */
+const char *op_name(enum op_kind kind);
 const char *op_lane_name(enum op_lane lane);
 
 #endif

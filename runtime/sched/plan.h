@@ -1,5 +1,11 @@
-/* Everything that a schedule depends on. Plain data, no pointers: a plan can be copied, compared and hashed.
- */
+/* The plan: everything that a schedule depends on. That is the grid of ranks, the policy, the options that
+ * change which operations there are, and the sizes of what is moved; no layers, no prices, no devices. The
+ * options of the command line become a plan in runtime/plan (options_plan); the scheduling core, both worlds
+ * and the memory accounting read it, and nobody changes it while a batch runs.
+ *
+ * A plan is plain data without pointers, so it can be copied, compared and hashed. The functions below turn
+ * the number of a rank into its place in the grid and back, and say which ranks form the group of a
+ * collective. */
 #ifndef RANVIER_RUNTIME_SCHED_PLAN_H
 #define RANVIER_RUNTIME_SCHED_PLAN_H
 
@@ -8,17 +14,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* POLICY_AXONN, POLICY_1F1B and so on, as policies/policies.h lists them. policy_get (policy.h) returns the
+ * policy of an id. */
 #define POLICY_ID(id, object) POLICY_##id,
 enum policy_id { POLICY_LIST(POLICY_ID) POLICIES };
 #undef POLICY_ID
 
-/* The axes of the grid of ranks: a pipeline has stages, there are replicas of the pipeline, and each stage
- * has shards. Whoever lists, prints, reads or strides over axes iterates over this enumeration; their names
- * are in runtime/plan/grid.h. */
+/* The axes of the grid of ranks: a pipeline has stages, there are replicas of the pipeline (data
+ * parallelism), and each stage has shards (tensor parallelism). Whoever lists, prints, reads or strides over
+ * axes iterates over this enumeration; the names of the axes are in runtime/plan/grid.h. */
 enum grid_axis { GRID_STAGES, GRID_REPLICAS, GRID_SHARDS, GRID_AXES };
 
-/* The members of a struct that has a grid: how many ranks lie along each axis. They can be had by name (AxoNN
- * calls them G_inter, G_data and G_intra) and, in `sizes`, by enum grid_axis. */
+/* The members of a struct that has a grid: how many ranks lie along each axis, at least 1 each. `pp` is the
+ * number of stages, `dp` of replicas and `tp` of shards (AxoNN calls them G_inter, G_data and G_intra). The
+ * same numbers are in `sizes`, indexed by enum grid_axis. */
 #define GRID_SIZES                                                                                           \
         union {                                                                                              \
                 struct {                                                                                     \
@@ -27,6 +36,7 @@ enum grid_axis { GRID_STAGES, GRID_REPLICAS, GRID_SHARDS, GRID_AXES };
                 int sizes[GRID_AXES];                                                                        \
         }
 
+/* Returns how many ranks a grid of these sizes has: their product. */
 static inline int64_t grid_ranks(const int sizes[GRID_AXES])
 {
         int64_t ranks = 1;
@@ -35,44 +45,65 @@ static inline int64_t grid_ranks(const int sizes[GRID_AXES])
         return ranks;
 }
 
-/* How ranks are numbered, which decides what shares a node. The shards of a stage are always neighbours; next
- * come the stages of a pipeline, or the replicas of a stage. */
+/* How ranks are numbered, which decides which of them share a node. The shards of a stage always have
+ * consecutive numbers. With ORDER_STAGES the stages of one pipeline come next and replicas last; with
+ * ORDER_REPLICAS the replicas of one stage come next and stages last. */
 enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 
+/* One plan, the same on all ranks. What core_init requires of it is said there. */
 struct plan {
         GRID_SIZES;
         enum plan_order order;
-        int virtual_stages;     /* chunks of the model that a rank works on: 1, or more if interleaved */
-        bool sequence_parallel; /* what tp does not split is split along the sequence */
-        bool blocking;          /* a message holds up the compute lane, as a blocking send or receive does */
-        bool overlap_allreduce; /* gradients are summed while the last backward goes on */
-        int zero;          /* what the replicas share: 0 nothing; 1 the optimizer (regions.h); 3 weights and
-                              gradients too (gather.c) */
-        int micro_batches; /* of a batch, in each pipeline */
+        /* Chunks of the model that each rank works on: 1, or more with the interleaved policy. */
+        int virtual_stages;
+        /* Shards split along the sequence what tensor parallelism leaves whole. */
+        bool sequence_parallel;
+        /* A message holds up the compute lane, as a blocking send or receive does; see blocking.c. */
+        bool blocking;
+        /* Gradients are summed over the replicas while the last backward goes on; see overlap.c. */
+        bool overlap_allreduce;
+        /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 3 weights and
+         * gradients too (gather.c). */
+        int zero;
+        int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
-        int pipeline_limit; /* axonn: the most micro-batches under way at once; 0 means pp */
-        bool forward_only;  /* validation: no backward, no optimizer */
-        bool tied;          /* first and last stage share an embedding and sum its gradients */
-        bool clip;          /* updates wait for the global norm of the gradients */
-        bool mixed;         /* gradients are checked for overflow; all ranks agree on it before any update */
-        bool offload; /* master parameters and moments are fetched, updated and written back; needs mixed */
-        bool offload_activations;     /* stored activations wait on the host for their backward */
-        bool stage_messages;          /* messages, and */
-        bool stage_allreduce;         /* all-reduces, go through host memory: see staging.c */
-        int64_t message_bytes;        /* of the activations of a micro-batch between two stages */
-        int64_t load_bytes;           /* of a batch's tokens on the first stage, or targets on the last */
-        int64_t embedding_parameters; /* of the shared embedding, if tied and pp > 1; else 0 */
-        int64_t bucket_parameters;    /* see plan_update_parameters */
-        int allreduce_buckets;        /* buckets in one all-reduce (AxoNN's coalescing factor) */
-        int element_bytes;            /* of a gradient in an all-reduce */
+        /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */
+        int pipeline_limit;
+        /* The batch is for validation: there is no backward and no update. */
+        bool forward_only;
+        /* The first and the last stage share an embedding and sum its gradients. */
+        bool tied;
+        /* Updates wait for the global norm of the gradients, by which these are clipped. */
+        bool clip;
+        /* Gradients are stored in 16 bits: each rank checks its own for overflow, and all ranks agree on the
+         * result before any update. */
+        bool mixed;
+        /* Master parameters and moments are in host memory: each update fetches its part, and writes it back.
+         * Needs `mixed`. */
+        bool offload;
+        /* Stored activations wait in host memory for their backward; see activations.c. */
+        bool offload_activations;
+        /* Messages go through host memory, and so do collectives of gradients and weights, those between the
+         * shards of a stage excepted; see staging.c. */
+        bool stage_messages;
+        bool stage_allreduce;
+        int64_t message_bytes; /* one message: the activations of a micro-batch between two stages */
+        /* The tokens of a batch on the first stage, or the targets on the last, in bytes. A rank that is both
+         * loads twice as much. */
+        int64_t load_bytes;
+        int64_t embedding_parameters; /* of the shared embedding if `tied` and pp > 1; else 0 */
+        int64_t bucket_parameters;    /* parameters of a bucket, see plan_update_parameters */
+        int allreduce_buckets;        /* buckets that one all-reduce sums (AxoNN's coalescing factor) */
+        int element_bytes;            /* bytes of one gradient, or weight, in a collective */
 };
 
-/* An offloaded optimizer works through a bucket in thirds. Each has buffers of its own, so that one is
- * fetched, one updated and one written back at the same time, in the memory of one bucket (four fp32 arrays).
- */
+/* An offloaded optimizer works through a bucket in thirds. Each third has buffers of its own, so one can be
+ * fetched, one updated and one written back at the same time, in the memory that one bucket takes (four fp32
+ * arrays). */
 enum { PLAN_UPDATE_BUFFERS = 3 };
 
-/* How many parameters one optimizer update works on: a bucket, or a third of it if offloaded. */
+/* Returns how many parameters one optimizer update works on: a bucket, or a third of it, rounded up, if the
+ * optimizer is offloaded. core_update_parameters (core.h) bounds it by the size of a stage. */
 static inline int64_t plan_update_parameters(const struct plan *plan)
 {
         if (!plan->offload)
@@ -80,35 +111,39 @@ static inline int64_t plan_update_parameters(const struct plan *plan)
         return (plan->bucket_parameters + PLAN_UPDATE_BUFFERS - 1) / PLAN_UPDATE_BUFFERS;
 }
 
-/* Bytes that a fetch or write back of `parameters` moves: fp32 parameters and two moments. */
+/* Returns the bytes that a fetch or a write back of `parameters` parameters moves: for each an fp32 master
+ * parameter and two fp32 moments. */
 static inline int64_t plan_offloaded_bytes(int64_t parameters)
 {
         return 12 * parameters;
 }
 
-/* ZeRO splits `count` parameters evenly between the replicas: replica i has the i-th part, of this size; the
- * last parts may be smaller, or empty. plan_own says which range is a replica's. */
+/* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares
+ * up, so the last replicas' shares may be smaller than this, or empty. plan_own returns the exact range. */
 static inline int64_t plan_share(const struct plan *plan, int64_t count)
 {
         return (count + plan->dp - 1) / plan->dp;
 }
 
+/* The parameters [begin, begin + count); none if `count` is 0. */
 struct plan_range {
         int64_t begin, count;
 };
+/* Returns the range of [0, count) that is the share of `replica` (0 .. dp - 1). */
 static inline struct plan_range plan_own(const struct plan *plan, int replica, int64_t count)
 {
         const int64_t each = plan_share(plan, count), begin = replica * each < count ? replica * each : count;
         return (struct plan_range){begin, each < count - begin ? each : count - begin};
 }
 
+/* Returns how many ranks the plan has in all. */
 static inline int plan_ranks(const struct plan *plan)
 {
         return (int)grid_ranks(plan->sizes);
 }
 
-/* The difference between the numbers of two ranks that are neighbours along an axis: the product of the sizes
- * of the axes within it. */
+/* Returns the difference between the numbers of two ranks that are neighbours along an axis: the product of
+ * the sizes of the axes within it. plan->order says which axes these are. */
 static inline int plan_stride(const struct plan *plan, enum grid_axis axis)
 {
         static const enum grid_axis innermost_first[PLAN_ORDERS][GRID_AXES] = {
@@ -121,12 +156,14 @@ static inline int plan_stride(const struct plan *plan, enum grid_axis axis)
         return stride;
 }
 
-/* The position of a rank along an axis, from 0. */
+/* Returns the position of a rank along an axis, from 0. */
 static inline int plan_place(const struct plan *plan, int rank, enum grid_axis axis)
 {
         return rank / plan_stride(plan, axis) % plan->sizes[axis];
 }
 
+/* Returns the number of the rank at a place of the grid; each coordinate counts from 0. The three functions
+ * after it are its inverse: each returns one coordinate of a rank. */
 static inline int plan_rank(const struct plan *plan, int replica, int stage, int shard)
 {
         return replica * plan_stride(plan, GRID_REPLICAS) + stage * plan_stride(plan, GRID_STAGES) +
@@ -145,9 +182,10 @@ static inline int plan_shard(const struct plan *plan, int rank)
         return plan_place(plan, rank, GRID_SHARDS);
 }
 
-/* The ranks to which activations go and from which they come. An interleaved model goes around the ranks of a
- * pipeline: chunk c of the rank at position i is the model's stage c pp + i, so the last rank sends to the
- * first, for its next chunk. */
+/* These return the rank to which `rank` sends activations, and the one from which it receives them. Gradients
+ * go the other way. The ranks of a pipeline form a ring for an interleaved model: chunk c of the rank at
+ * position i is the model's stage c pp + i, so the last rank sends to the first, for its next chunk. Without
+ * interleaving no operation asks for the neighbour across the ends. */
 static inline int plan_next_rank(const struct plan *plan, int rank)
 {
         const int stage = plan_stage(plan, rank), next = stage + 1 < plan->pp ? stage + 1 : 0;
@@ -159,24 +197,28 @@ static inline int plan_previous_rank(const struct plan *plan, int rank)
         return rank + (previous - stage) * plan_stride(plan, GRID_STAGES);
 }
 
-/* The kinds of groups that have collectives. */
+/* The kinds of groups that have collectives. In the first two kinds all members have the same shard index. */
 enum op_group {
         GROUP_EMBEDDING, /* first and last stage of one pipeline */
         GROUP_DATA,      /* the same stage of all pipelines */
         GROUP_TENSOR,    /* the shards of one stage of one pipeline */
-        GROUP_WORLD
+        GROUP_WORLD      /* all ranks */
 };
 
-/* A group of ranks: member i is rank first + i stride, and the rank that was asked for is member `index`. The
- * functions return the group along an axis, or of a kind, that `rank` is in. */
+/* A group of ranks: member i (0 .. size - 1) is rank first + i stride, and the rank that was asked for is
+ * member `index`. */
 struct plan_group {
         int first, stride, size, index;
 };
+/* Returns the group that `rank` is in along an axis: the ranks that differ from it in that coordinate
+ * alone. */
 static inline struct plan_group plan_group_along(const struct plan *plan, int rank, enum grid_axis axis)
 {
         const int stride = plan_stride(plan, axis), place = plan_place(plan, rank, axis);
         return (struct plan_group){rank - place * stride, stride, plan->sizes[axis], place};
 }
+/* Returns the group of a kind that `rank` is in. GROUP_EMBEDDING may be asked for on a first or a last stage
+ * only, and where pp > 1: no other rank is a member. */
 static inline struct plan_group plan_group(const struct plan *plan, int rank, enum op_group kind)
 {
         if (kind == GROUP_WORLD)
@@ -190,8 +232,9 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
         return (struct plan_group){along.first, (along.size - 1) * along.stride, 2, along.index != 0};
 }
 
-/* A rank works on virtual micro-batches (vmb): a micro-batch in one of its chunks, numbered chunk x
- * micro_batches + micro-batch. With one chunk they are the micro-batches. */
+/* Returns how many virtual micro-batches (vmb) a rank works on in a batch. One is a micro-batch in one of the
+ * rank's chunks of the model; its number is chunk x micro_batches + micro-batch. With one chunk the virtual
+ * micro-batches are the micro-batches. */
 static inline int plan_vmbs(const struct plan *plan)
 {
         return plan->virtual_stages * plan->micro_batches;

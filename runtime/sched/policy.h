@@ -1,6 +1,8 @@
-/* A scheduling policy decides what a stage computes next; each is one file in policies/. The core asks it
- * whenever the compute lane of a rank is idle, and keeps everything else: messages, buffers, collectives, the
- * optimizer.
+/* A scheduling policy decides what a stage computes next; each is one file in policies/, listed in
+ * policies/policies.h. The core asks it whenever the compute lane of a rank is idle, and keeps everything
+ * else: messages, buffers, collectives, the optimizer. A policy has no state of its own: it decides from a
+ * view, a few counts that the core makes for each question, and says in advance how many micro-batches a
+ * stage stores, by which memory is planned.
  *
  * A policy works on virtual micro-batches: a micro-batch in one of the rank's chunks of the model (plan_vmbs
  * in plan.h). Policies without chunks may read "micro-batch". */
@@ -9,23 +11,41 @@
 
 #include "runtime/sched/plan.h"
 
-/* What a policy may look at when it decides. */
+/* What a policy may look at when it decides. "Ready" takes buffers into account: what has no buffer to go
+ * into is not ready. */
 struct policy_view {
+        /* This rank's position in the pipeline, from 0; how many stages there are; how many chunks of the
+         * model each rank has; how many micro-batches the batch has. */
         int stage, stages, chunks, micro_batches;
-        int pipeline_limit;      /* --pipeline-limit, or its default; never 0 */
-        int forwards, backwards; /* how many this rank has done, of all chunks; of a backward that is split in
-                                    two parts (see `deferred`), the parts that compute gradients of inputs */
-        int weights;             /* how many parts that compute gradients of weights it has done */
-        int forward_ready;  /* the virtual micro-batch that could go forward now, or -1 for none. The first
-                               stage needs no message: there it is the next one */
-        int backward_ready; /* the one that could go backward now, or -1. On the last stage a forward that is
-                               done makes it ready */
-        int weight_ready;   /* the one whose gradients of weights could be computed now, or -1 */
-        bool forward_came_first; /* both are ready, both by a message, and the forward's message came first */
+        /* The resolved core_pipeline_limit: --pipeline-limit or its default, and never more than
+         * `micro_batches`. */
+        int pipeline_limit;
+        /* How many forwards and backwards this rank has done in this batch, of all chunks. Of a backward that
+         * is split in two parts (see `deferred`), the part that computes the gradient of the input counts. */
+        int forwards, backwards;
+        /* How many backwards have their gradients of weights too. Equal to `backwards` if they are not
+         * split. */
+        int weights;
+        /* The virtual micro-batch that could go forward now, or -1 for none. The first chunk of the model
+         * needs no message: there it is the next one. */
+        int forward_ready;
+        /* The one that could go backward now, or -1. On the model's last chunk a forward that is done makes
+         * it ready, elsewhere a gradient that has arrived; offloaded activations must be back on the
+         * device. */
+        int backward_ready;
+        /* The one whose gradients of weights could be computed now, or -1: the oldest that waits. */
+        int weight_ready;
+        /* Both a forward and a backward wait in the queue of arrivals, and the forward has waited longer.
+         * False on the first stage of a model without chunks, whose forwards wait for nothing. */
+        bool forward_came_first;
 };
 
+/* What the compute lane does next: nothing for now, or a forward, a backward (of a split one the first part),
+ * or the gradients of weights (the second part). */
 enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD, CHOOSE_WEIGHT };
 
+/* One policy: a constant object. Its functions are pure, so the same arguments give the same result on every
+ * rank and in both worlds. Functions that may be NULL say so. */
 struct policy {
         const char *name; /* of --schedule */
         const char *help; /* what --help says of it, without the name */
@@ -33,32 +53,36 @@ struct policy {
          * beforehand, and blocking messages (--p2p blocking) and shards (--tp) can rely on it. */
         bool by_arrival;
         bool forwards_first; /* all forwards of a batch go before its first backward */
-        /* The most micro-batches that `chunk` of `stage` stores activations of at once: from the begin of
-         * their forward to the end of their backward. `limit` is the view's pipeline_limit. Memory is planned
-         * by it. */
+        /* Returns the most micro-batches that `chunk` of `stage` stores activations of at once: from the
+         * begin of their forward to the end of their backward. `limit` is the view's pipeline_limit. Memory
+         * is planned by it: a policy must never have more. */
         int (*stored)(const struct plan *plan, int stage, int chunk, int limit);
-        /* The most virtual micro-batches that hold an input buffer of `stage` at once: from the arrival of
-         * their activations to the end of their backward. */
+        /* Returns how many input buffers `stage` has: the most virtual micro-batches whose activations have
+         * arrived, or may arrive, while their backward is not over. With blocking messages `stored` is used
+         * instead. */
         int (*received)(const struct plan *plan, int stage, int limit);
         /* NULL if a backward is one operation. Else the policy splits it: one part computes gradients of
          * inputs, which the previous stage waits for, another part, later, gradients of weights. The function
          * returns the most micro-batches of `stage` whose gradients of weights are outstanding at once,
          * counted from the begin of the first part. */
         int (*deferred)(const struct plan *plan, int stage);
-        /* The decision. A choice must be ready in the view; CHOOSE_WAIT leaves the lane idle until the next
-         * operation of any lane has completed. */
+        /* Makes the decision. A choice must be ready in the view; CHOOSE_WAIT leaves the lane idle until the
+         * next operation of any lane has completed. In validation the core does not use the answer: all go
+         * forward. */
         enum policy_choice (*choose)(const struct policy_view *view);
-        /* The virtual micro-batch that goes forward, or backward, as the nth of a rank. Both are NULL if they
-         * go in the order in which they become ready. A policy with several chunks must say it. */
+        /* Return the virtual micro-batch that goes forward, or backward, as the nth (from 0) of a rank. Both
+         * are NULL if they go in the order in which they become ready. A policy with several chunks must have
+         * them. */
         int (*nth_forward)(const struct plan *plan, int nth);
         int (*nth_backward)(const struct plan *plan, int nth);
-        /* How many forwards a stage does before the first one that a backward follows in turn. Needed by
-         * blocking messages (--p2p blocking) with several chunks, see blocking.c; else NULL. */
+        /* Returns how many forwards a stage does before the first one that a backward follows in turn. Needed
+         * by blocking messages (--p2p blocking) with several chunks, see blocking.c; else NULL. */
         int (*warm_up)(const struct plan *plan, int stage);
 };
 
-/* One forward and one backward in turn after `warm_up` forwards, then the remaining backwards: the choice of
- * the policies of fixed order. They wait for the next in line even if something else is ready. */
+/* The choice of the policies of fixed order (1F1B and what derives from it): `warm_up` forwards, then one
+ * forward and one backward in turn, then the remaining backwards. It waits for the next in line even if
+ * something else is ready. For models of one chunk a rank. */
 static inline enum policy_choice policy_in_turn(const struct policy_view *view, int warm_up)
 {
         const int all = view->micro_batches;
@@ -67,7 +91,9 @@ static inline enum policy_choice policy_in_turn(const struct policy_view *view, 
         return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
 }
 
+/* Returns the policy of an id, a constant object; never NULL for the ids below POLICIES. */
 const struct policy *policy_get(enum policy_id id);
-int policy_find(const char *name); /* enum policy_id, or -1 */
+/* Returns the enum policy_id of the policy with this --schedule name, or -1 if there is none. */
+int policy_find(const char *name);
 
 #endif

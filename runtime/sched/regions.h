@@ -1,5 +1,8 @@
 /* The parameters of a stage as the optimizer works through them, in regions: ranges whose gradients are
- * summed over the same group.
+ * summed over the same group. This is arithmetic on counts and offsets alone: nothing here allocates, keeps
+ * state or touches gradients. The core's optimizer phase (optimizer.c) asks it which chunk or update comes
+ * next, and whoever sizes or fills the optimizer's arrays (runtime/plan, runtime/real, prices, calibration)
+ * asks it for the same numbers.
  *
  * A region is cut into chunks, each summed by one collective, and into updates, each one operation of the
  * optimizer; neither crosses the edge of a region. The embedding that the first and last stage share is a
@@ -14,57 +17,71 @@
 
 #include "runtime/sched/core.h"
 
+/* One region: the parameters [offset, offset + count) of the stage. */
 struct region {
         int64_t offset, count;
         enum op_group group; /* the ranks over which its gradients are summed */
-        bool exchanged;      /* and then between first and last stage */
+        bool exchanged;      /* afterwards they are summed over the first and the last stage too */
 };
 enum { REGIONS = 2 };
 
+/* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */
 struct regions {
-        struct region region[REGIONS]; /* in order; one that a stage does not have is empty */
-        int parts, part;               /* of how many parts a chunk consists, and which is this replica's */
-        int64_t chunk, update;         /* the most parameters of a chunk, and of an update */
+        /* In the order in which they are worked through: the stage's own parameters, then the embedding that
+         * two stages share. A region that a stage does not have is empty. */
+        struct region region[REGIONS];
+        /* Into how many parts a chunk is split, one for each replica with ZeRO-1 and otherwise 1, and which
+         * of them is this replica's. */
+        int parts, part;
+        /* The most parameters of a chunk, and of an update. */
+        int64_t chunk, update;
 };
+/* Cuts the parameters of `stage` as `plan` says. */
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage);
 
 /* Parameters [offset, offset + count) of the stage. `place` says where the optimizer's own arrays (master
- * parameters and moments) have them. Without ZeRO-1 that is `offset`; with it the arrays have this replica's
- * parts alone, one behind the other. */
+ * parameters and moments) have them, in elements. Without ZeRO-1 that is `offset`; with it the arrays have
+ * this replica's parts alone, one behind the other. */
 struct region_range {
         int64_t offset, count, place;
 };
 
-/* How many elements each of the optimizer's own arrays has; the same on every replica. */
+/* Returns how many elements each of the optimizer's own arrays has; the same on every replica. */
 int64_t regions_elements(const struct regions *);
 
-/* How many chunks there are; the region that a chunk is of; the nth chunk whole; and this replica's part of
- * it, which may be empty. */
+/* Returns how many chunks there are, of all regions. Chunks are numbered from 0 in the order of the
+ * regions. */
 int regions_chunks(const struct regions *);
+/* Returns the region that a chunk is of: a pointer into `regions`. */
 const struct region *regions_region(const struct regions *, int chunk);
+/* Returns the nth chunk whole. With ZeRO-1 its `place` is where this replica's part of it begins. */
 struct region_range regions_chunk(const struct regions *, int nth);
+/* Returns this replica's part of the nth chunk, which may be empty; the whole chunk without ZeRO-1. */
 struct region_range regions_own(const struct regions *, int nth);
 
-/* How many chunks, the last ones, the first and last stage exchange. */
+/* Returns how many chunks, the last ones, the first and the last stage exchange; 0 on other stages. */
 int regions_exchanges(const struct regions *);
 
-/* How many updates this replica has; the nth of them, and into `chunk` the chunk that it is of; and how many
- * belong to the first `chunks` chunks. */
+/* Returns how many updates this replica has, of all chunks. */
 int regions_updates(const struct regions *);
+/* Returns the nth of them, and stores in `chunk` the number of the chunk that it is of. */
 struct region_range regions_update(const struct regions *, int nth, int *chunk);
+/* Returns how many updates belong to the first `chunks` chunks. */
 int regions_updates_before(const struct regions *, int chunks);
 
-/* The distinct sizes of updates, on all replicas. Returns how many there are. */
+/* Stores in `sizes` the distinct sizes of updates, in parameters, on all replicas, and returns how many there
+ * are: what a profile must have prices of. */
 enum { REGIONS_SIZES = 8 * REGIONS };
 int regions_update_sizes(const struct regions *, int64_t sizes[REGIONS_SIZES]);
 
-/* The nth chunk, and the nth update, in the order in which a backward completes gradients: from the end of
- * memory to its beginning. Updates of the shared embedding wait for its exchange and come last nevertheless.
- */
+/* These return the number of the nth chunk, and of the nth update, in the order in which a backward completes
+ * gradients: from the end of memory to its beginning. Updates of the shared embedding wait for its exchange
+ * and come last nevertheless. */
 int regions_chunk_from_behind(const struct regions *, int nth);
 int regions_update_from_behind(const struct regions *, int nth);
 
-/* The offset at which the chunk begins that contains parameter `end` - 1. */
+/* Returns the offset at which the chunk begins that contains parameter `end` - 1; 1 <= `end` <= the stage's
+ * parameters. */
 int64_t regions_chunk_begin(const struct regions *, int64_t end);
 
 #endif

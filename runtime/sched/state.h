@@ -1,4 +1,14 @@
-/* The core's state, private to this folder. No pointers, so that it can be copied, compared and hashed. */
+/* The state of the scheduling core, and the functions that its files call in each other. Private to this
+ * folder: the rest of the program includes core.h.
+ *
+ * core.c runs the pipeline phase and asks the other files, each of which keeps one concern: activations.c
+ * (offloaded activations), weights.c (backwards in two parts), blocking.c (blocking messages), the four
+ * chains (overlap.c, gather.c, tensor.c, staging.c), buffers.c (which buffers there are) and optimizer.c (all
+ * that follows the pipeline). Their functions come in a common form: X_next hands out what can begin now, if
+ * anything, X_complete takes note of what is over, X_start begins a batch.
+ *
+ * The state has no pointers and no padding that is not zero, and what is over is set back, so that a core can
+ * be copied, compared and hashed as bytes: states which differ in their past alone are equal. */
 #ifndef RANVIER_RUNTIME_SCHED_STATE_H
 #define RANVIER_RUNTIME_SCHED_STATE_H
 
@@ -6,17 +16,21 @@
 #include "runtime/sched/policy.h"
 #include "runtime/sched/regions.h"
 
-/* What comes after the pipeline: see optimizer.c. What a plan does not ask for counts as done from the start.
- */
+/* How far the work is that comes after the pipeline, see optimizer.c: how many operations of each kind there
+ * are, were issued and are done. What a plan does not ask for counts as done from the start. */
 struct optimizer_state {
         struct regions regions;
         int updates, chunks; /* chunks: 0 where none are summed */
-        int64_t final;       /* overlapped: gradients from here on may be summed beside the last backward */
-        bool check_issued, check_done;
+        /* With overlapped sums: the gradients of parameters from this offset on are final, and may be summed
+         * beside the last backward. Otherwise the number of parameters. */
+        int64_t final;
+        bool check_issued, check_done; /* the look for overflow on this rank */
+        /* What all ranks agree on: asked for, known, and that there was one. */
         bool overflow_issued, overflow_known, overflow;
-        int chunks_issued, chunks_done;
+        int chunks_issued, chunks_done; /* all-reduces, with ZeRO-1 reduce-scatters */
+        /* The sum of the gradients that every shard has whole (core_stage.replicated_count). */
         bool replicated_issued, replicated_done;
-        int exchanges; /* of the shared embedding */
+        int exchanges; /* sums of the shared embedding between first and last stage, a chunk each */
         int exchanges_issued, exchanges_done;
         bool norm_issued, norm_done;
         bool scalars_issued, scalars_done;
@@ -24,19 +38,24 @@ struct optimizer_state {
         int updates_issued, updates_done;
         int write_backs_issued, write_backs_done;
         bool clear_issued, clear_done;
-        int gathers, gathers_issued, gathers_done; /* zero: of weights, a chunk each */
+        int gathers, gathers_issued, gathers_done; /* ZeRO-1: of weights, a chunk each */
 };
 
 /* Where activations are offloaded, the first slots are for forwards and their stores and sends, the others
  * for fetches and their backwards. A stage that stores no more than all of these offloads nothing. */
 enum { FORWARD_SLOTS = 2, BACKWARD_SLOTS = 2, SLOTS_OFFLOADED = FORWARD_SLOTS + BACKWARD_SLOTS };
+/* Returns whether `stage` offloads activations: the plan asks for it, there are enough of them, and the
+ * policy does not split backwards. */
 bool core_offloads(const struct plan *plan, int stage);
 
-/* Which virtual micro-batch holds a backward's slot. */
+/* What is in one of the BACKWARD_SLOTS: a virtual micro-batch whose activations are fetched for its
+ * backward. */
 struct returned {
-        int vmb;      /* -1: none */
-        int demanded; /* its gradient is there (last stage: its forward is done) */
-        int there;    /* the fetch has completed */
+        int vmb; /* -1: none, the slot is free */
+        /* 1: its gradient is there (last stage: its forward is done), or the policy's order says that its
+         * backward is the next one; 0: it was fetched on a guess. */
+        int demanded;
+        int there; /* 1: the fetch has completed */
 };
 
 /* A virtual micro-batch (see plan_vmbs) that can be worked on, in the order in which it became so: its
@@ -47,67 +66,85 @@ struct arrival {
         enum op_kind work; /* OP_FORWARD or OP_BACKWARD */
 };
 
-/* A virtual micro-batch whose gradient of weights is still to come, and what backward left for it. */
+/* A virtual micro-batch whose gradient of weights is still to come, and the buffer (an index) with what the
+ * first part of its backward left for it. */
 struct deferred {
         int vmb, buffer;
 };
 
-/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. */
+/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. All zero between two passes. Units
+ * are counted in the order of the pass, and one that has nothing to gather or reduce is passed over. */
 struct gather_state {
         struct op pass; /* as the rest of the core knows it */
-        int units;      /* 0: none is under way */
+        int units;      /* of this pass; 0: none is under way */
         int gathers_issued, gathers_done;
-        int begun, computed; /* units */
+        int begun, computed; /* units whose work was issued, and is done */
+        /* Reduce-scatters; `scattering` of them are under way. */
         int scatters_issued, scatters_done, scattering;
 };
 
+/* One core. The first group of members is set by core_init and stays; the others change as a batch goes on.
+ * The tables at the end have sizes that follow from the plan, and are reached through core_tables. */
 struct core {
         struct plan plan;
-        int stage, replica, limit; /* limit: AxoNN's, resolved */
+        int stage, replica, limit; /* limit: core_pipeline_limit */
         bool shared_slots;         /* any chunk takes any slot */
-        bool first, last;          /* this rank has the model's first, its last chunk */
+        bool first, last;          /* this rank has the model's first chunk, its last one */
         int64_t parameters;
         int64_t slot_bytes, embedded_bytes, head_bytes;
         int64_t replicated_offset, replicated_count;
         struct core_limits limits;
         struct core_units units;
 
-        bool load_issued, loaded;
+        bool load_issued, loaded;                      /* loaded: also where a stage has nothing to load */
         bool computing;                                /* the compute lane has an operation */
         bool receiving_activation, receiving_gradient; /* a receive is posted on that side */
         int activations_posted, gradients_posted;      /* receives posted so far */
+        /* Counts of this batch, of all chunks; of a backward in two parts the first part counts. */
         int forwards_started, forwards_done, backwards_started, backwards_done;
         int weights_done;                   /* backwards with both parts */
-        int deferred;                       /* entries in the list of those without */
+        int deferred;                       /* entries in the list of those without the second part */
         int send_activation, send_gradient; /* virtual micro-batch to be sent next, or -1 */
         int store;     /* virtual micro-batch whose activations are to be offloaded next, or -1 */
         int on_host;   /* entries in the list of offloaded virtual micro-batches */
         bool fetching; /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
-        int in_flight;       /* operations issued and not completed */
-        int arrivals;        /* entries in the queue */
-        unsigned exchanging; /* blocking: a bit a kind of message that is under way */
-        bool continues;      /* a part of a chain is over, and */
-        struct op next;      /* this is the part to be issued next */
+        int in_flight; /* operations issued and not completed */
+        int arrivals;  /* entries in the queue */
+        /* Blocking messages: bit 1 << kind for each kind of message that is under way. */
+        unsigned exchanging;
+        /* A part of a chain is over, and `next` is the part to be issued next. */
+        bool continues;
+        struct op next;
         struct gather_state gather;
         struct optimizer_state optimizer;
-        int tables[]; /* see the functions below; sizes follow from plan and limits */
+        int tables[]; /* see core_tables; sizes follow from plan and limits */
 };
 
+/* Where the tables of a core are, and how long each is ([...]; vmbs: plan_vmbs, the other names:
+ * core_limits). Pointers into the core, made anew for each use; the core itself keeps none. */
 struct core_tables {
-        int *first_slot;       /* [chunks + 1], of more than one chunk: where its slots begin */
-        struct arrival *queue; /* [inputs + slots + host_slots + gradients] */
-        int *input_of, *slot_of, *gradient_of; /* [vmbs] each: its buffer, once known */
-        int *host_slot_of;                     /* the same; none where nothing is offloaded */
-        /* By buffer; 0: free. Before the first ([-1]): how many are not. */
+        /* [chunks + 1], with more than one chunk: where the slots of each begin, and where the last one's
+         * end. */
+        int *first_slot;
+        /* [inputs + slots + host_slots + gradients], of which core.arrivals are used: what can be worked on,
+         * the oldest first. */
+        struct arrival *queue;
+        /* [vmbs] each: which buffer a virtual micro-batch has, once that is known; 0 before and after. */
+        int *input_of, *slot_of, *gradient_of;
+        int *host_slot_of; /* the same; empty where nothing is offloaded */
+        /* By buffer: how many operations must still let go of it; 0: it is free. The element before the first
+         * ([-1]) counts the buffers that are not free. */
         int *input_users, *slot_users, *host_slot_users, *gradient_users;
-        struct deferred *deferred; /* [deferred], in order of their backwards */
+        struct deferred *deferred; /* [deferred], in the order of their backwards */
         int *deferred_users;       /* [deferred], as the users above */
-        int *offloaded;  /* [host_slots]: virtual micro-batches on the host, in order of their forwards */
-        int *chunk_done; /* by chunk: its all-reduce is done */
+        /* [host_slots], of which core.on_host are used: the virtual micro-batches on the host, in the order
+         * in which they were stored. */
+        int *offloaded;
+        int *chunk_done; /* by chunk of parameters: 1 when its all-reduce, or reduce-scatter, is done */
 };
 
-/* Hands out the next `count` ints of `*at`. */
+/* Hands out the next `count` ints of `*at`, and moves `*at` behind them. */
 static inline int *core_carve(int **at, int count)
 {
         int *table = *at;
@@ -115,13 +152,14 @@ static inline int *core_carve(int **at, int count)
         return table;
 }
 
-/* A table of users, and what lies before it. */
+/* Hands out a table of users for `buffers` buffers, with the element [-1] before it. */
 static inline int *core_carve_users(int **at, int buffers)
 {
         return core_carve(at, buffers + 1) + 1;
 }
 
-/* Here, to be inlined: every decision begins with it. */
+/* Returns where the tables of `core` are. It is defined here to be inlined, because every decision begins
+ * with it. buffers.c counts the same tables when it works out core_bytes. */
 static inline struct core_tables core_tables(struct core *core)
 {
         int vmbs = plan_vmbs(&core->plan), chunks = core->plan.virtual_stages;
@@ -147,7 +185,8 @@ static inline struct core_tables core_tables(struct core *core)
         return t;
 }
 
-/* What core_init was given, as far as the optimizer needs it. */
+/* Returns what core_init was given, as far as the regions of the optimizer and the sizes of tables need
+ * it. */
 static inline struct core_stage core_part(const struct core *core)
 {
         return (struct core_stage){.stage = core->stage,
@@ -158,13 +197,15 @@ static inline struct core_stage core_part(const struct core *core)
                                    .replica = core->replica};
 }
 
+/* Empties all tables and works out where the slots of each chunk begin. */
 void core_clear_tables(struct core *core);
 
-/* Of no micro-batch; and of `vmb`. */
+/* Return an operation of a kind, on its lane, with no buffers: one that is about no micro-batch, and one that
+ * is about the virtual micro-batch `vmb`. */
 struct op core_new_op(enum op_kind kind);
 struct op core_op_of_vmb(const struct core *core, enum op_kind kind, int vmb);
 
-/* Of a virtual micro-batch's chunk and micro-batch, and back. */
+/* Returns the chunk of a virtual micro-batch. core_vmb returns the virtual micro-batch of an operation. */
 static inline int core_chunk(const struct core *core, int vmb)
 {
         return core->plan.virtual_stages == 1 ? 0 : vmb / core->plan.micro_batches;
@@ -174,7 +215,8 @@ static inline int core_vmb(const struct core *core, const struct op *op)
         return op->chunk * core->plan.micro_batches + op->micro_batch;
 }
 
-/* The embedding comes before this chunk; the loss after it. */
+/* Return whether `chunk` of this rank is the model's first, which begins with the embedding, or its last,
+ * which ends with the loss. */
 static inline bool core_is_first(const struct core *core, int chunk)
 {
         return core->first && chunk == 0;
@@ -184,42 +226,53 @@ static inline bool core_is_last(const struct core *core, int chunk)
         return core->last && chunk == core->plan.virtual_stages - 1;
 }
 
-/* Buffers [first, first + count) of a table. */
+/* Buffers [first, first + count) of a table of users. */
 struct core_pool {
         int first, count;
-        bool all; /* the table has no others */
+        bool all; /* the table has no others, so its count at [-1] is the pool's */
 };
-/* For forwards of a chunk. */
+/* Returns the slots that a forward of `chunk` may take. */
 struct core_pool core_forward_slots(const struct core *core, int chunk);
-/* What a slot of `chunk` holds. */
+/* Returns the bytes of activations that a slot of `chunk` holds. */
 int64_t core_chunk_bytes(const struct core *core, int chunk);
 
-/* Takes one of `buffers` for `vmb` (-1: not known yet), with `users` that must each let go of it before it
- * is free again. */
+/* Takes a free one of `buffers`, notes it in buffer_of[vmb] unless `vmb` is -1 (not known yet), and returns
+ * its index. `users` operations must each release it before it is free again. One must be free
+ * (buffer_free). */
 int buffer_acquire(int *users_of, struct core_pool buffers, int *buffer_of, int vmb, int users);
+/* Lets go of a buffer for one of its users. */
 void buffer_release(int *users_of, int buffer);
-int buffer_free(const int *users_of, struct core_pool buffers); /* how many are free */
+/* Returns how many of `buffers` are free. */
+int buffer_free(const int *users_of, struct core_pool buffers);
 
-/* Offloaded activations: see activations.c. */
+/* Offloaded activations: see activations.c. Where the stage offloads none, activations_next finds nothing and
+ * activations_there is always true. */
 bool activations_offloaded(const struct core *core);
 void activations_start(struct core *core);
 bool activations_next(struct core *core, struct op *op);
 void activations_complete(struct core *core, const struct op *op);
-/* The backward of `vmb` could begin as soon as its activations are on the device. */
+/* Notes that the backward of `vmb` could begin as soon as its activations are on the device. */
 void activations_demand(struct core *core, int vmb);
+/* Returns whether the activations of `vmb` are on the device for its backward. */
 bool activations_there(const struct core *core, int vmb);
-/* The backward in `slot` is done. */
+/* Frees `slot` for the next fetch: the backward in it is done. */
 void activations_leave(struct core *core, int slot);
 
-/* Backwards in two parts: see weights.c. */
+/* Backwards in two parts: see weights.c. weights_parted returns whether this stage has them. */
 bool weights_parted(const struct core *core);
-bool weights_room(const struct core *core); /* for what one more backward leaves */
-int weights_ready(
-        const struct core *core); /* the virtual micro-batch whose gradient of weights is next, or -1 */
+/* Returns whether there is a buffer for what the first part of one more backward leaves. */
+bool weights_room(const struct core *core);
+/* Returns the virtual micro-batch whose gradient of weights is next, or -1. */
+int weights_ready(const struct core *core);
+/* Makes the backward `op`, which is about to be issued, the first part of it, and takes a buffer for what it
+ * will leave. */
 void weights_begin_input(struct core *core, struct op *op);
+/* Notes that a first part has completed, so that the second may follow. */
 void weights_defer(struct core *core, const struct op *input_part);
+/* Returns the second part of the oldest backward that waits for it, to be issued. There must be one. */
 struct op weights_begin(struct core *core);
-void weights_done(struct core *core, const struct op *op); /* the second part, or both as one */
+/* Counts a backward that has completed, the second part or both as one, and frees its buffer. */
+void weights_done(struct core *core, const struct op *op);
 
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
  * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
@@ -227,49 +280,58 @@ void weights_done(struct core *core, const struct op *op); /* the second part, o
  * forward or backward is of the overlap's (which needs one shard and zero 0), of ZeRO-3's (one shard) or of
  * the shards' chain, anything else of the staging's. */
 struct chain {
-        /* Whether `op`, a part or all of an operation, is of this chain. */
+        /* Returns whether `op`, a part or all of an operation, is of this chain. */
         bool (*has)(const struct core *core, const struct op *op);
-        /* It has completed. True if it was not the last part: the next one stands in core->next
-         * (core_continue), or, of gather_chain, is handed out by gather_next. Else op becomes the operation
-         * as it is when whole, but for its kind, which core_complete restores from op->of. */
+        /* Is told that `op`, which is of this chain, has completed. Returns true if it was not the last part:
+         * the next one stands in core->next (core_continue), or, of gather_chain, is handed out by
+         * gather_next. Else op becomes the operation as it is when whole, but for its kind, which
+         * core_complete restores from op->of. */
         bool (*goes_on)(struct core *core, struct op *op);
 };
 extern const struct chain overlap_chain, gather_chain, tensor_chain, staging_chain;
 
-/* `part` is followed by the one that is returned: the same, to be changed by the caller. */
+/* Says that `part` is followed by another part, and returns that one: a copy of `part`, which the caller
+ * changes. core_next hands it out before anything else. */
 struct op *core_continue(struct core *core, const struct op *part);
 
-/* Staged messages and all-reduces: see staging.c. `op` is about to be issued: it becomes its first part. */
+/* Staged messages and collectives: see staging.c. `op` is about to be issued: it becomes its first part, a
+ * copy to the host, if the plan stages it and it is no receive. */
 void staging_begin(const struct core *core, struct op *op);
 
-/* Blocking messages: see blocking.c. A message is about to be issued; the whole of it is over. */
+/* Blocking messages: see blocking.c. These note that a message is about to be issued, and that the whole of
+ * an operation is over; where messages do not block they do nothing. */
 void blocking_begin(struct core *core, const struct op *message);
 void blocking_end(struct core *core, const struct op *message);
-/* Messages hold up the compute lane. */
+/* Returns whether messages hold up the compute lane now. */
 bool blocking_holds(const struct core *core);
-/* A backward is to follow at once, and to share an exchange with the forward before it. */
+/* Returns whether a backward is to follow at once, and to share an exchange with the forward before it. */
 bool blocking_in_pair(const struct core *core);
-/* Whether this receive may be posted, if messages block, where `wanted` is what the policy wants to compute
- * next, and `vmb` whose turn it is to be worked on with what is received, if the policy says so. */
+/* Returns whether this receive may be posted, if messages block. `wanted` is what the policy wants to compute
+ * next; `vmb` is the virtual micro-batch whose turn it is to be worked on with what is received, or -1 if the
+ * policy has no such order. */
 bool blocking_permits(const struct core *core, enum op_kind receive, enum policy_choice wanted, int vmb);
 
-/* A last backward beside which gradients are summed: see overlap.c. Whether this plan has them. */
+/* Sums beside the last backward: see overlap.c. overlap_planned returns whether this plan has them. */
 bool overlap_planned(const struct plan *plan);
-/* `backward`, or a part of one, is about to be issued: if it is the last one, it is to make a first range
- * final. */
+/* Gives `backward`, or a part of one, which is about to be issued, the first range of parameters that it is
+ * to make final, if it is the last one of the batch. */
 void overlap_begin(const struct core *core, struct op *backward);
 
-/* Passes of ZeRO-3: see gather.c. Whether this plan has them. */
+/* Passes of ZeRO-3: see gather.c. gather_planned returns whether this plan has them. */
 bool gather_planned(const struct plan *plan);
-/* A forward or backward is about to be issued: it becomes the first operation of its chain. */
+/* Replaces `pass`, a forward or backward that is about to be issued, by the first operation of its chain.
+ * Does nothing with other plans. */
 void gather_begin(struct core *core, struct op *pass);
-/* Hands out what the pass under way can do now, if there is one. */
+/* Hands out what the pass under way can do now; returns false if that is nothing, or no pass is under way. */
 bool gather_next(struct core *core, struct op *op);
 
+/* What follows the pipeline: see optimizer.c. optimizer_next may be asked at any time and knows when its
+ * phase has come; optimizer_done returns whether nothing of it is left. */
 void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);
 void optimizer_complete(struct core *core, const struct op *op);
 bool optimizer_done(const struct core *core);
+/* Returns how many chunks of gradients a stage sums over its replicas; 0 with one replica or with ZeRO-3. */
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part);
 
 #endif

@@ -1,4 +1,15 @@
-/* What a collective takes by closed form, and which algorithm a library would choose for it. No SimGrid. */
+/* The time of a collective by closed form, and the algorithm that a communication library would choose for
+ * it.
+ *
+ * A collective is described in three steps: collective_shape says how its members lie on a platform,
+ * collective_choose says which algorithm, protocol and costs the platform's library would use for that shape
+ * and buffer, and collective_phases expands both into phases of equal steps. collective_estimate adds the
+ * phases up; sim/world/collective.c runs the same phases message by message in SimGrid, so that the two can
+ * be compared. collective_seconds does all of it at once.
+ *
+ * Callers are the world on paper, the collectives of shards, the choice among NCCL's algorithms, and
+ * SimGrid's world. This module does not use SimGrid, and it does not see other traffic on the same links or
+ * the trunks of a fabric. */
 #ifndef RANVIER_SIM_COLLECTIVE_COLLECTIVE_MODEL_H
 #define RANVIER_SIM_COLLECTIVE_COLLECTIVE_MODEL_H
 
@@ -6,95 +17,149 @@
 
 enum collective_kind { COLLECTIVE_ALLREDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER };
 
-/* GPUs first + i stride, i < count. `beside`: of the block of so many GPUs that a member lies in, all have
- * such a group, and these do the same at the same time and share what they send over (1: alone). */
+/* The members of a collective: the GPUs of ranks first + i stride, for i from 0 to count - 1.
+ *
+ * `beside` is the size of the block of consecutive GPUs around a member (block boundaries are multiples of
+ * it) in which every GPU has such a group. All these groups are taken to do the same at the same time and to
+ * share the rails that they send over. 1 means that the group is alone. */
 struct collective_group {
         int first, stride, count, beside;
 };
 
-/* How a group lies on its platform. */
+/* How a group lies on its platform. Latencies are in seconds, rates in bytes per second. */
 struct collective_shape {
+        /* Number of members. */
         int size;
-        int nodes, per_node; /* members of each node; 0: not as many everywhere */
-        /* One step of all members at once: its latency, and the rate of each, inside a node and between
-         * nodes. */
+        /* The number of nodes that the members are on, and how many members each node has. per_node is 0 if
+         * not all nodes have equally many. */
+        int nodes, per_node;
+        /* A step in which all members send at once to a neighbour in their node ("near"): the latency of a
+         * message, and the rate that each member gets. */
         double near_seconds, near_bytes_per_second;
+        /* The same for a step whose messages go to other nodes ("far"). Both are 0 if there is one node. */
         double far_seconds, far_bytes_per_second;
-        double far_alone_bytes_per_second; /* if only one member of each node sends */
-        double both_bytes_per_second;      /* for messages of both kinds at once; 0: they share nothing */
+        /* The rate of a message between nodes if only one member of each node sends. */
+        double far_alone_bytes_per_second;
+        /* The rate that a member's near and far messages share when they are under way at once, which is its
+         * PCI Express link. 0 means that they share no link. */
+        double both_bytes_per_second;
 };
+
+/* Looks up where the members are and returns the slowest latency and rate among the first 64 of them, whose
+ * pattern of places the others repeat. */
 struct collective_shape collective_shape(const struct platform *platform,
                                          const struct collective_group *group);
 
-/* How a collective goes and what it costs beside its messages. */
+/* How one collective is done and what it costs beside its messages. */
 struct collective_costs {
         enum collective_algorithm algorithm;
-        int protocol;                                   /* of the rules */
-        double start_seconds, min_seconds;              /* before it; in all */
-        double near_step_seconds, far_step_seconds;     /* software cost of starting a step */
-        double near_bytes_per_byte, far_bytes_per_byte; /* on the links, of each byte of the buffer */
-        double reduce_seconds_per_byte;                 /* arithmetic on what arrived */
-        double copy_seconds_per_byte;                   /* of a member's block, once */
-        int segments;        /* of a ring step's block: one is reduced while the next arrives */
-        int64_t chunk_bytes; /* of a tree's parts */
+        /* Index into collective_rules.protocols for NCCL; 0 for the other libraries, which have one
+         * protocol. */
+        int protocol;
+        /* Seconds before the first step, and the least that the collective takes in all. */
+        double start_seconds, min_seconds;
+        /* Software time, in seconds, to start a step inside a node or between nodes; the latency of the links
+         * is not in it. */
+        double near_step_seconds, far_step_seconds;
+        /* Bytes that cross the links for each byte of the buffer, such as 1 / efficiency of a protocol. */
+        double near_bytes_per_byte, far_bytes_per_byte;
+        /* Seconds of arithmetic for each byte that arrives and is summed. */
+        double reduce_seconds_per_byte;
+        /* Seconds to copy a byte of a member's block (buffer / members), paid once in a collective. */
+        double copy_seconds_per_byte;
+        /* Segments that a ring step's block is divided into: one is reduced while the next one arrives. */
+        int segments;
+        /* Largest part of the buffer that a tree sends at a time. */
+        int64_t chunk_bytes;
 };
 
-/* What the platform's library chooses for `bytes`, the whole buffer: what an all-reduce sums, what a
- * reduce-scatter begins with, what an all-gather ends with. */
+/* Chooses as the platform's library does for a buffer of `bytes` and element type `dtype`. `bytes` is the
+ * whole buffer: what an all-reduce sums, what a reduce-scatter begins with, what an all-gather ends with. On
+ * the local platform the arithmetic, the start of steps or the bytes on the links are set such that an
+ * all-reduce between the measured ranks takes the time that the profile has for `bytes` and `dtype`. */
 struct collective_costs collective_choose(const struct platform *platform,
                                           const struct collective_shape *shape, enum collective_kind kind,
                                           int64_t bytes, enum dtype dtype);
 
-/* Seconds of all of it, if nothing else crosses the links. */
+/* Returns the seconds of the whole collective if nothing else crosses its links; 0 for fewer than two
+ * members. `costs` come from collective_choose, or are the caller's own. */
 double collective_estimate(const struct collective_shape *shape, const struct collective_costs *costs,
                            enum collective_kind kind, int64_t bytes);
 
-/* Both: seconds of a collective of `group` as the platform's library chooses. `dtype`: what the buffer is
- * stored as (the local platform has measured all-reduces of each). 0 for a SimGrid file, whose links are not
- * ours to read. */
+/* Returns the seconds of a collective of `group` done as the platform's library chooses: shape, choice and
+ * estimate together. `dtype` is the element type of the buffer. Returns 0 for fewer than two members and for
+ * a platform without links of its own, as one read from a SimGrid file is. */
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
                           enum collective_kind kind, int64_t bytes, enum dtype dtype);
 
 /* ---- what collective.c runs and collective_estimate adds up ---- */
 
-/* Members that a step of equal messages is between. */
+/* Which members exchange messages in a step. Members are numbered by their index in the group. */
 enum collective_pattern {
-        PATTERN_RING,       /* to the next member, from the previous one */
-        PATTERN_NEAR_RING,  /* the same among the members of a node */
-        PATTERN_FAR_RING,   /* the same among members in the same place of all nodes */
-        PATTERN_BOTH_RINGS, /* near and far at once: the rings of several rails */
-        PATTERN_PAIRS,      /* with the member whose index differs by the bit `distance` */
-        PATTERN_JOIN,       /* members beyond the largest power of two send to those that stand for them */
-        PATTERN_LEAVE,      /* and get the result */
-        PATTERN_UP,         /* binomial tree: odd multiples of `distance` send to the even one before them */
-        PATTERN_DOWN,       /* and back */
-        PATTERN_TREES_UP, /* the two binary trees, all parts; among members of the same place of all nodes */
+        /* Each member sends to the next one and receives from the previous one. */
+        PATTERN_RING,
+        /* The same among the members of a node. */
+        PATTERN_NEAR_RING,
+        /* The same among the members that have the same place in their nodes. */
+        PATTERN_FAR_RING,
+        /* Near and far ring at once, which stands for the rings of several rails together. */
+        PATTERN_BOTH_RINGS,
+        /* Each member exchanges with the one whose index differs by the bit `distance`. */
+        PATTERN_PAIRS,
+        /* Members beyond the largest power of two, which is `distance`, send to member index - distance,
+         * which stands for them in the steps that follow. */
+        PATTERN_JOIN,
+        /* The same members get the result back. */
+        PATTERN_LEAVE,
+        /* A level of a binomial tree: odd multiples of `distance` send to the even multiple before them. */
+        PATTERN_UP,
+        /* The same level backwards. */
+        PATTERN_DOWN,
+        /* The two binary trees towards their roots, all rounds and all parts of the buffer. If the group is
+         * on several nodes, members are those of the same place of all nodes. */
+        PATTERN_TREES_UP,
+        /* The same from the roots to the leaves. */
         PATTERN_TREES_DOWN
 };
 
+/* A run of equal steps of a collective. */
 struct collective_phase {
         enum collective_pattern pattern;
+        /* `steps` is the number of steps, or of rounds of the trees. `distance` is explained with the
+         * patterns; for trees it is the number of parts that the buffer is sent in. */
         int steps, distance;
-        bool far;                                    /* some of its messages are between nodes */
-        int64_t near_bytes, far_bytes;               /* of a message, on the links */
-        double software_seconds, arithmetic_seconds; /* of a step: before it, after it */
+        /* Some of the messages are between nodes; then far_bytes count, else near_bytes (both for
+         * PATTERN_BOTH_RINGS). */
+        bool far;
+        /* Bytes of a message on the links, what the protocol adds included. */
+        int64_t near_bytes, far_bytes;
+        /* Seconds of each step: before its message, and of arithmetic after it. */
+        double software_seconds, arithmetic_seconds;
+        /* Segments of a message; the arithmetic of one runs beside the transfer of the next. */
         int segments;
 };
 
 enum { COLLECTIVE_PHASES = 80 };
 
-/* Fills `phases` and returns how many. */
+/* Expands a collective into phases, in the order in which they run. Fills `phases` and returns how many there
+ * are; 0 for fewer than two members. An algorithm that is not defined for `kind` or for the shape is
+ * replaced: trees and the binomial tree by a ring where nothing is summed for all, doubling by halving, a
+ * hierarchy by a ring unless there are several nodes with equally many members, two at least. */
 int collective_phases(const struct collective_shape *shape, const struct collective_costs *costs,
                       enum collective_kind kind, int64_t bytes,
                       struct collective_phase phases[COLLECTIVE_PHASES]);
 
-/* The largest power of two that is at most `n`, which is at least 1. */
+/* Returns the largest power of two that is at most `n`, which is at least 1. */
 int collective_power(int n);
 
-/* Parent of member `index` of `count` in one of the two trees, -1 for the root; and how deep it lies. */
+/* The two binary trees of COLLECTIVE_TREE among members 0 to count - 1; `tree` is 0 or 1. A leaf of one tree
+ * is an inner member of the other, so that both together use the links of all members.
+ *
+ * collective_tree_parent returns the parent of member `index`, or -1 for the root; collective_tree_depth
+ * returns how many edges lie between it and the root. */
 int collective_tree_parent(int tree, int index, int count);
 int collective_tree_depth(int tree, int index, int count);
-/* Its children, up to two; returns how many. */
+/* Writes the children of member `index` to `children` and returns how many there are, 0 to 2. */
 int collective_tree_children(int tree, int index, int count, int children[2]);
 
 #endif

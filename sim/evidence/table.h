@@ -1,4 +1,5 @@
-/* A table of training runs that somebody measured: comma separated values, one run a line. */
+/* A table of training runs that somebody measured: comma separated values, one run a line. This module reads
+ * and checks the cells; measured.h makes plans of the rows. */
 #ifndef RANVIER_SIM_EVIDENCE_TABLE_H
 #define RANVIER_SIM_EVIDENCE_TABLE_H
 
@@ -8,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What `measured` counts. */
+/* What the measured figure of a row counts. The first two are times of a batch. */
 enum table_unit {
         TABLE_SECONDS,
         TABLE_MILLISECONDS,
@@ -16,19 +17,26 @@ enum table_unit {
         TABLE_PERCENT_OF_PEAK,
         TABLE_UNITS
 };
-const char *table_unit_name(enum table_unit unit); /* "batch_seconds", ... */
+/* Returns the name that the column unit uses: "batch_seconds", ... */
+const char *table_unit_name(enum table_unit unit);
 
 enum { TABLE_TEXT = 96 };
 
 /* One run. Texts are "" and numbers 0 where the table says nothing. */
 struct table_row {
-        int line; /* of the file, from 1 */
+        /* Of the file, from 1. */
+        int line;
         char source[TABLE_TEXT], model[TABLE_TEXT], gpu[TABLE_TEXT];
         char recompute[TABLE_TEXT], schedule[TABLE_TEXT];
-        char plan[4 * TABLE_TEXT]; /* more flags of a plan, as on a command line */
+        /* More flags of a plan, as on a command line. */
+        char plan[4 * TABLE_TEXT];
+        /* `batch` and `micro_batch` are in sequences, `seq` in tokens; `interleave` is the number of virtual
+         * stages. */
         int64_t gpus, batch, micro_batch, layers, hidden, heads, seq, vocab, interleave;
-        int64_t sizes[GRID_AXES]; /* of the grid */
-        double low, high;         /* measured; the same number but where a range was published */
+        /* Of the grid, by enum grid_axis. */
+        int64_t sizes[GRID_AXES];
+        /* The measured figure in `unit`; the two are equal unless a range was published. */
+        double low, high;
         enum table_unit unit;
 };
 
@@ -41,11 +49,12 @@ struct table {
 /* Reads a table. The first line that is neither empty nor a comment names the columns, in any order and in
  * either spelling that table.c lists (ours, or that of the tables which vTrain's authors published); columns
  * whose names begin with "note" are left alone, others are refused; lines that begin with # are comments.
- * Errors name file and line. The caller frees, not after an error. */
+ * RV_EINPUT names file and line, RV_ESYSTEM means that memory ran out. The caller calls table_free; after an
+ * error there is nothing to free. */
 int table_read(struct table *table, const char *path, struct rv_error_info *err);
 void table_free(struct table *table);
 
-/* The columns, for help: one line each. */
+/* A paragraph about the columns, for help. */
 extern const char table_help[];
 
 #endif

@@ -1,11 +1,18 @@
-/* Platform files: JSON in which every figure has its unit and its source. */
+/* Reads platform files: JSON in which every figure has its value, its unit and its source, such as
+ * {"value": 300, "unit": "GB/s", "source": "datasheet"}. sim/README.md lists the members.
+ *
+ * platform_load (platform.h) is the one caller; it finds the path of a preset first. Figures are converted to
+ * bytes, seconds and flops, so that nothing behind this module knows of units. */
 #ifndef RANVIER_SIM_PLATFORM_PLATFORM_FILE_H
 #define RANVIER_SIM_PLATFORM_PLATFORM_FILE_H
 
 #include "sim/platform/platform.h"
 
-/* Reads the file platform->path into a platform that has its defaults. Complaints name the file, the line,
- * what was found and what would be right. On failure platform_free has something to free. */
+/* Reads the file platform->path. The caller has set the path and the defaults of what a file may leave out
+ * (one rail, one socket, one segment). A member that is missing, misspelt, without a unit or source, or out
+ * of range is RV_EINPUT with a sentence that names the file, the line, what was found and what would be
+ * right; RV_ESYSTEM means that memory ran out. After a failure, too, the caller must call platform_free,
+ * since `groups` may be allocated. */
 int platform_file_read(struct platform *platform, struct rv_error_info *err);
 
 #endif

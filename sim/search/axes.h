@@ -1,4 +1,6 @@
-/* The axes of a sweep: the flags of a plan that are lists there (flag.axis), beside grid and sizes. */
+/* The axes of a sweep: the flags of a plan for which a sweep takes a list of values (flag.axis), beside grid,
+ * sizes and recomputation. sweep.c fills the lists, space.c goes through their combinations, results.c names
+ * a plan by them. */
 #ifndef RANVIER_SIM_SEARCH_AXES_H
 #define RANVIER_SIM_SEARCH_AXES_H
 
@@ -12,46 +14,54 @@ struct axes {
         int count;
         struct axis {
                 const struct flag *flag;
+                /* The values to try, in order. */
                 struct flag_values list;
-                bool given; /* on the command line */
+                /* The list was given on the command line, so that a preset leaves it alone. */
+                bool given;
         } axis[AXES];
 };
 
-/* One value each: the default of a plan. */
+/* Makes an axis of every flag that is one, each with the default of a plan as its only value. */
 void axes_init(struct axes *axes);
 
-/* The axis of a flag, which must be one. */
+/* Return the axis, or the values, of the flag of this name, which must be an axis. */
 struct axis *axes_named(struct axes *axes, const char *flag);
 const struct flag_values *axes_values(const struct axes *axes, const char *flag);
 
-/* Takes a list such as axonn,1f1b; each word is checked as simulate checks its flag. */
+/* Replaces the list by the one in `text`, such as axonn,1f1b. A word that simulate would not take for the
+ * flag, or that is there twice, is RV_EINPUT. A switch takes the words yes and no. */
 int axis_parse(struct axis *axis, const char *text, struct rv_error_info *err);
 
-/* RV_ENOTBUILT if a value is one that is not built; `base`: a plan that is resolved but for these. */
+/* Returns RV_ENOTBUILT if a value of some axis is one that is not built. `base` is a plan that is complete
+ * but for the axes. */
 int axes_check_built(const struct axes *axes, const struct options *base, struct rv_error_info *err);
 
-/* Every combination: `place` begins as zeros; false after the last. */
+/* Moves `place`, the index of a value for each axis, to the next combination. It begins as zeros. Returns
+ * false after the last one; `place` is zeros again then. */
 bool axes_next(const struct axes *axes, int place[AXES]);
 
-/* Whether a combination is worth a look on the grid of `options`, in which it is set. Where an axis makes no
- * difference (schedules with one stage, ZeRO with one replica), the first of its values stands for all. What
- * one value has no use for (virtual stages but for the interleaved schedule) is not combined with it, if the
- * lists have something else for both. */
+/* Says whether a combination, which is set in `options` (axes_set), is worth a look on their grid. Where an
+ * axis makes no difference (schedules with one stage, ZeRO with one replica), the first of its values stands
+ * for all. What one value has no use for (virtual stages but for the interleaved schedule) is not combined
+ * with it, if the lists have something else for both. */
 bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *options);
 
+/* Sets the values of a combination in `options`. */
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES]);
 
-/* Sets those axes that are not given to what a preset of plans tries: "all" that could be the best, or
- * "megatron": what Megatron-LM has. False: no such preset. */
+/* Sets the lists that were not given to what a preset of plans tries: "all", which is what could be the best,
+ * or "megatron", which is what Megatron-LM has. Returns false if there is no such preset. */
 bool axes_preset(struct axes *axes, const char *preset);
 
-/* What of preset "all" is not among an axis' values, as "--zero 1,3"; "": nothing is left out. */
+/* Writes the values of preset "all" that the axis does not have, such as "--zero 1,3"; "" if it has all. */
 void axis_untried(const struct axis *axis, char *text, size_t text_size);
 
-/* A plan's values that are not the default, as flags of `ranvier simulate`, each after a blank. */
+/* Writes the values of a plan that are not the default as flags of `ranvier simulate`, each after a blank. */
 void axes_write(const struct options *options, FILE *out);
 
-/* A plan's values of the axes that have several or another than the default: "tp 2, 1f1b". */
+/* Writes the values of a plan for a table, such as "tp 2, 1f1b": those of axes that were varied or set to
+ * another value than the default. A value that is the default is named only where the flag has a label for
+ * it. */
 void axes_describe(const struct axes *axes, const struct options *options, char *text, size_t text_size);
 
 #endif

@@ -1,4 +1,5 @@
-/* Many predictions at once: SimGrid runs once a process, so each has a process of its own. */
+/* Many predictions at once. SimGrid runs once in a process, so each prediction is made in a child process,
+ * which sends its outcome back through a pipe. sweep.c and validate.c are the callers. */
 #ifndef RANVIER_SIM_SEARCH_JOBS_H
 #define RANVIER_SIM_SEARCH_JOBS_H
 
@@ -7,45 +8,54 @@
 
 enum outcome_state { OUTCOME_PENDING, OUTCOME_DONE, OUTCOME_FAILED };
 
-/* What was predicted; plain data, so that it goes through a pipe as it is. */
+/* What was predicted. It is plain data without pointers, so that it can go through a pipe as it is. */
 struct outcome {
         enum outcome_state state;
         struct figures figures;
-        int64_t host_bytes;          /* that a rank's device copies from and to: the largest rank's */
-        int shapes, shapes_measured; /* different kernels, and how many of them have a measured point */
-        char failure[512];           /* OUTCOME_FAILED: a sentence */
+        /* Host memory that a rank's device copies from and to, of the rank with most of it. */
+        int64_t host_bytes;
+        /* How many different kernels the plan has, and how many of them have a measured point. */
+        int shapes, shapes_measured;
+        /* OUTCOME_FAILED: a sentence that says why. */
+        char failure[512];
 };
 
 struct job {
         const struct candidate *candidate;
-        int number;  /* in the order of the groups: the same on every rank that shares the work */
-        double cost; /* operations of the simulation, about */
+        /* The index in the order of adding, the same on every rank that shares the work. */
+        int number;
+        /* About how many operations the simulation has. */
+        double cost;
         struct outcome outcome;
 };
 
+/* A list of jobs. All zero is an empty list; the caller frees `list`. */
 struct jobs {
-        struct job *list; /* of those added together the longest first, so that the last ones do not keep all
-                             waiting */
+        struct job *list;
         int count;
-        double tokens;  /* of the training */
-        bool intervals; /* are asked for */
+        /* Of the whole training, for its days. */
+        double tokens;
+        /* Whether outcomes should have intervals (figures.low and high). */
+        bool intervals;
 };
 
-/* Adds `count` candidates behind those of the list (the longest of them first), which must live as long. An
- * empty struct jobs is an empty list; the caller frees list. */
+/* Adds `count` candidates behind the jobs of the list, the most costly of them first, so that the last ones
+ * do not keep all waiting. The candidates must live as long as the list. Pointers to earlier jobs become
+ * invalid. Returns RV_ESYSTEM if memory runs out. */
 int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int count,
              struct rv_error_info *err);
 
-/* Predicts jobs `index`, index + shares, ... in at most `at_once` processes (one or more) at a time. `tick`
- * is called after each, and at least once a second. A prediction that fails, or a process that dies, is an
- * outcome. */
+/* Predicts the jobs `index`, index + shares, ... in at most `at_once` (one or more) processes at a time, and
+ * fills their outcomes. `tick` is called whenever some have ended, and at least about once a second. A
+ * prediction that fails, or a process that dies, is an outcome and no error; RV_ESYSTEM means that no process
+ * could be started. */
 int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
              void *context, struct rv_error_info *err);
 
-/* Whether a smaller share of the kernels of `a` than of `b` was measured. */
+/* Says whether a smaller share of the kernels was measured for `a` than for `b`. */
 bool outcome_measured_less(const struct outcome *a, const struct outcome *b);
 
-/* Processor cores that this process may use. */
+/* Returns how many processor cores this process may use, at least 1. */
 int jobs_cores(void);
 
 #endif

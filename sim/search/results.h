@@ -1,34 +1,40 @@
-/* What a sweep found: the best of each group, as a table, a CSV and figures. */
+/* What a sweep found, for readers: the best plans of each group as a table, all simulated plans as CSV, and
+ * figures drawn from the CSV. sweep.c calls it on the first rank when the search is over. */
 #ifndef RANVIER_SIM_SEARCH_RESULTS_H
 #define RANVIER_SIM_SEARCH_RESULTS_H
 
 #include "sim/search/jobs.h"
 
+/* Characters that the caller has for `fixed`. */
 enum { RESULTS_FIXED = 4096 };
 
 struct results {
         const struct space *space;
         const struct space_groups *groups;
         const struct jobs *jobs;
-        const char *profile, *platform; /* as the command line names them */
-        bool preset;                    /* --plans was given */
-        const char *fixed; /* flags that hold for all plans, each after a blank, for `ranvier simulate` */
+        /* As the command line names them. */
+        const char *profile, *platform;
+        /* --plans was given. */
+        bool preset;
+        /* Flags that hold for all plans, each after a blank, as `ranvier simulate` takes them. */
+        const char *fixed;
 };
 
-/* How many simulations failed, after saying so, each in a sentence. */
+/* Writes a sentence for each simulation that failed or has no outcome, and returns how many there are. */
 int results_say_failures(const struct results *results, FILE *stream);
 
-/* The best plans of each group, with the interval in which nine batches in ten lie; for each number of
- * devices what offloading gains and the command that simulates the best plan; what was considered, left out
- * and not tried. */
+/* Prints up to five plans of each group with the interval in which nine batches in ten lie; for each number
+ * of devices what offloading gains and the command that simulates the best plan; and what was considered,
+ * left out and not tried. */
 void results_print(const struct results *results, FILE *stream);
 
-/* Every simulated plan, one a line, by its time on paper; `rank` counts from 1, the fastest of its group, by
- * simulated time. ranvier plot's sweep figures read it. */
+/* Writes every plan whose simulation succeeded, one a line, group by group in the order of their time on
+ * paper. The column `rank` counts from 1, the fastest of the group by simulated time. ranvier plot's sweep
+ * figures read the file. */
 int results_write_csv(const struct results *results, const char *path, struct rv_error_info *err);
 
-/* Draws PREFIX-throughput.png and PREFIX-memory.png from the CSV, with the ranvier-plot beside this program.
- */
+/* Draws PREFIX-throughput.png and PREFIX-memory.png from the CSV with the program ranvier-plot beside this
+ * one. Returns RV_ESYSTEM if it cannot be started or fails. */
 int results_plot(const char *csv, const char *prefix, struct rv_error_info *err);
 
 #endif

@@ -1,29 +1,34 @@
-/* Which plans a sweep simulates: the best on paper first, and on until none that is left can beat the best
- * one found. */
+/* Which plans a sweep simulates: of each group the best on paper first, and on until none that is left can
+ * beat the best one found. This module only chooses; sweep.c runs the jobs (jobs.h) and asks again with their
+ * outcomes. */
 #ifndef RANVIER_SIM_SEARCH_SEARCH_H
 #define RANVIER_SIM_SEARCH_SEARCH_H
 
 #include "sim/search/jobs.h"
 
-/* Whether a job is of a plan of the group. */
+/* Says whether a job is of a plan of the group. */
 bool search_has(const struct space_group *group, const struct job *job);
 
-/* The order of simulated plans, as qsort has it: the fastest first, of equally fast ones the one that was
- * first on paper. */
+/* Compares simulated plans of one group, as qsort wants it: the faster one comes first, of equally fast ones
+ * the one that was first on paper. */
 int search_order(const struct job *a, const struct job *b);
 
 /* What is known of a group after some of its plans were simulated. */
 struct search_state {
-        const struct job *best; /* NULL: none succeeded */
-        double min, max;        /* simulated time / time on paper, over those that succeeded */
-        double next_seconds;    /* on paper, of the best plan that is not simulated; NAN: there is none */
+        /* NULL if no simulation succeeded. */
+        const struct job *best;
+        /* Simulated time / time on paper over those that succeeded; INFINITY and 0 if none did. */
+        double min, max;
+        /* Time on paper of the best plan that is not to be simulated so far; NAN if there is none. */
+        double next_seconds;
 };
 struct search_state search_look(const struct space_group *group, const struct jobs *jobs);
 
-/* Adds to `jobs` the plans of the group that are to be simulated next, `first` of them at first. Returns how
- * many; 0: the search is over, because the number that `space.simulate` asks for is simulated, or, with
- * SPACE_AUTO, because no plan that is left can beat the best: not if it were faster than on paper by 5 % more
- * than any plan seen. An error is negative. */
+/* Adds to `jobs` the plans of the group that are to be simulated next. The first call adds the number that
+ * space.simulate asks for, with SPACE_AUTO `first` of them. Later calls add none unless it is SPACE_AUTO, and
+ * then those (up to 16) that would beat the best if they were faster, against their time on paper, by 5 %
+ * more than any plan seen (any, if no simulation succeeded). Returns how many were added; 0 means that the
+ * search is over. An error is negative. */
 int search_next(const struct space *space, struct space_group *group, struct jobs *jobs, int first,
                 struct rv_error_info *err);
 

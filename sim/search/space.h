@@ -1,5 +1,6 @@
-/* The plans that a sweep considers: enumerated, those counted that are no plans and that do not fit, the
- * others ordered by their time on paper. */
+/* The plans that a sweep considers. space_explore enumerates them, counts those that are no plans and those
+ * that do not fit the memory, and orders the others by their time on paper. It simulates nothing: search.h
+ * chooses from the result. */
 #ifndef RANVIER_SIM_SEARCH_SPACE_H
 #define RANVIER_SIM_SEARCH_SPACE_H
 
@@ -7,20 +8,26 @@
 #include "sim/search/axes.h"
 #include "sim/world/machine.h"
 
-enum space_choice { SPACE_NO = 1, SPACE_YES = 2, SPACE_BOTH = 3 }; /* as bits */
+/* Which of two choices are tried, as bits. */
+enum space_choice { SPACE_NO = 1, SPACE_YES = 2, SPACE_BOTH = 3 };
 
 /* What is asked for. */
 struct space {
-        struct options
-                base; /* resolved for one device; grid, sizes and the choices below are the candidates' */
+        /* The plan that all candidates begin from, resolved for one device. */
+        struct options base;
         struct int_list gpus, micro_batch_sizes;
-        struct int_list stages; /* empty: every divisor of the devices up to the layers */
+        /* Empty means every divisor of the devices up to the layers. */
+        struct int_list stages;
         struct axes axes;
         enum fold fold;
         enum space_choice offload;
-        unsigned recompute;                    /* bit 1 << enum recompute each */
-        enum space_choice offload_activations; /* SPACE_BOTH: tried where it may win */
-        int simulate; /* plans of each group: SPACE_AUTO, SPACE_ALL, or so many of the best on paper */
+        /* Has the bit 1 << r for each enum recompute r to try. */
+        unsigned recompute;
+        /* SPACE_BOTH means that it is tried where a stage stores many micro-batches, and kept where it is
+         * faster. */
+        enum space_choice offload_activations;
+        /* Plans of each group to simulate: SPACE_AUTO, SPACE_ALL, or so many of the best on paper. */
+        int simulate;
 };
 enum { SPACE_AUTO = 0, SPACE_ALL = -1 };
 
@@ -28,19 +35,22 @@ enum { SPACE_AUTO = 0, SPACE_ALL = -1 };
 struct candidate {
         struct options options;
         const struct machine *machine;
-        int number;           /* in the order in which they were considered */
-        double paper_seconds; /* of a batch, on paper */
+        /* Its place, from 1, in the order in which the plans of its group were considered. */
+        int number;
+        /* Seconds of a batch, on paper. */
+        double paper_seconds;
 };
 
 /* Combinations that are no plans, or cannot be priced, for one reason. */
 struct space_exclusion {
         int count;
-        struct rv_error_info first; /* what was said of the first of them */
+        /* What was said of the first of them. */
+        struct rv_error_info first;
 };
 enum { SPACE_EXCLUSIONS = 12 };
 
-/* Counts `combinations` in the entry of that reason (the same sentence but for its numbers); a new reason
- * beyond the room of the list goes with the last one. */
+/* Counts `combinations` in the entry of that reason, which is the same sentence but for its numbers, or adds
+ * an entry. If the list is full, a new reason is counted with the last one. */
 void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, int combinations,
                    const struct rv_error_info *why);
 
@@ -48,29 +58,39 @@ void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, in
 struct space_group {
         int gpus;
         bool offload, fused;
+        /* Plans that were weighed against the memory, and those of them that fit. */
         int considered, fitting;
-        int unpriced; /* of those that fit, what the profile does not know all prices of; counted as excluded
-                       */
-        struct rv_error_info no_price; /* what was said of the first of them */
-        int needless; /* and plans that offload activations and are not faster for it than those that keep
-                         them */
-        struct candidate *candidates; /* the others, the best on paper first */
+        /* Plans that fit but need a price that the profile lacks; they are counted as excluded too. */
+        int unpriced;
+        /* What was said of the first of them. */
+        struct rv_error_info no_price;
+        /* Plans that fit and offload activations, but are not faster for it than the same plan that keeps
+         * them. */
+        int needless;
+        /* [count]: the other plans that fit, the best on paper first. */
+        struct candidate *candidates;
         int count;
-        int chosen; /* how many of them, from the first on, are simulated */
-        struct space_exclusion
-                excluded[SPACE_EXCLUSIONS]; /* by reason; the last one may be of several reasons */
+        /* How many of them, from the first on, are simulated or going to be. */
+        int chosen;
+        /* [exclusions], by reason; the last one may be of several reasons. */
+        struct space_exclusion excluded[SPACE_EXCLUSIONS];
         int exclusions;
-        struct rv_error_info nearest; /* none fits: what the one says that is nearest to it */
+        /* If some plan does not fit: what was said of the one that is nearest to it. */
+        struct rv_error_info nearest;
 };
 
 struct space_groups {
-        struct machine *machines;   /* [space.gpus.count] */
-        struct space_group *groups; /* by devices, each first without offloading */
+        /* [machine_count]: one for each number of devices. */
+        struct machine *machines;
+        /* [count], by number of devices, each first without offloading. */
+        struct space_group *groups;
         int machine_count, count;
 };
 
-/* Opens the machines, and enumerates, weighs and runs on paper. A number of devices that no grid of the space
- * divides into is an error. The caller frees, after an error too; `space` must live as long. */
+/* Opens the machines, enumerates the plans, weighs them and runs those that fit on paper. A number of devices
+ * for which no combination is a plan is RV_EPLAN; a group in which nothing fits is no error. The other errors
+ * are those of machine_open and machine_settle. `space` must live as long as the groups. The caller calls
+ * space_free, after an error too. */
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
                   const char *platform, bool fits_only, struct rv_error_info *err);
 void space_free(struct space_groups *groups);

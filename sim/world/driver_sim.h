@@ -6,7 +6,10 @@
  * what a member does step by step, run in an actor, and only where there is another member. issue() only
  * writes memory: it queues the operation and marks the lane; marked lanes are looked at after the engine has
  * returned. How long an operation takes is said by a `struct sim_physics`: priced (sim/world/priced.c) or
- * recorded (sim/world/replay.c). */
+ * recorded (sim/world/replay.c).
+ *
+ * predict.c builds, runs and frees a world; the two physics and collective.c use the rest. Times are
+ * simulated seconds. */
 #ifndef RANVIER_SIM_WORLD_DRIVER_SIM_H
 #define RANVIER_SIM_WORLD_DRIVER_SIM_H
 
@@ -23,54 +26,73 @@ struct sim_world;
 /* An operation on a lane. */
 struct sim_op {
         struct op op;
-        double issued;  /* simulated seconds */
-        int collective; /* collectives: how many this rank issued on the group before */
-        double ends;    /* of a physics that overlaps: when it completes */
+        /* When the engine issued it. */
+        double issued;
+        /* Of a collective: how many collectives this rank issued on the group before. */
+        int collective;
+        /* When it completes; only used by a physics that overlaps. */
+        double ends;
 };
 
-/* What an entry of the agenda is about. */
+/* What an entry of the agenda is about. The entry points to a struct whose first member this is. */
 enum sim_subject { SIM_RANK_STARTS, SIM_LANE_ENDS, SIM_OPERATION_ENDS };
 
 struct sim_lane {
-        enum sim_subject subject; /* first: SIM_LANE_ENDS */
+        /* SIM_LANE_ENDS; must be the first member. */
+        enum sim_subject subject;
         struct sim_rank *rank;
         enum op_lane lane;
-        struct sim_op *queue; /* ring buffer; capacity is a power of two */
+        /* A ring buffer of the operations that wait; capacity is a power of two. */
+        struct sim_op *queue;
         unsigned head, count, capacity;
-        struct sim_op now; /* the operation that has left the queue */
-        bool ready;        /* there is one, and it has not begun: it waits for something */
-        bool busy;         /* there is one, and it has begun */
-        bool marked;       /* stands in the world's list of lanes to look at */
-        unsigned serial;   /* of the moment noted last for its end: earlier ones are void */
-        sg_actor_t actor;  /* of a collective lane, once it was needed */
+        /* The operation that left the queue last, while `ready` or `busy`. */
+        struct sim_op now;
+        /* It has not begun, because it waits for something. */
+        bool ready;
+        /* It has begun and not ended. */
+        bool busy;
+        /* The lane stands in the world's list of lanes to look at. */
+        bool marked;
+        /* Number of the agenda's entry that was noted last for the end; earlier entries are void. */
+        unsigned serial;
+        /* Of a lane of collectives, once it was needed. */
+        sg_actor_t actor;
 };
 
 enum { SIM_GROUPS = GROUP_WORLD + 1 };
 
 struct sim_rank {
-        enum sim_subject subject; /* first: SIM_RANK_STARTS */
+        /* SIM_RANK_STARTS; must be the first member. */
+        enum sim_subject subject;
         struct sim_world *world;
         int rank, stage, replica;
         struct network_place place;
         struct core *core;
         struct engine engine;
         struct ledger ledger;
-        struct sim_lane *lanes[LANES]; /* NULL where the stage has no use for one */
-        struct host_link host_link;    /* the physics' own */
-        int collectives[SIM_GROUPS];   /* issued so far */
-        int done;                      /* batches */
-        double start_seconds;          /* when its first batch starts */
+        /* NULL where the stage has no use for a lane. */
+        struct sim_lane *lanes[LANES];
+        /* For the physics, which alone uses it. */
+        struct host_link host_link;
+        /* How many collectives were issued so far on each kind of group. */
+        int collectives[SIM_GROUPS];
+        /* How many batches are complete. */
+        int done;
+        /* When the first batch starts. */
+        double start_seconds;
 };
 
-/* What operations take. */
+/* Says what operations take. */
 struct sim_physics {
-        /* An operation was issued. Writes memory only; may mark lanes. May be NULL. */
+        /* Called when an operation was issued. It may only write memory and mark lanes. May be NULL. */
         void (*issued)(void *context, struct sim_rank *rank, struct sim_op *op);
-        /* Begins lane->now: says when it ends (sim_lane_ends), starts a flow that ends it, or hands it to
-         * the lane's actor (sim_lane_collect). False: not yet; it is asked again whenever the lane is
-         * marked. Receives: fills in now.op.micro_batch before the end. If `overlaps`, sets now.ends. */
+        /* Begins lane->now: says when it ends (sim_lane_ends), starts a flow that ends it (sim_lane_flow), or
+         * hands it to the lane's actor (sim_lane_collect). Returns false if it cannot begin yet; then it is
+         * asked again whenever the lane is marked. For a receive it sets the virtual micro-batch of now.op
+         * (core_set_vmb) before the end. If `overlaps`, it says when the operation ends in now.ends
+         * instead. */
         bool (*begin)(void *context, struct sim_lane *lane);
-        /* In the lane's actor: takes part in the collective lane->now, returns when it is over. */
+        /* Called in the lane's actor: takes part in the collective lane->now and returns when it is over. */
         void (*collect)(void *context, struct sim_lane *lane);
         /* Operations of a lane may complete in another order than they were issued in, as MPI's sends do. */
         bool overlaps;
@@ -81,67 +103,90 @@ struct sim_world {
         const struct options *options;
         struct plan plan;
         struct sim_physics physics;
-        struct trace *trace;       /* may be NULL */
-        bool folded;               /* ranks of the first replica stand for those of all */
-        int ranks, batches;        /* ranks: simulated */
-        struct sim_rank *rank;     /* [ranks] */
-        struct batch_times *times; /* [batches][ranks] */
+        /* Where operations are recorded; NULL if they are not. */
+        struct trace *trace;
+        /* Only the ranks of the first replica are simulated; they stand for those of all. */
+        bool folded;
+        /* The number of simulated ranks, and of batches that each of them runs. */
+        int ranks, batches;
+        /* [ranks] */
+        struct sim_rank *rank;
+        /* [batches][ranks] */
+        struct batch_times *times;
         struct agenda agenda;
-        double now;   /* seconds: a reading of SimGrid's clock, taken once a callback */
-        double alarm; /* what the alarm is set to; infinity: it is not */
+        /* SimGrid's clock, read once in each callback. */
+        double now;
+        /* The moment that the alarm is set to; INFINITY if it is not set. */
+        double alarm;
+        /* Lanes to look at; there is room for all. */
         struct sim_lane **marked;
         int marked_count, marked_capacity;
-        int64_t operations; /* issued by all ranks */
-        int at_gate[LANES]; /* ranks that wait for the others in a collective over all */
+        /* How many operations all simulated ranks issued. */
+        int64_t operations;
+        /* By lane: how many ranks wait in a collective over all ranks. */
+        int at_gate[LANES];
 };
 
-/* Builds ranks, engines and lanes; SimGrid must have its platform. places: by rank of the plan. */
+/* Builds ranks, engines and lanes; network_open must have been called. `places` are indexed by rank of the
+ * plan and copied. `options` and `trace` (may be NULL) must live as long as the world; `physics` is copied,
+ * its context is not. Returns RV_ESYSTEM if memory runs out. The caller calls sim_world_free, after an error
+ * too. */
 int sim_world_init(struct sim_world *world, const struct options *options, bool folded,
                    const struct sim_physics *physics, struct trace *trace, int batches,
                    const struct network_place *places, struct rv_error_info *err);
 void sim_world_free(struct sim_world *world);
 
-/* Runs the simulation to its end. An error says which rank waits for what if the schedule is deadlocked. */
+/* Runs the simulation to its end. If the schedule is deadlocked returns RV_EPLAN with the first rank that has
+ * not finished, its batch, and how many operations it has under way. */
 int sim_world_run(struct sim_world *world, struct rv_error_info *err);
 
-/* For the physics: `lane` has something to look at (memory only). */
+/* ---- for the physics ---- */
+
+/* Notes that the lane has something to look at. Writes memory only. */
 void sim_lane_mark(struct sim_lane *lane);
 
-/* The operation under way ends at this moment, whatever was said of it before. */
+/* Says that the operation under way ends at this moment (or now, if that is past), whatever was said of it
+ * before. */
 void sim_lane_ends(struct sim_lane *lane, double seconds);
 
-/* lane->now is a collective with other members: the lane's actor takes part in it. */
+/* Has the lane's actor take part in the collective lane->now, which has other members
+ * (sim_physics.collect). */
 void sim_lane_collect(struct sim_lane *lane);
 
-/* A flow of `bytes` that belongs to what `lane` has under way: ends it. */
+/* Starts a flow of `bytes` for what the lane has under way. Its end ends the operation, and that of the
+ * opposite lane if it is a message. */
 void sim_lane_flow(struct sim_lane *lane, sg_host_t from, sg_host_t to, int64_t bytes);
 
-/* The host that a lane's messages leave from or come to. */
+/* Returns the host that the lane's messages leave from or arrive at: its end in host memory if they are
+ * staged, else the device. */
 sg_host_t sim_lane_host(const struct sim_lane *lane);
 
-/* The message lane at the other end of this one. */
+/* Returns the lane at the other end of a message lane; NULL for other lanes. */
 struct sim_lane *sim_lane_opposite(const struct sim_lane *lane);
 
-/* Whether all ranks of a group take part in what this lane does. */
+/* Says whether all ranks of a group take part in what this lane does. */
 static inline bool sim_lane_collects(enum op_lane lane)
 {
         return lane == LANE_COLLECTIVE || lane == LANE_SCALARS || lane == LANE_TENSOR;
 }
 
-/* The simulated rank that is, or stands for, rank `rank` of the plan. */
+/* Returns the simulated rank that is, or stands for, rank `rank` of the plan. */
 struct sim_rank *sim_find(const struct sim_world *world, int rank);
 
-/* The rank at the other end of a message lane. */
+/* Returns the rank at the other end of a message lane. */
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane);
 
-/* A collective's group. */
+/* The group of ranks that does a collective. */
 struct sim_group {
         enum op_group kind;
-        struct plan_group ranks; /* the first tells groups of one kind apart */
-        /* Not NULL: the others are copies of this rank, which alone is simulated, here (collective.h). */
+        /* Ranks of the plan. The first one tells groups of one kind apart. */
+        struct plan_group ranks;
+        /* If not NULL, the other members are copies of this rank, which alone is simulated, on these hosts
+         * (collective.h). */
         const struct network_place *twins;
 };
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind);
+/* Returns the rank of the plan that is member `i`. */
 static inline int sim_group_member(const struct sim_group *group, int i)
 {
         return group->ranks.first + i * group->ranks.stride;

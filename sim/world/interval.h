@@ -1,4 +1,8 @@
-/* How far a prediction can be trusted: the errors of the profile's prices, carried through to the batch. */
+/* How far a prediction can be trusted: the standard errors of the profile's prices, carried through to the
+ * time of a batch.
+ *
+ * simulate, sweep and validate call interval_of after a simulation. It covers what is known of errors of
+ * prices; it does not cover what the model of the machine leaves out. */
 #ifndef RANVIER_SIM_WORLD_INTERVAL_H
 #define RANVIER_SIM_WORLD_INTERVAL_H
 
@@ -6,24 +10,33 @@
 
 /* Where errors of a batch come from. */
 enum interval_part {
-        INTERVAL_COMMON,  /* what all kernels share */
-        INTERVAL_KERNELS, /* each kernel by itself */
+        /* The error that all kernels of the load share, such as the drift of the machine's speed. */
+        INTERVAL_COMMON,
+        /* The errors of single kernels, or of kinds of kernels. */
+        INTERVAL_KERNELS,
         INTERVAL_MESSAGES,
-        INTERVAL_SUMS, /* all-reduces */
+        /* All-reduces, collectives of shards included. */
+        INTERVAL_SUMS,
         INTERVAL_COPIES,
         INTERVAL_PARTS
 };
-const char *interval_part_name(enum interval_part part); /* "drift", "kernels", ... */
+/* Returns what is printed for a part: "drift", "kernels", "messages", "all-reduces" or "copies". */
+const char *interval_part_name(enum interval_part part);
 
 struct interval {
+        /* Whether there is an interval. If not, `unknown` says why, and the numbers mean nothing. */
         bool known;
-        double low_seconds, high_seconds;     /* nine batches in ten lie between them */
-        double relative[INTERVAL_PARTS], all; /* standard errors of the batch, relative; `all` of all parts */
-        bool links_exact;                     /* the platform's figures of links carry no errors */
-        char unknown[256];                    /* not known: why */
+        /* Nine batches in ten take between these. */
+        double low_seconds, high_seconds;
+        /* Standard errors of the batch's time, relative to it: from each part, and from all parts
+         * together. */
+        double relative[INTERVAL_PARTS], all;
+        /* The batch depends on links whose figures the platform states without an error. */
+        bool links_exact;
+        char unknown[256];
 };
 
-/* The 90 % interval around `batch_seconds`, which a simulation of `options` found.
+/* Returns the 90 % interval around `batch_seconds`, which a simulation of the resolved `options` found.
  *
  * An error of a price is the same in every repetition of what it prices. So the batch is run on
  * paper (sim/world/paper_batch.h) with that price a standard error higher and lower; half the difference is
@@ -33,8 +46,9 @@ struct interval {
  * load share. Errors that a datasheet profile states add up as they are, because the same clock and the same
  * memory are behind all of them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
  *
- * Not known where the profile does not say the error of a price that matters, and where GPUs are of several
- * kinds. */
+ * The interval is not known where the profile does not say the error of a price that matters, where the GPUs
+ * are of several kinds, where the world on paper cannot price the plan, and where the error is larger than
+ * the batch. */
 struct interval interval_of(const struct machine *machine, const struct options *options,
                             double batch_seconds);
 

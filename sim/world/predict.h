@@ -1,4 +1,9 @@
-/* One prediction: a plan on a machine, priced, weighed, run in SimGrid, collected. */
+/* One prediction: a plan on a machine, priced, its ranks weighed, run in SimGrid, and collected for a report.
+ *
+ * The order of calls is predict_open, predict_run, predict_report, predict_close. `ranvier simulate` makes
+ * one prediction, and each process of `ranvier sweep` and `ranvier validate` makes one (search/jobs.c),
+ * because SimGrid runs once in a process. Whether the plan fits the memory is not checked here but by the
+ * callers (runtime/engine/capacity.h). */
 #ifndef RANVIER_SIM_WORLD_PREDICT_H
 #define RANVIER_SIM_WORLD_PREDICT_H
 
@@ -7,33 +12,52 @@
 #include "sim/world/machine.h"
 #include "sim/world/costs.h"
 
+/* Arrays over ranks have an entry for each rank of the plan, folded or not. */
 struct prediction {
-        const struct options *options;   /* resolved */
-        const struct machine *machine;   /* NULL: replayed */
-        struct costs costs;              /* replayed: no prices, and a platform without a network */
-        struct memory_bytes *rank_bytes; /* [ranks] */
-        struct network_place *places;    /* [ranks] */
-        struct trace trace;              /* if asked for */
+        /* The resolved plan; the caller's. */
+        const struct options *options;
+        /* The caller's; NULL for a replay. */
+        const struct machine *machine;
+        /* For a replay there are no prices, and the platform has no network. */
+        struct costs costs;
+        /* [ranks]: the memory that each rank allocates. */
+        struct memory_bytes *rank_bytes;
+        /* Where ranks run, by rank; of a folded plan perhaps those of the first replica only. */
+        struct network_place *places;
+        /* Empty unless a trace was asked for. */
+        struct trace trace;
         struct sim_world world;
-        bool folded;             /* one replica was simulated for all */
-        const char *not_folded;  /* why not, where it was tried; else NULL */
-        double *batch_seconds;   /* [batches] */
-        struct phases phases;    /* of the median batch */
-        int64_t *rank_live_peak; /* [ranks] */
+        /* One replica was simulated for all. */
+        bool folded;
+        /* Why replicas were not folded although that was tried, as a clause, where a user should know; else
+         * NULL. */
+        const char *not_folded;
+        /* [world.batches]: seconds of each batch. */
+        double *batch_seconds;
+        /* Phases of the batch whose time is nearest to the median. */
+        struct phases phases;
+        /* [ranks]: most device bytes in use at once. */
+        int64_t *rank_live_peak;
 };
 
-/* Prices the plan and weighs its ranks. `options` and `machine` (NULL for a run that is replayed) stay the
- * caller's and must live as long. The caller closes, after an error too. */
+/* Prices the plan and computes the memory of its ranks. `options` and `machine` (NULL for a replay) stay the
+ * caller's and must live as long as `p`. Errors are those of costs_open. The caller calls predict_close,
+ * after an error too. */
 int predict_open(struct prediction *p, const struct options *options, const struct machine *machine,
                  struct rv_error_info *err);
 void predict_close(struct prediction *p);
 
-/* Runs `batches` in SimGrid, which is possible once a process. `physics`: what operations take; NULL: what
- * was priced. start_seconds[ranks]: when each rank begins; NULL: all at once. */
+/* Runs `batches` batches in SimGrid, which is possible once in a process, and fills the results. `physics`
+ * says what operations take; NULL means the prices of predict_open. start_seconds[ranks] says when each rank
+ * begins; NULL means that all begin at 0. With `traced` every operation is recorded in p->trace. Returns
+ * RV_EPLAN where the schedule is deadlocked or folding was insisted on and is not possible, and the errors of
+ * network_open. */
 int predict_run(struct prediction *p, const struct sim_physics *physics, const double *start_seconds,
                 int batches, bool traced, struct rv_error_info *err);
 
-/* What report_json and report_print need; `command` and `extra` stay the caller's. */
+/* Returns what report_json and report_print need of a prediction that was run. The report refers to `p`.
+ * `command` (may be NULL) and `extra` (may be NULL) stay the caller's. `tokens` are those of the whole
+ * training. */
 struct report predict_report(const struct prediction *p, const char *command, double tokens, json_t *extra);
 
 #endif

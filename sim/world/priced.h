@@ -1,5 +1,10 @@
-/* What operations take, predicted: kernels priced by a profile, messages and all-reduces over SimGrid's
- * links. */
+/* The physics of a prediction: operations take what a profile and a platform say. Kernels are priced by the
+ * profile; messages, copies and all-reduces of gradients are flows over SimGrid's links (copies of the local
+ * platform take what was measured); collectives of shards, of ZeRO-3's units and (unless the platform is a
+ * SimGrid file) of a few scalars take their closed form.
+ *
+ * predict.c uses it unless a trace is replayed (replay.h). The structs below are caches of what was looked up
+ * last. */
 #ifndef RANVIER_SIM_WORLD_PRICED_H
 #define RANVIER_SIM_WORLD_PRICED_H
 
@@ -9,50 +14,58 @@
 
 enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
 
-/* How a group lies on the platform. */
+/* How a group lies on the platform, and the last choice of an algorithm for it. */
 struct priced_shape {
+        /* First rank of the group. */
         int id;
-        struct collective_shape shape; /* its size 0: not looked up yet */
-        /* The last choice for it. */
+        /* Its size is 0 as long as nothing was looked up. */
+        struct collective_shape shape;
+        /* The collective that `costs` were chosen for; bytes are -1 if there is none yet. */
         enum collective_kind kind;
         enum dtype dtype;
         int64_t bytes;
         struct collective_costs costs;
 };
 
-/* The last collective of shards, where another group or collective did not take its place. */
+/* A collective of shards and its seconds; the entry is overwritten by another group or collective in its
+ * place. */
 struct priced_tensor {
-        int size, id; /* the group's; 0: none */
+        /* Size and first rank of the group; size 0 means that the entry is empty. */
+        int size, id;
         struct kernel collective;
         double seconds;
 };
 
-/* Zero 3: a unit's weights or gradients, of so many bytes. */
+/* ZeRO-3: the gather or the reduction of a unit of so many bytes. */
 struct priced_unit {
         enum op_kind kind;
         int64_t bytes;
         double seconds;
 };
 
+/* All zero but for the first two members at the beginning. There is nothing to free. */
 struct priced {
         const struct costs *costs;
-        enum dtype dtype; /* what gradients are stored as */
+        /* The format that weights and gradients are stored in. */
+        enum dtype dtype;
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];
         struct priced_unit units[PRICED_UNITS];
         int unit_count;
 };
 
-/* Whether the profile has what the copies of a plan with these options take, where they are taken as
- * measured; else a sentence that names what is missing. */
+/* Checks, where copies are taken as measured (platform->copies), that the profile has the lines for all
+ * copies of a plan with these options and, in a 16-bit precision, for its all-reduces. RV_EINPUT names the
+ * line that is missing. */
 int priced_check_lines(const struct platform *platform, const struct options *options,
                        const struct profile *profile, struct rv_error_info *err);
 
-/* Seconds of a copy between host and device as it was measured (platform->copies), all of it while the other
- * direction copies too (`both`) or not. */
+/* Returns the seconds of a copy between host and device as it was measured; platform->copies must not be
+ * NULL. With `both`, the other direction copies all the while. `fits_only` takes the fitted line even where a
+ * size was measured. */
 double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both);
 
-/* `priced` must live as long as the physics. */
+/* Returns the physics. `priced` must live as long as it. */
 struct sim_physics priced_physics(struct priced *priced);
 
 #endif

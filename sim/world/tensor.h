@@ -1,4 +1,7 @@
-/* Seconds of the collectives of shards in the midst of a forward or backward, by closed form. */
+/* Seconds of the collectives that are not simulated message by message but priced by closed form: those of
+ * shards in the midst of a forward or backward (tensor parallelism), and those that gather or reduce a
+ * layer's parameters with ZeRO-3. There are thousands of them in a batch. priced.c and paper_batch.c ask
+ * here. */
 #ifndef RANVIER_SIM_WORLD_TENSOR_H
 #define RANVIER_SIM_WORLD_TENSOR_H
 
@@ -6,18 +9,22 @@
 #include "sim/platform/platform.h"
 #include "runtime/engine/price.h"
 
-/* One collective (kernel_collective) of `bytes` in all between the GPUs of shards, wherever they lie. */
+/* Returns the seconds of one collective between the GPUs of shards. `collective` is one of the KERNEL_TENSOR_
+ * kinds and `bytes` are those of the whole buffer. Where the platform has measured all-reduces of `dtype`
+ * (the local one), a gather or a scatter is priced as half an all-reduce. */
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype);
 
-/* Seconds of the collective behind the part `part` of a pass, and of all in it. */
+/* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), and of all
+ * collectives in the pass together. */
 double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
                            const struct price_pass *pass, int part);
 double tensor_seconds(const struct platform *platform, struct plan_group shards,
                       const struct price_pass *pass);
 
-/* Zero 3: the weights of a unit are gathered, or its gradients reduced, between the replicas: by the line
- * layer_gather of `load`, of a framework whose collectives are slower than its library's, if it has one. */
+/* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3;
+ * op->bytes are the unit's. If `load` has the line layer_gather, which stands for a framework whose
+ * collectives are slower than its library's, that line is taken, else the closed form. */
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, const struct op *op, enum dtype dtype);
 

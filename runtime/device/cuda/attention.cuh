@@ -2,9 +2,13 @@
  * takes, tiles in shared memory, and fragments of them.
  *
  * No (T,T) matrix is in memory (Dao et al. 2022): a block owns the rows of one tile, of queries or of keys,
- * and steps over the tiles of the other kind, which arrive by asynchronous copies while the previous ones are
- * computed with. 4 warps each own 16 `strips` rows of the block's tile, so that sums over a row stay within
- * the four lanes that hold it. */
+ * and steps over the tiles of the other kind, which arrive by asynchronous copies while the previous ones
+ * are computed with. 4 warps each own 16 `strips` rows of the block's tile, so that sums over a row stay
+ * within the four lanes that hold it.
+ *
+ * The kernels are in attention.cu (forward) and attention_backward.cu, for 16-bit formats; fp32 has its own
+ * in attention_fp32.cu, which uses the first part of this header alone. What they compute, and how operands
+ * are packed, is said under attention in runtime/device/kernels.h. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_CUH
 #define RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_CUH
 
@@ -14,38 +18,46 @@
 #include <math.h>
 #include <string.h>
 
+/* Warps and threads of a block, and the widest head that there are kernels for, in elements. */
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_MAX_HEAD = 128 };
+/* log2(e): the 16-bit kernels make exponentials as powers of 2 (exp2_fast). */
 #define ATTENTION_LOG2E 1.4426950408889634f
 
-/* Operands as runtime/device/kernels.h has them; backward alone uses dqkv, dy and rows. */
+/* One launch, as it is given to a kernel by value: operands as runtime/device/kernels.h has them (backward
+ * alone uses dqkv, dy and rows), and the shape, which attention_shape fills in. */
 struct attention {
         const void *qkv, *dy;
         void *dqkv, *y;
         float *lse, *rows;
-        int64_t heads; /* of queries, of all sequences */
-        int H, KV;     /* a sequence's heads of queries, and of keys and values */
-        int group;     /* H / KV */
-        int T, hs;
+        int64_t heads;        /* of queries, of all sequences */
+        int H, KV;            /* a sequence's heads of queries, and of keys and values */
+        int group;            /* H / KV: heads of queries that share one of keys and values */
+        int T, hs;            /* tokens of a sequence; elements of a head */
         int64_t row;          /* elements of a row of qkv */
         int64_t keys, values; /* from a row's beginning to its keys, from there to its values */
         bool aligned;         /* every row of a head begins at a multiple of 16 bytes */
         float scale;
 };
 
-/* fp32 on ordinary arithmetic, for any hs <= ATTENTION_MAX_HEAD (attention_fp32.cu). */
+/* Queue attention of fp32 tensors, on ordinary arithmetic, for any hs <= ATTENTION_MAX_HEAD
+ * (attention_fp32.cu). They return what cudaGetLastError says after the launch. */
 cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention);
 cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention);
 
-/* Which tile of which head a block takes: a head of queries, or of keys and values. */
+/* Which tile of which head a block takes: a head of queries, or of keys and values, counted over all
+ * sequences. */
 struct attention_block {
         int64_t head;
         int tile;
 };
 
-/* Blocks start in the order of their index. Tiles with more steps come first, so that the last blocks to run
- * are short; ATTENTION_HEADS of all `heads` are taken at a time, so that the blocks that run together read
- * few heads' operands, which stay in the L2 cache: K and V of 16 heads of 64 with T = 1024 are 4 MiB. `rank`
- * 0 is the tile with the most steps. */
+/* Returns what this block takes, of `heads` heads that have `tiles` tiles each; the grid has heads x tiles
+ * blocks.
+ *
+ * Blocks start in the order of their index. Tiles with more steps come first, so that the last blocks to
+ * run are short; ATTENTION_HEADS of all `heads` are taken at a time, so that the blocks that run together
+ * read few heads' operands, which stay in the L2 cache: K and V of 16 heads of 64 with T = 1024 are 4 MiB.
+ * `rank` 0 is the tile with the most steps. */
 enum { ATTENTION_HEADS = 16 };
 static __device__ __forceinline__ struct attention_block attention_block(int64_t heads, int tiles,
                                                                          bool last_tile_first)
@@ -58,13 +70,15 @@ static __device__ __forceinline__ struct attention_block attention_block(int64_t
         return block;
 }
 
+/* Returns how many tiles of `rows` rows a head has. */
 static __host__ __device__ __forceinline__ int attention_tiles(const struct attention *a, int rows)
 {
         return (a->T + rows - 1) / rows;
 }
 
-/* Fills in the shape and scale; false if they cannot be done. The scale is positive, so that the largest
- * score is the largest scaled one. */
+/* Fills in the shape and scale from a launch; pointers and `aligned` are the caller's to set. Returns false
+ * if the kernels cannot do them. The scale must be positive, so that the largest score is the largest
+ * scaled one. */
 static inline bool attention_shape(struct attention *a, const struct kernel *kernel,
                                    const struct kernel_args *args)
 {
@@ -85,6 +99,8 @@ static inline bool attention_shape(struct attention *a, const struct kernel *ker
         return true;
 }
 
+/* Returns whether every row of a head in `tensor` begins at a multiple of 16 bytes, of elements of 16
+ * bits. */
 static inline bool attention_aligned(const struct attention *a, const void *tensor)
 {
         return a->hs % 8 == 0 && (uintptr_t)tensor % 16 == 0;
@@ -96,7 +112,8 @@ template <class element> struct attention_matrix {
         int64_t stride;
 };
 
-/* Of qkv and dqkv: a head of queries; a head of keys, or its values. */
+/* These return a head's matrix in qkv or dqkv: the queries of `head` (below a->heads); the keys, and the
+ * values, of `kv_head` (below a->heads / a->group). */
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
 attention_queries(const struct attention *a, const void *qkv, int64_t head) {
@@ -123,7 +140,7 @@ attention_values(const struct attention *a, const void *qkv, int64_t kv_head) {
         return matrix;
 }
 
-/* A head of y or dy. */
+/* Returns the matrix of `head` in y or dy. */
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
 attention_output(const struct attention *a, const void *y, int64_t head) {
@@ -152,6 +169,7 @@ struct attention_sizes {
         static constexpr int pitch = 2 * HS + 16;                  /* bytes between a tile's rows */
 };
 
+/* Adds a product of fragments, d += a b, in the format of the kernel; see mma_fp16 in ptx.cuh. */
 template <bool bf16>
 static __device__ __forceinline__ void attention_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
@@ -161,7 +179,7 @@ static __device__ __forceinline__ void attention_mma(float d[4], const uint32_t 
                 mma_fp16(d, a, b);
 }
 
-/* Two elements in one word, `low` in the lower half. */
+/* Returns two elements in one word, `low` in the lower half, rounded to the nearest. */
 template <bool bf16> static __device__ __forceinline__ uint32_t attention_pack(float low, float high)
 {
         uint32_t bits;
@@ -205,7 +223,8 @@ static __device__ __forceinline__ void attention_load(unsigned char *tile, const
         }
 }
 
-/* Every load that the block started so far has arrived, and everything read before may be overwritten. */
+/* Waits until every load that the block started so far has arrived, and until everything that its threads
+ * read before may be overwritten. All threads of the block call it. */
 static __device__ __forceinline__ void attention_arrive(void)
 {
         copy_async_commit();
@@ -213,7 +232,7 @@ static __device__ __forceinline__ void attention_arrive(void)
         __syncthreads();
 }
 
-/* A fragment of a tile for the product's left side: rows row .. + 15, columns column .. + 15. */
+/* Reads a fragment of a tile for the product's left side: rows row .. + 15, columns column .. + 15. */
 template <int HS>
 static __device__ __forceinline__ void attention_left(uint32_t fragment[4], const unsigned char *tile,
                                                       int row, int column)
@@ -223,8 +242,8 @@ static __device__ __forceinline__ void attention_left(uint32_t fragment[4], cons
                     tile + (row + lane % 16) * attention_sizes<HS>::pitch + 2 * column + lane / 16 * 16);
 }
 
-/* Two fragments for the right side, of the tile's transpose: inner columns column .. + 15, rows row .. + 7 in
- * the first and + 8 .. + 15 in the second. */
+/* Reads two fragments for the right side, of the tile's transpose: inner columns column .. + 15, rows row
+ * .. + 7 in the first and + 8 .. + 15 in the second. */
 template <int HS>
 static __device__ __forceinline__ void
 attention_right_transposed(uint32_t fragments[4], const unsigned char *tile, int row, int column)
@@ -234,8 +253,8 @@ attention_right_transposed(uint32_t fragments[4], const unsigned char *tile, int
                                        2 * column + lane / 8 % 2 * 16);
 }
 
-/* Two fragments for the right side, of the tile as it is: inner rows row .. + 15, columns column .. + 7 in
- * the first and + 8 .. + 15 in the second. */
+/* Reads two fragments for the right side, of the tile as it is: inner rows row .. + 15, columns column .. +
+ * 7 in the first and + 8 .. + 15 in the second. */
 template <int HS>
 static __device__ __forceinline__ void attention_right(uint32_t fragments[4], const unsigned char *tile,
                                                        int row, int column)
@@ -245,7 +264,8 @@ static __device__ __forceinline__ void attention_right(uint32_t fragments[4], co
                                                   lane / 16 * 16);
 }
 
-/* Two accumulators, of columns 0 .. 7 and 8 .. 15, are a left fragment of the next product. */
+/* Makes a left fragment of the next product from two accumulators, of columns 0 .. 7 and 8 .. 15: a lane
+ * holds the same elements in both, so no lane asks another one. */
 template <bool bf16>
 static __device__ __forceinline__ void attention_left_from(uint32_t fragment[4], const float low[4],
                                                            const float high[4])
@@ -256,7 +276,8 @@ static __device__ __forceinline__ void attention_left_from(uint32_t fragment[4],
         fragment[3] = attention_pack<bf16>(high[2], high[3]);
 }
 
-/* sums (strips of 16 rows, HS) += left (16, 16) of each strip times rows row .. + 15 of the tile. */
+/* Adds to sums (strips of 16 rows, HS) the product of each strip's `left` (16, 16) and rows row .. + 15 of
+ * the tile. */
 template <bool bf16, int HS, int strips>
 static __device__ __forceinline__ void attention_accumulate(float sums[strips][HS / 8][4],
                                                             const uint32_t left[strips][4],
@@ -274,6 +295,7 @@ static __device__ __forceinline__ void attention_accumulate(float sums[strips][H
         }
 }
 
+/* Multiplies all sums of a warp by `scale`. */
 template <int HS, int strips>
 static __device__ __forceinline__ void attention_scale(float sums[strips][HS / 8][4], float scale)
 {

@@ -15,7 +15,8 @@ extern "C" {
 
 #include <cuda_runtime_api.h>
 
-/* What kernels may use of the device. One kernel at a time uses the scratch: all run on one stream. */
+/* What kernels may use of the device, and what they choose their grids by. One kernel at a time uses the
+ * scratch: all run on one stream. */
 struct cuda_work {
         void *scratch;  /* CUDA_SCRATCH_BYTES of device memory, aligned to 256; not zeroed */
         int processors; /* multiprocessors */
@@ -23,22 +24,33 @@ struct cuda_work {
 };
 enum { CUDA_SCRATCH_BYTES = 32 << 20 };
 
-/* Returns what cudaGetLastError says after the launch; cudaErrorInvalidValue for a shape that it cannot do.
- */
+/* Queues one kernel, or the few launches that it is made of, on `stream`. Returns what cudaGetLastError
+ * says after the launch; cudaErrorInvalidValue for a shape or format that it cannot do. */
 typedef cudaError_t cuda_launch_fn(cudaStream_t stream, const struct kernel *kernel,
                                    const struct kernel_args *args, const struct cuda_work *work);
 
-cuda_launch_fn cuda_embedding, cuda_embedding_backward; /* embedding.cu */
-cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm,
-        cuda_rmsnorm_backward; /* layernorm.cu */
+/* The kernels by the file that has them. cuda_cross_entropy is both kinds, cross_entropy and
+ * cross_entropy_loss; softmax is for attention that is not fused. Fused attention is for heads of at most
+ * 128 elements. */
+/* embedding.cu */
+cuda_launch_fn cuda_embedding, cuda_embedding_backward;
+/* layernorm.cu */
+cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm, cuda_rmsnorm_backward;
+/* elementwise.cu */
 cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward, cuda_bias_residual,
-        cuda_residual;                              /* elementwise.cu */
-cuda_launch_fn cuda_rope;                           /* rope.cu */
-cuda_launch_fn cuda_swiglu, cuda_swiglu_backward;   /* swiglu.cu */
-cuda_launch_fn cuda_softmax, cuda_softmax_backward; /* softmax.cu: unfused attention */
-cuda_launch_fn cuda_cross_entropy; /* both kinds */ /* cross_entropy.cu */
-cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear; /* optimizer.cu */
-cuda_launch_fn cuda_attention, cuda_attention_backward; /* attention*.cu: heads of at most 128 elements */
+        cuda_residual;
+/* rope.cu */
+cuda_launch_fn cuda_rope;
+/* swiglu.cu */
+cuda_launch_fn cuda_swiglu, cuda_swiglu_backward;
+/* softmax.cu */
+cuda_launch_fn cuda_softmax, cuda_softmax_backward;
+/* cross_entropy.cu */
+cuda_launch_fn cuda_cross_entropy;
+/* optimizer.cu */
+cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear;
+/* attention.cu, attention_backward.cu, attention_fp32.cu */
+cuda_launch_fn cuda_attention, cuda_attention_backward;
 
 #ifdef __cplusplus
 }

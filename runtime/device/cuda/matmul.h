@@ -1,4 +1,7 @@
-/* Matrix products of the CUDA device: cuBLASLt's, planned once a shape. */
+/* Matrix products of the CUDA device, alone or with what is fused to them: cuBLASLt's, planned once for
+ * each shape. A plan is the first algorithm that cuBLASLt proposes for a shape and the alignment of its
+ * operands; algorithms are not timed against each other, so that the choice, and with it the bits, are the
+ * same in every run. cuda.c sends all kinds of kernels here that launch.h does not have. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_MATMUL_H
 #define RANVIER_RUNTIME_DEVICE_CUDA_MATMUL_H
 
@@ -6,20 +9,28 @@
 
 #include <stddef.h>
 
-enum { CUDA_MATMUL_WORKSPACE_BYTES = 32 << 20 }; /* as NVIDIA recommends for Hopper; older GPUs need less */
+/* The device memory that algorithms may work in: as much as NVIDIA recommends for Hopper; older GPUs need
+ * less. */
+enum { CUDA_MATMUL_WORKSPACE_BYTES = 32 << 20 };
 
+/* A handle of cuBLASLt and the plans made so far. */
 struct cuda_matmul;
-/* `workspace`: CUDA_MATMUL_WORKSPACE_BYTES of device memory, aligned to 256. NULL with a sentence. */
+/* Makes one. `work` and `workspace`, CUDA_MATMUL_WORKSPACE_BYTES of device memory aligned to 256, stay the
+ * caller's and must outlive it. NULL with a sentence (RV_ESYSTEM) without memory, or if cuBLASLt does not
+ * start. */
 struct cuda_matmul *cuda_matmul_new(const struct cuda_work *work, void *workspace, struct rv_error_info *err);
+/* Frees it; NULL is allowed. */
 void cuda_matmul_delete(struct cuda_matmul *);
 
-/* Queues a product, of any kind that has one, with what is fused to it. NULL, or why it failed, in a string
- * that stays. Fused kinds that cuBLASLt has no kernel for (odd or misaligned shapes) are a plain product and
- * the elementwise kernel that follows it where nothing is fused. */
+/* Queues a product, of any kind that has one, with what is fused to it. Returns NULL, or why it failed, in
+ * a string that stays. Fused kinds that cuBLASLt has no kernel for (odd or misaligned shapes) are a plain
+ * product and the elementwise kernel that follows it where nothing is fused; the LayerNorm of a fused kind
+ * is always a kernel of its own. */
 const char *cuda_matmul(struct cuda_matmul *, cudaStream_t stream, const struct kernel *kernel,
                         const struct kernel_args *args);
 
-/* How many shapes are planned, and how many of these are a product and another kernel; for tests. */
+/* Returns how many shapes are planned, and stores in `unfused` for how many of these cuBLASLt had nothing
+ * fused; for tests. */
 size_t cuda_matmul_plans(const struct cuda_matmul *, size_t *unfused);
 
 #endif

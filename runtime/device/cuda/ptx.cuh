@@ -1,10 +1,13 @@
-/* The tensor cores' instructions and asynchronous copies, each as a function: the only inline assembly of the
- * device, and the only place that asks which architecture is compiled for. Where the instructions do not
- * exist (before sm_80) shuffles, plain copies and FMA do the same, slowly. tests/emulated has its own copy of
- * this interface for the CPU.
+/* The tensor cores' instructions and asynchronous copies, each as a function: the only inline assembly of
+ * the device, and the only place that asks which architecture is compiled for. Where the instructions do
+ * not exist (before sm_80) shuffles, plain copies and FMA do the same, slowly. tests/emulated has its own
+ * copy of this interface for the CPU.
  *
- * All 32 lanes of a warp call together. `element` is fp16 or bf16, two of them in each uint32_t, the one with
- * the lower index in the lower half. A lane is 4 g + q, with g in 0..7 and q in 0..3. */
+ * All 32 lanes of a warp call together. `element` is fp16 or bf16, two of them in each uint32_t, the one
+ * with the lower index in the lower half. A lane is 4 g + q, with g in 0..7 and q in 0..3.
+ *
+ * Fused attention in 16 bits (attention.cuh, attention.cu, attention_backward.cu) is built of these
+ * functions. They are defined twice below, with one meaning, which is said at the first definition. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_PTX_CUH
 #define RANVIER_RUNTIME_DEVICE_CUDA_PTX_CUH
 
@@ -14,13 +17,14 @@
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
+/* Returns the address in shared memory that the instructions take, from a pointer into it. */
 static __device__ __forceinline__ uint32_t ptx_shared_address(const void *shared)
 {
         return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* Four 8x8 matrices of elements from shared memory. Lane 8 i + j gives the address of row j of matrix i: 16
- * bytes, aligned to 16. r[i] receives elements 2q and 2q + 1 of row g of matrix i. */
+/* Loads four 8x8 matrices of elements from shared memory. Lane 8 i + j gives the address of row j of matrix
+ * i: 16 bytes, aligned to 16. r[i] receives elements 2q and 2q + 1 of row g of matrix i. */
 static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *row)
 {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -29,7 +33,7 @@ static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *ro
                      : "memory");
 }
 
-/* The same, of each matrix's transpose: r[i] receives rows 2q and 2q + 1 of column g of matrix i. */
+/* Does the same with each matrix's transpose: r[i] receives rows 2q and 2q + 1 of column g of matrix i. */
 static __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t r[4], const void *row)
 {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -38,10 +42,9 @@ static __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t r[4], con
                      : "memory");
 }
 
-/* d (16,8) += a (16,16) b (16,8), accumulated in fp32. The lane's parts of
- *   a: row g, columns 2q, 2q + 1; row g + 8, the same; both again with columns + 8
- *   b: rows 2q, 2q + 1 of column g; rows + 8
- *   d: row g, columns 2q, 2q + 1; row g + 8, the same */
+/* Add a product of matrices that the lanes of a warp hold together: d (16,8) += a (16,16) b (16,8), in fp32,
+ * of fp16 or bf16. The lane's parts of a: row g, columns 2q, 2q + 1; row g + 8, the same; both again with
+ * columns + 8 b: rows 2q, 2q + 1 of column g; rows + 8 d: row g, columns 2q, 2q + 1; row g + 8, the same */
 static __device__ __forceinline__ void mma_fp16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -76,7 +79,7 @@ static __device__ __forceinline__ void copy_async_commit(void)
         asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Returns once all but the last `pending` committed groups have arrived. */
+/* Waits until all but the last `pending` groups that this lane committed have arrived. */
 template <int pending> static __device__ __forceinline__ void copy_async_wait(void)
 {
         asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
@@ -84,14 +87,18 @@ template <int pending> static __device__ __forceinline__ void copy_async_wait(vo
 
 #else
 
-/* What is called often is not inlined here: there are hundreds of calls in a kernel. */
+/* The same functions for processors without the instructions. What is called often is not inlined here:
+ * there are hundreds of calls in a kernel. A copy has arrived when the function returns, so commit and wait
+ * do nothing. */
 
-/* The row address that `lane` gave. */
+/* Returns the row address that `lane` gave. */
 static __device__ __forceinline__ const char *ptx_row_of(const void *row, int lane)
 {
         return (const char *)__shfl_sync(0xffffffffu, (unsigned long long)row, lane);
 }
 
+/* Returns the four words of ldmatrix_x4, or of its transposed form, made of loads at the addresses of other
+ * lanes. */
 template <bool transposed> static __device__ __noinline__ uint4 ptx_ldmatrix(const void *row)
 {
         int lane = (int)(threadIdx.x % 32), g = lane / 4, q = lane % 4;
@@ -121,13 +128,14 @@ static __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t r[4], con
         r[0] = loaded.x, r[1] = loaded.y, r[2] = loaded.z, r[3] = loaded.w;
 }
 
+/* Returns an element, the lower half of `bits`, as a float. */
 template <bool bf16> static __device__ __forceinline__ float ptx_float(uint32_t bits)
 {
         return bf16 ? __uint_as_float(bits << 16) : __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-/* Two columns of `a`, two rows of `b`: `above` and `below` are of rows g and g + 8 of `a`, `right` of the
- * column that d[0] and d[2] are in. */
+/* Adds to *d0 and *d2 the products of two columns of `a` and two rows of `b`: `above` and `below` are of
+ * rows g and g + 8 of `a`, `right` of the column that d[0] and d[2] are in. */
 template <bool bf16>
 static __device__ __forceinline__ void ptx_outer(float *d0, float *d2, uint32_t above, uint32_t below,
                                                  uint32_t right)
@@ -140,7 +148,8 @@ static __device__ __forceinline__ void ptx_outer(float *d0, float *d2, uint32_t 
         }
 }
 
-/* Columns 2i, 2i + 1 and + 8 of `a` come from lane i of the four that hold a row of it or a column of `b`. */
+/* Returns d + a b, of the lane's parts as mma_fp16 has them. Columns 2i, 2i + 1 and + 8 of `a` come from lane
+ * i of the four that hold a row of it or a column of `b`. */
 template <bool bf16> static __device__ __noinline__ float4 ptx_mma(float4 d, uint4 a, uint2 b)
 {
         int lane = (int)(threadIdx.x % 32), row = lane / 4 * 4, column = lane % 4 * 8;
@@ -158,6 +167,7 @@ template <bool bf16> static __device__ __noinline__ float4 ptx_mma(float4 d, uin
         return d;
 }
 
+/* Calls ptx_mma, which takes its operands by value, with arrays, and leaves the sums in d. */
 template <bool bf16>
 static __device__ __forceinline__ void ptx_mma_arrays(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
@@ -191,8 +201,8 @@ template <int pending> static __device__ __forceinline__ void copy_async_wait(vo
 
 #endif
 
-/* 2^x to 2 units in the last place; 0 where that is below 2^-126. One instruction, where exp2f, which keeps
- * the smallest numbers, is four. */
+/* Returns 2^x to 2 units in the last place; 0 where that is below 2^-126. One instruction, where exp2f,
+ * which keeps the smallest numbers, is four. */
 static __device__ __forceinline__ float exp2_fast(float x)
 {
 #ifdef __CUDA_ARCH__

@@ -1,12 +1,17 @@
 /* Sums and maxima over warps and blocks, each in one fixed order: by halves within a warp, then by halves
- * over the warps. Every thread that takes part gets the result. */
+ * over the warps. Every thread that takes part gets the result. There are no atomic additions, so the same
+ * input gives the same bits. For the kernels that work on rows of a matrix: normalisations, softmax, the
+ * loss, and sums of columns (gradients of biases and norms), which are made in two halves: add_strided_rows
+ * by many blocks, then add_partials over what each of them left in the scratch. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_REDUCE_CUH
 #define RANVIER_RUNTIME_DEVICE_CUDA_REDUCE_CUH
 
 #include "runtime/device/cuda/element.cuh"
 
+/* Threads of a warp, and the most of a block. */
 enum { WARP = 32, MAX_THREADS = 1024 };
 
+/* These return the sum, and the maximum, of the x of a warp's threads, all of which must call. */
 template <typename T> static __device__ __forceinline__ T warp_sum(T x)
 {
 #pragma unroll
@@ -23,9 +28,12 @@ static __device__ __forceinline__ float warp_max(float x)
         return x;
 }
 
-/* A kernel that works on rows has a warp a row, blockDim (32, rows), or a block a row, blockDim (threads, 1)
- * with whole warps. These are over the threads of a row. `shared`: WARP elements, free again for the next
- * call. */
+/* A kernel that works on rows has a warp for each row, blockDim (32, rows), or a block for each row,
+ * blockDim (threads, 1) with whole warps. row_sum and row_max are over the threads of a row, all of which
+ * must call. `shared` is shared memory of WARP elements, free again for the next call; one warp alone does
+ * not use it.
+ *
+ * share_warps writes each warp's x into `shared`, from where all threads may read it when it returns. */
 template <typename T> static __device__ __forceinline__ void share_warps(T x, T *shared)
 {
         __syncthreads();
@@ -54,8 +62,8 @@ static __device__ __forceinline__ float row_max(float x, float *shared)
         return warp_max(shared[lane < blockDim.x / WARP ? lane : 0]);
 }
 
-/* sum += rows first, first + stride, ... of x (rows, C), of which this thread has W columns: x points to them
- * in row 0. STRIDED_ROWS loads are under way at once. */
+/* Adds rows first, first + stride, ... of x (rows, C) to `sum`. The thread has W columns: x points to them
+ * in row 0, and they are whole vectors, or W is 1. STRIDED_ROWS loads are under way at once. */
 enum { STRIDED_ROWS = 4 };
 template <typename T, int W>
 static __device__ __forceinline__ void add_strided_rows(float sum[W], const T *__restrict__ x, int64_t first,
@@ -78,9 +86,9 @@ static __device__ __forceinline__ void add_strided_rows(float sum[W], const T *_
         }
 }
 
-/* The second half of column sums: first (C), and second (C) unless it is NULL, += the sum over `count` rows
- * of partials (count, columns), columns being C or 2 C. blockDim (32, 32): a block has 32 columns, each
- * thread adds every 32nd row. */
+/* Makes the second half of column sums: adds to first (C), and second (C) unless it is NULL, the sum over
+ * `count` rows of partials (count, columns), columns being C or 2 C. blockDim (32, 32): a block has 32
+ * columns, each thread adds every 32nd row. */
 template <typename T>
 static __global__ void __launch_bounds__(MAX_THREADS)
         add_partials(T *first, T *second, const float *__restrict__ partials, int count, int64_t C)
@@ -104,6 +112,7 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         *to = from_float<T>(to_float(*to) + sum);
 }
 
+/* Launches it. Returns what cudaGetLastError says afterwards. */
 template <typename T>
 static cudaError_t launch_add_partials(cudaStream_t stream, T *first, T *second, const float *partials,
                                        int64_t count, int64_t C)

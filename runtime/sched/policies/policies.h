@@ -1,5 +1,10 @@
-/* The policies, a line each, in the order in which --help lists them and a sweep tries them: POLICY(id,
- * object) is enum policy_id's POLICY_id and `const struct policy policy_object` of a file in this folder. */
+/* The list of scheduling policies, one line for each: POLICY(ID, object) stands for the enumerator POLICY_ID
+ * of enum policy_id (plan.h) and for `const struct policy policy_object`, which a file of this folder
+ * defines. The order is that in which --help lists the policies and a sweep tries them.
+ *
+ * plan.h and policy.c expand the list. To add a policy, write its file and add a line here: --schedule, its
+ * help and the sweeps find it by that. What a policy must implement is struct policy in
+ * runtime/sched/policy.h. */
 #ifndef RANVIER_RUNTIME_SCHED_POLICIES_POLICIES_H
 #define RANVIER_RUNTIME_SCHED_POLICIES_POLICIES_H
 

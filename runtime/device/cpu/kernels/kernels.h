@@ -1,6 +1,11 @@
-/* The kernels of the CPU device, one serial function a kind. Shapes are in `kernel`, operands in `args` as
- * kernels.h packs them; both may be those of a part of a kernel (cpu/split.h). They allocate nothing and keep
- * nothing. */
+/* The kernels of the CPU device, one serial function for each kind. Shapes are in `kernel`, operands in
+ * `args` as runtime/device/kernels.h packs them; both may be those of a part of a kernel (cpu/split.h).
+ * They allocate nothing, keep nothing and cannot fail.
+ *
+ * These files and those of cpu/mixed are built once for each variant (variants.mk), with other
+ * instructions; of each build only its cpu_run is seen outside, through the table of cpu/variant.h. The
+ * functions here compute with `real`; where tensors are stored in 16 bits, cpu/mixed converts pieces and
+ * calls them. */
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_KERNELS_H
 #define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_KERNELS_H
 
@@ -8,6 +13,8 @@
 
 typedef void cpu_kernel_fn(const struct kernel *kernel, const struct kernel_args *args);
 
+/* The kinds on tensors of `real`. cpu_matmul_fused is all fused products but the one with LayerNorm, which is
+ * cpu_matmul_layernorm. */
 cpu_kernel_fn cpu_matmul, cpu_matmul_fused, cpu_matmul_layernorm;
 cpu_kernel_fn cpu_embedding, cpu_embedding_backward;
 cpu_kernel_fn cpu_layernorm, cpu_layernorm_backward;
@@ -20,7 +27,8 @@ cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
 cpu_kernel_fn cpu_squared_norm, cpu_adamw, cpu_clear;
 
-/* Of the embedding kernels: the row of wte that a token has; -1: it is another shard's. */
+/* Returns the row of wte that a token has, by the operands of an embedding kernel; -1: it is another
+ * shard's. */
 static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t token)
 {
         const int64_t row = token - args->ld[1], rows = args->ld[2];
@@ -34,27 +42,31 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
 enum { CPU_SCRATCH = (1 << 24) + (1 << 12) };
 typedef void cpu_scratch_fn(const struct kernel *kernel, const struct kernel_args *args, real *scratch);
 
-/* Any kernel. Each variant has its own, under another name: see cpu/variant.h. */
+/* Runs any kernel, on tensors in any format. Each variant has its own, under another name: see
+ * cpu/variant.h. */
 cpu_scratch_fn cpu_run;
 
-/* Of tensors in any format. */
+/* Fused attention, on tensors in any format: heads are packed into the scratch as `real`. */
 cpu_scratch_fn cpu_attention, cpu_attention_backward;
 
-/* The operands of a fused product, whichever of the four kinds it is: sums (m,n) = a op(b), then what follows
- * with the bias (n) or NULL, and with `more` (m,n): r or h, which are read, or g, which is written. */
+/* The operands of a fused product, whichever of the four kinds it is: sums (m,n) = a op(b), then what
+ * follows with the bias (n) or NULL, and with `more` (m,n): r or h, which are read, or g, which is written;
+ * NULL with a bias alone. Elements are stored as kernel->dtype says. */
 struct fused_product {
         void *sums;
         const void *a, *b, *bias;
         void *more;
 };
+/* Picks the operands of a fused product out of its packed ones. */
 struct fused_product cpu_fused_product(const struct kernel *kernel, const struct kernel_args *args);
 
-/* What follows the product, in place; m and n of `kernel` may be a tile's, whose rows, as those of `more`,
- * lie `ld` elements apart. */
+/* Does what follows the product, in place; m and n of `kernel` may be a tile's, whose rows, as those of
+ * `more`, lie `ld` elements apart. */
 void cpu_fused_ending(const struct kernel *kernel, real *sums, const real *bias, real *more, int64_t ld);
 
-/* c (m,n) = op(a) op(b), or added to c: by BLAS, but for the reference (variants.mk); `of` says m, n, k, the
- * transposes and accumulate. */
+/* Computes c (m,n) = op(a) op(b), or adds that to c: by BLAS, but for the reference (variants.mk), whose
+ * sums are in double. `of` says m, n, k, the transposes and accumulate; lda, ldb and ldc are elements
+ * between stored rows. */
 void cpu_gemm(const struct kernel *of, const real *a, int64_t lda, const real *b, int64_t ldb, real *c,
               int64_t ldc);
 

@@ -1,4 +1,7 @@
-/* Arithmetic shared by the CPU kernels: an exponential that vectorises, and reductions in a fixed order. */
+/* Arithmetic shared by the CPU kernels: an exponential that vectorises, and reductions of a row in a fixed
+ * order. All is inline and on `real`; tensors in 16 bits are converted before (cpu/mixed/mixed.h). The
+ * order of a sum is written down here instead of left to the compiler, so that the same input gives the
+ * same bits. */
 #ifndef RANVIER_RUNTIME_DEVICE_CPU_KERNELS_MATH_H
 #define RANVIER_RUNTIME_DEVICE_CPU_KERNELS_MATH_H
 
@@ -9,19 +12,20 @@
 #include <string.h>
 
 /* A compiler may not reorder floating-point sums, so each reduction keeps this many partial sums itself:
- * element i belongs to lane i mod LANES, and the lanes are added from the first to the last. */
+ * element i belongs to lane i mod LANES_IN_SUM, and the lanes are added from the first to the last. */
 enum { LANES_IN_SUM = 16 };
 
 #ifdef RANVIER_DOUBLE
+/* Returns libm's e^x; e^708 above 708, where the result would soon be infinite. */
 static inline real real_exp(real x)
 {
         real clamped = x > 708.0 ? 708.0 : x;
         return exp(clamped);
 }
 #else
-/* e^x within 1.2e-7 relative for x in [-87, 88.3]; 0 below (no subnormal numbers), e^88.3 above, NaN for NaN.
- * x = n ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor series (the eighth term is under 6e-9), 2^n by its
- * bits. */
+/* Returns e^x within 1.2e-7 relative for x in [-87, 88.3]; 0 below (no subnormal numbers), e^88.3 above,
+ * NaN for NaN. x = n ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor series (the eighth term is under
+ * 6e-9), 2^n by its bits. */
 static inline real real_exp(real x)
 {
         const float min = -87.0F, max = 88.3F;
@@ -51,7 +55,7 @@ static inline real real_exp(real x)
 }
 #endif
 
-/* Adds the lanes, first to last. */
+/* Returns the sum of partial sums, added from the first to the last. */
 static inline real lanes_sum(const real lane[LANES_IN_SUM])
 {
         real sum = 0;
@@ -60,6 +64,7 @@ static inline real lanes_sum(const real lane[LANES_IN_SUM])
         return sum;
 }
 
+/* Returns the sum of x (n). */
 static inline real row_sum(const real *x, int64_t n)
 {
         real lane[LANES_IN_SUM] = {0};
@@ -72,6 +77,7 @@ static inline real row_sum(const real *x, int64_t n)
         return lanes_sum(lane);
 }
 
+/* Returns the sum of the products of a (n) and b (n), element by element. */
 static inline real row_dot(const real *a, const real *b, int64_t n)
 {
         real lane[LANES_IN_SUM] = {0};
@@ -84,7 +90,8 @@ static inline real row_dot(const real *a, const real *b, int64_t n)
         return lanes_sum(lane);
 }
 
-/* x becomes e^(x - most); returns its sum. */
+/* Replaces each element of x (n) by e^(x - max), and returns the sum of the results. `max` is the largest
+ * element, or more, so that no result is above 1. */
 static inline real row_exp(real *x, int64_t n, real max)
 {
         real lane[LANES_IN_SUM] = {0};
@@ -101,7 +108,7 @@ static inline real row_exp(real *x, int64_t n, real max)
         return lanes_sum(lane);
 }
 
-/* The largest of x (n >= 1). A NaN may be passed over: the sums that follow keep it. */
+/* Returns the largest element of x (n >= 1). A NaN may be passed over: the sums that follow keep it. */
 static inline real row_max(const real *x, int64_t n)
 {
         real lane[LANES_IN_SUM];

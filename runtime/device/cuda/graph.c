@@ -25,7 +25,7 @@ struct cuda_graphs {
         bool open;
         struct launch *launches; /* of the group that is open */
         int count, capacity;
-        struct entry *entries; /* [most] */
+        struct entry *entries; /* [max] */
         int known, max;
         uint64_t uses;
 };

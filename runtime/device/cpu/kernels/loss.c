@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Sum of e^(x - most) over a row, without writing it. */
+/* Sum of e^(x - max) over a row, without writing it. */
 static real exp_sum(const real *x, int64_t V, real max)
 {
         real lane[LANES_IN_SUM] = {0};
@@ -17,7 +17,7 @@ static real exp_sum(const real *x, int64_t V, real max)
         return lanes_sum(lane);
 }
 
-/* -log softmax(row)[target] = log(sum e^(x - most)) + most - x[target]. */
+/* -log softmax(row)[target] = log(sum e^(x - max)) + max - x[target]. */
 static double row_loss(real sum, real max, real logit)
 {
         return log((double)sum) + ((double)max - (double)logit);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Layout (clang-format), defects (cppcheck, shellcheck), the include arrows. Silent if clean.
 cd "$(dirname "$0")/.." || exit 2
-sources=$(git ls-files '*.c' '*.h')
+sources=$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
 in_cpp=$(git ls-files 'sim/*.cpp')
 [ -n "$sources" ] || { echo "lint: git lists no sources here" >&2; exit 2; }
 status=0

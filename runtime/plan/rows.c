@@ -79,7 +79,7 @@ static int parse_schedule(struct options *o, const char *text, struct rv_error_i
                 o->policy = (enum policy_id)id;
                 return 0;
         }
-        char names[128];
+        char names[256];
         return rv_fail(err, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text,
                        list_schedules(", ", false, names, sizeof names));
 }
@@ -300,7 +300,7 @@ static bool propose_zero(const struct options *o, int nth, int *value)
         }
 
 /* Of --schedule, from what the policies say of themselves; written by the first call of flags_all. */
-static char schedule_help[1024], schedule_list_help[256];
+static char schedule_help[2048], schedule_list_help[320];
 
 #define POLICY_VALUE(id, object) POLICY_##id,
 
@@ -521,7 +521,7 @@ static const struct flag flags[] = {
 
 const struct flag *flags_all(int *count)
 {
-        char names[128];
+        char names[256];
         if (!schedule_help[0]) {
                 list_schedules("; ", true, schedule_help, sizeof schedule_help);
                 snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",

@@ -1,6 +1,8 @@
 /* Which buffers a stage has, who uses them, and where the core keeps note of it. */
 #include "runtime/sched/state.h"
 
+#include "runtime/base/minmax.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -26,7 +28,12 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         bool first = stage == 0 && !chunks, last = stage == plan->pp - 1 && !chunks;
         int stored = stored_vmbs(plan, stage);
         bool offloaded = core_offloads(plan, stage);
-        int received = plan->blocking ? stored : policy->received(plan, stage, limit);
+        /* Blocking, nothing is received ahead; but a stage whose backwards are in two parts takes the next
+         * activations in the exchange that sends a gradient, while the micro-batch that this is of keeps its
+         * input until its weights have had their turn. */
+        const int exchanged = stored + (policy->deferred != NULL);
+        int received = plan->blocking ? min_int(exchanged, plan->micro_batches * plan->virtual_stages)
+                                      : policy->received(plan, stage, limit);
         int ahead = !last + !first + (chunks && stage == plan->pp - 1);
         /* One gradient buffer is worked on; one more is being received, and one more is being sent, unless
          * messages block: nothing is received ahead then. Where gradients begin and others come back for

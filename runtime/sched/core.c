@@ -324,6 +324,7 @@ static bool next_compute(struct core *core, struct op *op)
                 if (!core_is_first(core, op->chunk))
                         take(core, forward_at);
         } else if (choice == CHOOSE_WEIGHT) {
+                assert(view.weight_ready >= 0);
                 *op = weights_begin(core);
         } else {
                 assert(view.backward_ready >= 0);

@@ -54,12 +54,14 @@ struct policy {
         bool by_arrival;
         bool forwards_first; /* all forwards of a batch go before its first backward */
         /* Returns the most micro-batches that `chunk` of `stage` stores activations of at once: from the
-         * begin of their forward to the end of their backward. `limit` is the view's pipeline_limit. Memory
-         * is planned by it: a policy must never have more. */
+         * begin of their forward to the end of their backward (of one in two parts: of the second). `limit`
+         * is the view's pipeline_limit. Memory is planned by it: a policy must never have more. */
         int (*stored)(const struct plan *plan, int stage, int chunk, int limit);
         /* Returns how many input buffers `stage` has: the most virtual micro-batches whose activations have
-         * arrived, or may arrive, while their backward is not over. With blocking messages `stored` is used
-         * instead. */
+         * arrived, or may arrive, while their backward is not over (with one in two parts: its second part).
+         * A bound: the forwards that the stage before may be ahead of this one's backwards, and `deferred`.
+         * With blocking messages it is not asked: nothing is received ahead then, and there are as many as
+         * `stored`, and one more if backwards are in two parts. */
         int (*received)(const struct plan *plan, int stage, int limit);
         /* NULL if a backward is one operation. Else the policy splits it: one part computes gradients of
          * inputs, which the previous stage waits for, another part, later, gradients of weights. The function
@@ -81,7 +83,8 @@ struct policy {
 };
 
 /* The choice of the policies of fixed order (1F1B and what derives from it): `warm_up` forwards, then one
- * forward and one backward in turn, then the remaining backwards. It waits for the next in line even if
+ * forward and one backward in turn, beginning with a forward (so warm_up + 1 come before the first backward),
+ * then the remaining backwards. It waits for the next in line even if
  * something else is ready. For models of one chunk a rank. */
 static inline enum policy_choice policy_in_turn(const struct policy_view *view, int warm_up)
 {

@@ -97,6 +97,7 @@ def main():
             ((1, 1), ()), ((2, 1), ()), ((4, 1), ()), ((2, 2), ()), ((3, 1), ("--fusion", "off")),
             ((3, 1), ("--recompute", "full")), ((2, 2), ("--recompute", "layer", "--fusion", "off")),
             ((3, 1), ("--recompute", "selective", "--fusion", "off")), ((4, 1), ("--p2p", "blocking", "--messages", "staged")))]
+        variants += [((3, 1), "zero-bubble-h2", ()), ((2, 2), "zero-bubble-h2", ("--p2p", "blocking", "--recompute", "full"))]
         variants += [((1, 1), "reverse-first-k", ("--deferred-layers", 2)), ((3, 1), "reverse-first-k", ()),
                      ((2, 2), "reverse-first-k", ("--deferred-layers", 1, "--recompute", "layer", "--overlap-allreduce", *BUCKETS)),
                      ((2, 1), "fast-forward", ("--deferred-layers", 1, "--fusion", "off")), ((3, 2), "fast-forward", ("--zero", 1)),

@@ -333,6 +333,77 @@ static void gradients_of_inputs_that_go_first_shorten_the_bubble(void **state)
                         }
 }
 
+/* When a stage's compute lane first and last worked. */
+struct worked {
+        struct fixed fixed;
+        struct paper *paper;
+        double begin[12], end[12];
+};
+
+static double worked_seconds(void *context, int rank, const struct op *op)
+{
+        return fixed_seconds(&((struct worked *)context)->fixed, rank, op);
+}
+
+static void worked_from(void *context, int rank, const struct op *op)
+{
+        struct worked *w = context;
+        if ((op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && w->begin[rank] < 0)
+                w->begin[rank] = paper_now(w->paper);
+}
+
+static void worked_to(void *context, int rank, const struct op *op)
+{
+        struct worked *w = context;
+        if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
+                w->end[rank] = paper_now(w->paper);
+}
+
+/* Qi et al. 2023, section 2.3: where forwards and both parts take equally long and the longer warm-up is
+ * filled (m >= 2p - 1), no stage waits between its first and its last operation: stage i works from i to
+ * 3m + i. So a batch, which ends with the last stage, is as long as ZB-H1's. */
+static void stages_of_zero_bubble_h2_never_wait_between_equal_parts(void **state)
+{
+        (void)state;
+        for (int pp = 1; pp <= 12; pp++)
+                for (int m = 2 * pp - 1; m <= 5 * pp; m++) {
+                        const struct plan plan = simple_plan(POLICY_ZERO_BUBBLE_H2, pp, m);
+                        struct worked w = {.fixed = {.forward = 1, .backward = 1, .weights = 1}};
+                        for (int stage = 0; stage < pp; stage++)
+                                w.begin[stage] = -1;
+                        w.paper = paper_of_equal_stages(&plan, 1, false, worked_seconds, worked_from,
+                                                        worked_to, &w);
+                        const double found = paper_run(w.paper);
+                        paper_delete(w.paper);
+                        for (int stage = 0; stage < pp; stage++)
+                                if (w.begin[stage] != stage || w.end[stage] != 3 * m + stage)
+                                        fail_msg("stage %d of %d, %d micro-batches: from %g to %g s, "
+                                                 "expected %d to %d",
+                                                 stage, pp, m, w.begin[stage], w.end[stage], stage,
+                                                 3 * m + stage);
+                        assert_seconds(found, 3 * m + pp - 1, "zero-bubble-h2", pp, m);
+                        assert_seconds(fixed_batch(POLICY_ZERO_BUBBLE, pp, m, 0, w.fixed), found,
+                                       "zero-bubble", pp, m);
+                }
+}
+
+/* The paper's memory: 2p - 1 micro-batches on every stage; on stage i, 2i of them wait for their weights'
+ * turn.
+ */
+static void zero_bubble_h2_stores_2_p_minus_1_micro_batches(void **state)
+{
+        (void)state;
+        for (int pp = 1; pp <= 8; pp++)
+                for (int m = 1; m <= 20; m++) {
+                        const struct plan plan = simple_plan(POLICY_ZERO_BUBBLE_H2, pp, m);
+                        for (int stage = 0; stage < pp; stage++) {
+                                const struct core_limits limits = core_limits(&plan, stage);
+                                assert_int_equal(limits.slots, m < 2 * pp - 1 ? m : 2 * pp - 1);
+                                assert_int_equal(limits.deferred, m < 2 * stage + 1 ? m : 2 * stage + 1);
+                        }
+                }
+}
+
 /* No more than 1F1B's first stage: p micro-batches; on stage i, i of them wait for their weights' turn. */
 static void zero_bubble_h1_stores_no_more_than_1f1b(void **state)
 {
@@ -618,6 +689,8 @@ int main(void)
                 cmocka_unit_test(interleaving_leaves_the_bubble_of_its_paper_exactly),
                 cmocka_unit_test(the_bubble_of_zero_bubble_h1_is_its_papers),
                 cmocka_unit_test(zero_bubble_h1_stores_no_more_than_1f1b),
+                cmocka_unit_test(stages_of_zero_bubble_h2_never_wait_between_equal_parts),
+                cmocka_unit_test(zero_bubble_h2_stores_2_p_minus_1_micro_batches),
                 cmocka_unit_test(gradients_of_inputs_that_go_first_shorten_the_bubble),
                 cmocka_unit_test(a_single_micro_batch_pays_every_message),
                 cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),

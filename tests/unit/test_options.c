@@ -85,7 +85,7 @@ static const struct {
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
          "--schedule: 'lifo' is not known; there are axonn, 1f1b, eager-1f1b, interleaved, zero-bubble, "
-         "reverse-first-k, fast-forward, gpipe"},
+         "zero-bubble-h2, reverse-first-k, fast-forward, gpipe"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},

@@ -14,6 +14,7 @@
         POLICY(EAGER, eager)                                                                                 \
         POLICY(INTERLEAVED, interleaved)                                                                     \
         POLICY(ZERO_BUBBLE, zero_bubble)                                                                     \
+        POLICY(ZERO_BUBBLE_H2, zero_bubble_h2)                                                               \
         POLICY(REVERSE_FIRST_K, reverse_first_k)                                                             \
         POLICY(FAST_FORWARD, fast_forward)                                                                   \
         POLICY(GPIPE, gpipe)

@@ -50,7 +50,7 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory)
 static const char *colour(enum op_kind kind)
 {
         if (op_copies(kind))
-                return "yellow";
+                return kind == OP_LOAD ? "grey" : "yellow";
         switch (kind) {
         case OP_FORWARD:
                 return "rail_response";

@@ -525,7 +525,7 @@ const struct flag *flags_all(int *count)
         if (!schedule_help[0]) {
                 list_schedules("; ", true, schedule_help, sizeof schedule_help);
                 snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
-                         list_schedules(",", false, names, sizeof names));
+                         list_schedules(", ", false, names, sizeof names));
         }
         *count = sizeof flags / sizeof *flags;
         return flags;

@@ -1,5 +1,7 @@
 #include "runtime/sched/policy.h"
 
+#include "runtime/base/minmax.h"
+
 #include <string.h>
 
 #define DECLARE(id, object) extern const struct policy policy_##object;
@@ -19,4 +21,37 @@ int policy_find(const char *name)
                 if (strcmp(policies[id]->name, name) == 0)
                         return id;
         return -1;
+}
+
+int policy_in_turn_stored(const struct plan *plan, int stage, int chunk, int limit)
+{
+        (void)chunk;
+        (void)limit;
+        return min_int(plan->pp - stage, plan->micro_batches);
+}
+
+int policy_in_turn_received(const struct plan *plan, int stage, int limit)
+{
+        (void)limit;
+        return min_int(plan->pp - stage + 1, plan->micro_batches);
+}
+
+int policy_kept_back_stored(const struct plan *plan, int stage, int chunk, int limit)
+{
+        (void)stage;
+        (void)chunk;
+        (void)limit;
+        return min_int(plan->pp, plan->micro_batches);
+}
+
+int policy_kept_back_received(const struct plan *plan, int stage, int limit)
+{
+        (void)stage;
+        (void)limit;
+        return min_int(plan->pp + 2, plan->micro_batches);
+}
+
+int policy_kept_back_deferred(const struct plan *plan, int stage)
+{
+        return min_int(stage + 1, plan->micro_batches);
 }

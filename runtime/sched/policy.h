@@ -94,6 +94,19 @@ static inline enum policy_choice policy_in_turn(const struct policy_view *view, 
         return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
 }
 
+/* Buffers of policies that take turns after a warm-up of one forward for each stage after this one: what
+ * `stored` and `received` are for them. The stage before stores one more than this one, and its messages do
+ * not wait for this one's turn. */
+int policy_in_turn_stored(const struct plan *plan, int stage, int chunk, int limit);
+int policy_in_turn_received(const struct plan *plan, int stage, int limit);
+
+/* The same for policies that in addition keep gradients of weights back, on each stage as many as bring what
+ * it stores up to the first stage's: `stored`, `received` and `deferred`. The stage before is one forward
+ * further, and one gradient of weights more than are kept back may be due. */
+int policy_kept_back_stored(const struct plan *plan, int stage, int chunk, int limit);
+int policy_kept_back_received(const struct plan *plan, int stage, int limit);
+int policy_kept_back_deferred(const struct plan *plan, int stage);
+
 /* Returns the policy of an id, a constant object; never NULL for the ids below POLICIES. */
 const struct policy *policy_get(enum policy_id id);
 /* Returns the enum policy_id of the policy with this --schedule name, or -1 if there is none. */

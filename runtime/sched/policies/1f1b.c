@@ -2,22 +2,6 @@
  * one forward and one backward in turn, then the remaining backwards. */
 #include "runtime/sched/policy.h"
 
-#include "runtime/base/minmax.h"
-
-static int one_f_one_b_stored(const struct plan *plan, int stage, int chunk, int limit)
-{
-        (void)chunk;
-        (void)limit;
-        return min_int(plan->pp - stage, plan->micro_batches);
-}
-
-/* The stage before stores one more than this one, and its messages do not wait for this stage's turn. */
-static int one_f_one_b_received(const struct plan *plan, int stage, int limit)
-{
-        (void)limit;
-        return min_int(plan->pp - stage + 1, plan->micro_batches);
-}
-
 static enum policy_choice one_f_one_b_choose(const struct policy_view *view)
 {
         return policy_in_turn(view, view->stages - view->stage - 1);
@@ -25,6 +9,6 @@ static enum policy_choice one_f_one_b_choose(const struct policy_view *view)
 
 const struct policy policy_1f1b = {.name = "1f1b",
                                    .help = "one forward, one backward",
-                                   .stored = one_f_one_b_stored,
-                                   .received = one_f_one_b_received,
+                                   .stored = policy_in_turn_stored,
+                                   .received = policy_in_turn_received,
                                    .choose = one_f_one_b_choose};

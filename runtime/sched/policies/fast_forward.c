@@ -4,29 +4,6 @@
  * has as many micro-batches under way as 1F1B's first, as of zero-bubble. */
 #include "runtime/sched/policy.h"
 
-#include "runtime/base/minmax.h"
-
-static int forwarding_stored(const struct plan *plan, int stage, int chunk, int limit)
-{
-        (void)stage;
-        (void)chunk;
-        (void)limit;
-        return min_int(plan->pp, plan->micro_batches);
-}
-
-/* The stage before may be one forward further, beside those that wait for their weights. */
-static int forwarding_received(const struct plan *plan, int stage, int limit)
-{
-        (void)stage;
-        (void)limit;
-        return min_int(plan->pp + 2, plan->micro_batches);
-}
-
-static int forwarding_deferred(const struct plan *plan, int stage)
-{
-        return min_int(stage + 1, plan->micro_batches);
-}
-
 static enum policy_choice forwarding_choose(const struct policy_view *view)
 {
         const enum policy_choice turn = policy_in_turn(view, view->stages - view->stage - 1);
@@ -36,7 +13,7 @@ static enum policy_choice forwarding_choose(const struct policy_view *view)
 const struct policy policy_fast_forward = {
         .name = "fast-forward",
         .help = "1f1b that makes gradients of weights only where it would wait",
-        .stored = forwarding_stored,
-        .received = forwarding_received,
-        .deferred = forwarding_deferred,
+        .stored = policy_kept_back_stored,
+        .received = policy_kept_back_received,
+        .deferred = policy_kept_back_deferred,
         .choose = forwarding_choose};

@@ -6,22 +6,6 @@
  * stage stores what it stores with 1F1B, and one buffer of gradients. */
 #include "runtime/sched/policy.h"
 
-#include "runtime/base/minmax.h"
-
-static int reverse_stored(const struct plan *plan, int stage, int chunk, int limit)
-{
-        (void)chunk;
-        (void)limit;
-        return min_int(plan->pp - stage, plan->micro_batches);
-}
-
-/* As many as of 1F1B: the stage before stores one more, and its messages do not wait for this one's turn. */
-static int reverse_received(const struct plan *plan, int stage, int limit)
-{
-        (void)limit;
-        return min_int(plan->pp - stage + 1, plan->micro_batches);
-}
-
 static int reverse_deferred(const struct plan *plan, int stage)
 {
         (void)plan;
@@ -37,7 +21,7 @@ static enum policy_choice reverse_choose(const struct policy_view *view)
 const struct policy policy_reverse_first_k = {
         .name = "reverse-first-k",
         .help = "1f1b; gradients of the weights of a stage's first layers last, see --deferred-layers",
-        .stored = reverse_stored,
-        .received = reverse_received,
+        .stored = policy_in_turn_stored,
+        .received = policy_in_turn_received,
         .deferred = reverse_deferred,
         .choose = reverse_choose};

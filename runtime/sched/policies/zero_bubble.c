@@ -6,30 +6,6 @@
  * order is fixed in advance. */
 #include "runtime/sched/policy.h"
 
-#include "runtime/base/minmax.h"
-
-static int zero_bubble_stored(const struct plan *plan, int stage, int chunk, int limit)
-{
-        (void)stage;
-        (void)chunk;
-        (void)limit;
-        return min_int(plan->pp, plan->micro_batches);
-}
-
-/* The stage before is one forward further, and one gradient of weights more than are kept back may be due. */
-static int zero_bubble_received(const struct plan *plan, int stage, int limit)
-{
-        (void)stage;
-        (void)limit;
-        return min_int(plan->pp + 2, plan->micro_batches);
-}
-
-/* Those that are kept back, and the one whose turn it is. */
-static int zero_bubble_deferred(const struct plan *plan, int stage)
-{
-        return min_int(stage + 1, plan->micro_batches);
-}
-
 static enum policy_choice zero_bubble_choose(const struct policy_view *view)
 {
         int waiting = view->backwards - view->weights;
@@ -40,7 +16,7 @@ static enum policy_choice zero_bubble_choose(const struct policy_view *view)
 
 const struct policy policy_zero_bubble = {.name = "zero-bubble",
                                           .help = "1f1b whose gradients of weights fill the bubble (ZB-H1)",
-                                          .stored = zero_bubble_stored,
-                                          .received = zero_bubble_received,
-                                          .deferred = zero_bubble_deferred,
+                                          .stored = policy_kept_back_stored,
+                                          .received = policy_kept_back_received,
+                                          .deferred = policy_kept_back_deferred,
                                           .choose = zero_bubble_choose};

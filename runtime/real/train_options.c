@@ -37,14 +37,6 @@ static int parse_injection(void *settings, const char *option, const char *text,
         return 0;
 }
 
-static int parse_tokens_of_all(void *settings, const char *option, const char *text,
-                               struct rv_error_info *err)
-{
-        struct train_settings *s = settings;
-        s->tokens_given = true;
-        return parse_tokens(option, text, &s->tokens, err);
-}
-
 #define AT(member)          .offset = offsetof(struct train_settings, member)
 #define FROM(first, last)   .min = (first), .max = (last)
 #define WITHIN(first, last) .low = (first), .high = (last)
@@ -88,7 +80,7 @@ static const struct setting option_rows[] = {
         {SETTING_SET, "kernels", AT(kernels),
          .help = "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
                  "measured before the training in a second or so; the report has it too"},
-        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
+        {SETTING_TOKENS, "tokens", .argument = "T", AT(tokens),
          .help = "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
                  "billion parameters no days)"},
         {SETTING_INT, "threads", .argument = "N", AT(threads), FROM(1, DEVICE_MAX_THREADS),
@@ -288,7 +280,6 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 .validation_fraction = 0.1,
                 .validation_batches = 4,
                 .seed = 1,
-                .tokens = 300e9,
                 .inject_step = -1,
         };
         options_init(&s->plan);

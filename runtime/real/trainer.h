@@ -38,9 +38,8 @@ struct train_settings {
          * becomes infinite. */
         int64_t inject_step;
         int inject_rank;
-        double tokens; /* of the whole training, for the report's training_days */
-        bool tokens_given;
-        bool kernels; /* every kernel is timed, for a table and the report */
+        double tokens; /* --tokens of the whole training, for the report's training_days; 0: not given */
+        bool kernels;  /* every kernel is timed, for a table and the report */
 };
 
 /* A schedule and the driver that runs it. */

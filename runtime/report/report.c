@@ -203,7 +203,12 @@ static void print_speed(const struct report *r, const struct figures *f, FILE *o
                         (double)r->tokens / 1e9);
 }
 
-bool report_days_wanted(const struct gpt *gpt, bool given)
+double report_tokens(double given)
+{
+        return given > 0 ? given : 300e9;
+}
+
+bool report_days_wanted(const struct gpt *gpt, double given)
 {
         return given || gpt_parameters(gpt) >= 1000000000;
 }

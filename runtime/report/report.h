@@ -42,10 +42,14 @@ struct report {
         json_t *extra;         /* an object of further members for the JSON; may be NULL */
 };
 
-/* Returns whether a table should say how many days the whole training takes: the user has `given` its
- * number of tokens, or the model has a billion parameters at least, so that the default of 300 billion
- * tokens is likely. */
-bool report_days_wanted(const struct gpt *gpt, bool given);
+/* Returns the tokens of a whole training, for its days: those that the user gave, or 300 billion if `given`
+ * is 0. */
+double report_tokens(double given);
+
+/* Returns whether a table should say how many days the whole training takes: the user gave its number
+ * of tokens (`given`, else 0), or the model has a billion parameters at least, so that the default of 300
+ * billion tokens is likely. */
+bool report_days_wanted(const struct gpt *gpt, double given);
 
 /* Computes all figures of a report. Returns 0, or RV_ESYSTEM if there is no memory. */
 int report_figures(const struct report *, struct figures *, struct rv_error_info *err);

@@ -3,6 +3,7 @@
 #include "runtime/base/command_line.h"
 #include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
+#include "runtime/report/report.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -312,7 +313,7 @@ static int list_jobs(struct measured *m, struct rv_error_info *err)
         for (int i = 0; candidates && i < m->count; i++)
                 if (!m->runs[i].skipped)
                         candidates[count++] = &m->runs[i].candidate;
-        m->jobs.tokens = 300e9;
+        m->jobs.tokens = report_tokens(0);
         m->jobs.intervals = true;
         int rc = candidates ? jobs_add(&m->jobs, candidates, count, err)
                             : rv_fail(err, RV_ESYSTEM, "no memory for %d runs", m->count);

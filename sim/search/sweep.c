@@ -463,7 +463,7 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
                 parts_share(&s.parts, settings->csv, settings->patience);
         int rc = space_explore(&s.groups, &settings->space, settings->profile, settings->platform,
                                settings->fits_only, err);
-        s.jobs.tokens = settings->tokens;
+        s.jobs.tokens = report_tokens(settings->tokens);
         if (rc == 0)
                 rc = check_groups(&s, err);
         if (rc == 0)
@@ -514,8 +514,7 @@ int sweep_main(int argc, char **argv)
         const struct argp of_a_plan = {.options = flags, .parser = parse_flag};
         const struct argp_child children[] = {{&of_a_plan, 0, NULL, 0}, {0}};
         const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
-        struct settings s = {.tokens = 300e9,
-                             .patience = 120,
+        struct settings s = {.patience = 120,
                              .space = {.offload = SPACE_BOTH,
 
                                        .recompute = BOTH_RECOMPUTATIONS,

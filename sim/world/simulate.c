@@ -24,8 +24,7 @@ struct settings {
         struct options plan;
         const char *profile, *platform, *platform_xml, *replay;
         int gpus, batches, replay_batch;
-        double tokens;
-        bool tokens_given;
+        double tokens; /* of the whole training; 0: not given */
         bool fits_only, ignore_memory, no_graphs;
         enum fold fold;
 };
@@ -46,14 +45,6 @@ struct simulation {
 };
 
 /* ---- the command line ---- */
-
-static int parse_tokens_of_all(void *settings, const char *option, const char *text,
-                               struct rv_error_info *err)
-{
-        struct settings *s = settings;
-        s->tokens_given = true;
-        return parse_tokens(option, text, &s->tokens, err);
-}
 
 static int parse_fold(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
@@ -76,7 +67,7 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The prediction:"},
         {SETTING_INT, "batches", .argument = "K", AT(batches), .min = 1, .max = 1000000,
          .help = "Batches to simulate (default 1)"},
-        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
+        {SETTING_TOKENS, "tokens", .argument = "T", AT(tokens),
          .help = "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
                  "parameters no days)"},
         {SETTING_SET, "fits-only", AT(fits_only),
@@ -520,10 +511,11 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                                s->prediction.costs.prices.count, s->caveat);
         }
         json_t *extra = extra_json(s);
-        struct report report = predict_report(&s->prediction, command, s->settings->tokens, extra);
+        struct report report =
+                predict_report(&s->prediction, command, report_tokens(s->settings->tokens), extra);
         report.caveat = s->caveat;
         report.remarks = s->remarks;
-        report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens_given);
+        report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens);
         if (!s->settings->replay)
                 find_interval(s, &report);
         report_print(&report, stdout);
@@ -563,7 +555,7 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, 2);
         const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
-        struct settings settings = {.batches = 1, .replay_batch = -1, .tokens = 300e9};
+        struct settings settings = {.batches = 1, .replay_batch = -1};
         options_init(&settings.plan);
         int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)

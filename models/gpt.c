@@ -23,6 +23,7 @@ static const struct {
         {"n_positions", offsetof(struct gpt, n_positions), 1, GPT_MAX_POSITIONS},
         {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MAX_HEADS},
         {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MAX_INNER},
+        {"n_expert", offsetof(struct gpt, n_expert), 0, GPT_MAX_EXPERTS},
 };
 
 int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
@@ -44,7 +45,9 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
         return a->family == b->family && a->n_layer == b->n_layer && a->n_embd == b->n_embd &&
                a->n_head == b->n_head && a->vocab_size == b->vocab_size && a->n_positions == b->n_positions &&
                a->n_kv_head == b->n_kv_head && a->n_inner == b->n_inner && a->rope_theta == b->rope_theta &&
-               a->norm_epsilon == b->norm_epsilon && a->tied == b->tied && a->dropout == b->dropout;
+               a->norm_epsilon == b->norm_epsilon && a->n_expert == b->n_expert &&
+               a->n_expert_chosen == b->n_expert_chosen && a->balance_loss == b->balance_loss &&
+               a->tied == b->tied && a->dropout == b->dropout;
 }
 
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err)

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gpt_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILIES }; /* a row each in models/families */
+enum gpt_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_MIXTRAL, FAMILIES }; /* a row each in models/families */
 
 /* The limits of what is read: far above any model that exists, and low enough that no product of a model's
  * sizes overflows. */
@@ -22,6 +22,7 @@ enum {
         GPT_MAX_WIDTH = 131072,
         GPT_MAX_INNER = 4 * GPT_MAX_WIDTH,
         GPT_MAX_HEADS = 1024,
+        GPT_MAX_EXPERTS = 1024,
         GPT_MAX_VOCABULARY = 2097152,
         GPT_MAX_POSITIONS = 131072
 };
@@ -36,6 +37,10 @@ struct gpt {
         int n_inner;     /* width inside the MLP; 0: 4 n_embd (gpt_inner) */
         /* The base of rotary positions and the epsilon of RMSNorm; 0 in families that have neither. */
         double rope_theta, norm_epsilon;
+        /* A mixture of experts: how many a layer has, and how many of them a token goes to; 0: none. n_inner
+         * is then the width inside one. And the coefficient of the loss that balances them. */
+        int n_expert, n_expert_chosen;
+        double balance_loss;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */
         bool dropout; /* its file asks for dropout, which is not modelled */
 };

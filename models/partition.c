@@ -92,7 +92,8 @@ int partition_layer(const struct stage *stage, int block)
 
 struct layer_tensors {
         struct program_tensor at[PROGRAM_TENSORS];
-        int count;
+        int rows;  /* of the table above */
+        int count; /* of tensors: experts have one each of a row */
 };
 
 /* What a thread asked for last: a plan asks for the tensors of its one model again and again. */
@@ -116,8 +117,12 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
         else
                 family->head(&program, gpt, &work, false);
         for (int s = 0; layer == LAYER_BLOCK && s < program.forward.count; s++)
-                memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU;
-        tensors->count = program.tensor_count;
+                memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU ||
+                               program.forward.at[s].kind == KERNEL_WEIGHTED_SWIGLU;
+        tensors->rows = program.tensor_count;
+        tensors->count = 0;
+        for (int i = 0; i < program.tensor_count; i++)
+                tensors->count += program.tensors[i].copies;
         memcpy(tensors->at, program.tensors, sizeof tensors->at);
 }
 
@@ -169,9 +174,10 @@ static int cols_of(const struct program_tensor *whole, int shards)
         return whole->split == TENSOR_COLS ? part_of(whole->cols, shards) : whole->cols;
 }
 
+/* Of all copies. */
 static int64_t elements_of(const struct program_tensor *whole, int shards)
 {
-        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards);
+        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards) * whole->copies;
 }
 
 static enum place place_of(const struct program_tensor *whole, int shards)
@@ -188,7 +194,7 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
         *tensor = (struct tensor){.rows = rows_of(whole, shards),
                                   .cols = cols_of(whole, shards),
                                   .offset = list->elements[place], /* of its place; see place_all */
-                                  .elements = elements_of(whole, shards),
+                                  .elements = elements_of(whole, shards) / whole->copies,
                                   .replicated = place == PLACE_REPLICATED,
                                   .decay = whole->matrix,
                                   .init = whole->init,
@@ -203,15 +209,41 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
         list->elements[place] += tensor->elements;
 }
 
+/* The name of a tensor, or of its `copy`-th copy: of "experts.%d.w1.weight" the number goes between. */
+static void name_tensor(char *name, size_t size, const char *prefix, const struct program_tensor *whole,
+                        int copy)
+{
+        const char *number = strstr(whole->name, "%d");
+        const int length = number ? snprintf(name, size, "%s%.*s%d%s", prefix, (int)(number - whole->name),
+                                             whole->name, copy, number + 2)
+                                  : snprintf(name, size, "%s%s", prefix, whole->name);
+        assert(0 <= length && (size_t)length < size);
+}
+
+/* How many rows of a layer's table, from `first` on, come in turns. */
+static int turns_of(const struct layer_tensors *tensors, int first)
+{
+        int last = first;
+        while (tensors->at[first].copies > 1 && last + 1 < tensors->rows &&
+               tensors->at[last + 1].value == tensors->at[first].value)
+                last++;
+        return last - first + 1;
+}
+
 /* The first `count` tensors of a layer, `prefix` before their names, and identities from `id` on. */
 static void add_layer(struct list *list, const struct layer_tensors *tensors, int count, const char *prefix,
                       uint32_t id)
 {
-        for (int i = 0; i < count; i++) {
-                const struct program_tensor *whole = &tensors->at[i];
-                char name[sizeof list->out->name];
-                snprintf(name, sizeof name, "%s%s", prefix, whole->name);
-                add(list, whole, name, place_of(whole, list->stage->shards), id + (uint32_t)i);
+        const int begin = list->count;
+        for (int i = 0, turns; list->count - begin < count; i += turns) {
+                turns = turns_of(tensors, i);
+                for (int at = 0; at < turns * tensors->at[i].copies; at++) {
+                        const struct program_tensor *whole = &tensors->at[i + at % turns];
+                        char name[sizeof list->out->name];
+                        name_tensor(name, sizeof name, prefix, whole, at / turns);
+                        add(list, whole, name, place_of(whole, list->stage->shards),
+                            id + (uint32_t)(list->count - begin));
+                }
         }
 }
 
@@ -265,11 +297,12 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
         return list.count;
 }
 
-/* Elements of the first `count` tensors of a layer in a shard's memory, at one place, or, PLACES, at all. */
-static int64_t layer_elements(const struct layer_tensors *tensors, int count, int shards, enum place place)
+/* Elements of a layer in a shard's memory, without the last `without` rows of its table, at one place, or,
+ * PLACES, at all. */
+static int64_t layer_elements(const struct layer_tensors *tensors, int without, int shards, enum place place)
 {
         int64_t elements = 0;
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < tensors->rows - without; i++)
                 if (place == PLACES || place_of(&tensors->at[i], shards) == place)
                         elements += elements_of(&tensors->at[i], shards);
         return elements;
@@ -279,11 +312,11 @@ static int64_t stage_elements(const struct gpt *gpt, const struct stage *stage, 
 {
         const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
         const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
-        int64_t elements = stage->layers * layer_elements(block, block->count, stage->shards, place);
+        int64_t elements = stage->layers * layer_elements(block, 0, stage->shards, place);
         if (stage->first)
-                elements += layer_elements(embedding, embedding->count, stage->shards, place);
+                elements += layer_elements(embedding, 0, stage->shards, place);
         if (stage->last)
-                elements += layer_elements(head, own_head_tensors(gpt), stage->shards, place);
+                elements += layer_elements(head, gpt->tied, stage->shards, place);
         return elements;
 }
 
@@ -318,6 +351,15 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index)
         return row < 0 || col < 0 ? -1 : row * tensor->whole.cols + col;
 }
 
+/* The number of the first tensor of a row of a layer's table. */
+static int first_of(const struct layer_tensors *tensors, int row)
+{
+        int first = 0;
+        for (int i = 0; i < row; i++)
+                first += tensors->at[i].copies;
+        return first;
+}
+
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
                      int ordinal)
 {
@@ -326,7 +368,7 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
         if (layer == LAYER_EMBEDDING)
                 return ordinal;
         if (layer == LAYER_BLOCK)
-                return embedding + block * each + ordinal;
+                return embedding + block * each + first_of(tensors_of(gpt, LAYER_BLOCK), ordinal);
         if (ordinal == own_head_tensors(gpt) && stage->first)
                 return 0;
         return embedding + stage->layers * each + ordinal;
@@ -335,7 +377,7 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
 static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int without)
 {
         const struct layer_tensors *tensors = tensors_of(gpt, layer);
-        return layer_elements(tensors, tensors->count - without, 1, PLACES);
+        return layer_elements(tensors, without, 1, PLACES);
 }
 
 struct partition_units partition_units(const struct gpt *gpt)
@@ -356,10 +398,11 @@ struct partition_products partition_products(const struct gpt *gpt)
 {
         const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK);
         struct partition_products products = {0};
-        for (int i = 0; i < block->count; i++) {
-                if (!block->at[i].matrix)
+        for (int i = 0; i < block->rows; i++) {
+                const struct program_tensor *tensor = &block->at[i];
+                if (!tensor->matrix)
                         continue;
-                products.last = elements_of(&block->at[i], 1);
+                products.last = elements_of(tensor, 1) / tensor->copies * tensor->chosen;
                 products.block += products.last;
         }
         return products;

@@ -143,7 +143,8 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
 /* Returns the elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 
-/* Returns the index, in the list of partition_tensors, of the `ordinal`-th tensor of a layer's program.
+/* Returns the index, in the list of partition_tensors, of the `ordinal`-th row of a layer's tensors in its
+ * program, or of the first expert's where they are copies.
  * `block` is the stage's block, from 0, if the layer is LAYER_BLOCK. A tied output projection of a model in
  * one stage is the token embedding, 0. */
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
@@ -153,7 +154,8 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
  * model that has none. */
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute);
 
-/* Elements of all matrices that a block's products read, and of the last of them, without shards. */
+/* Elements of all matrices that a block's products read for one token, whose experts are some of all, and of
+ * the last of them, without shards. */
 struct partition_products {
         int64_t block, last;
 };

@@ -102,7 +102,9 @@ static void add_tensor(struct program *p, int value, const struct parameter *of)
                                           .cols = (int)product_of(extent, of->leading, of->axes),
                                           .axis = of->split,
                                           .parts = 1,
-                                          .init = of->init};
+                                          .init = of->init,
+                                          .copies = 1,
+                                          .chosen = 1};
         snprintf(tensor->name, sizeof tensor->name, "%s.%s", of->layer, of->what);
         if (of->split == STATE_WHOLE)
                 return;
@@ -202,6 +204,20 @@ int program_embedding(struct program *p, const char *table, const char *places, 
         return x;
 }
 
+/* The files have the last parameter in `count` pieces, one below the other. */
+static void name_pieces(struct program *p, int count, const struct linear_piece pieces[], int parts)
+{
+        const struct program_tensor all = p->tensors[--p->tensor_count];
+        for (int i = 0; i < count; i++) {
+                assert(p->tensor_count < PROGRAM_TENSORS);
+                struct program_tensor *tensor = &p->tensors[p->tensor_count++];
+                *tensor = all;
+                tensor->rows = (int)pieces[i].rows;
+                tensor->parts = parts;
+                snprintf(tensor->name, sizeof tensor->name, "%s.weight", pieces[i].name);
+        }
+}
+
 int program_linear_of(struct program *p, int count, const struct linear_piece pieces[], int x, int outs,
                       const int64_t out[], int split)
 {
@@ -215,16 +231,9 @@ int program_linear_of(struct program *p, int count, const struct linear_piece pi
         const int w =
                 parameter(p, w_extent,
                           (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL});
-        const struct program_tensor all = p->tensors[--p->tensor_count];
-        assert(count == 1 || all.parts == 1 || all.parts == count);
-        for (int i = 0; i < count; i++) {
-                assert(p->tensor_count < PROGRAM_TENSORS);
-                struct program_tensor *tensor = &p->tensors[p->tensor_count++];
-                *tensor = all;
-                tensor->rows = (int)pieces[i].rows;
-                tensor->parts = count == 1 ? all.parts : 1;
-                snprintf(tensor->name, sizeof tensor->name, "%s.weight", pieces[i].name);
-        }
+        const struct program_tensor *all = &p->tensors[p->tensor_count - 1];
+        assert(count == 1 || all->parts == 1 || all->parts == count);
+        name_pieces(p, count, pieces, count == 1 ? all->parts : 1);
         const int y = activation(p, pieces[0].name, 2 + outs, y_extent);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
@@ -282,9 +291,18 @@ int program_bias_gelu(struct program *p, const char *name, int y)
         return g;
 }
 
+static bool is_product(const struct program *p, int y)
+{
+        for (int s = 0; s < p->forward.count; s++)
+                if (p->forward.at[s].kind == KERNEL_MATMUL && p->forward.at[s].view[2].value == y)
+                        return true;
+        return false;
+}
+
 int program_residual(struct program *p, int y, int x)
 {
-        weight_of(p, y)->init = INIT_NORMAL_RESIDUAL;
+        if (is_product(p, y))
+                weight_of(p, y)->init = INIT_NORMAL_RESIDUAL;
         const int sum = in_place(p, y);
         emit(p, KERNEL_RESIDUAL, 2, (struct view[]){token_rows(p, sum), token_rows(p, x)});
         return sum;
@@ -330,6 +348,81 @@ int program_swiglu(struct program *p, int gates)
         emit(p, KERNEL_SWIGLU, 2, (struct view[]){token_rows(p, y), token_rows(p, gates)});
         return y;
 }
+
+/* ---- mixture of experts ---- */
+
+enum { SORTED_AXES = B_AXIS | T_AXIS | 4 }; /* of rows in the order of experts, (B,T,chosen,...) */
+
+static struct view sorted_rows(const struct program *p, int value)
+{
+        return view(value, SORTED_AXES, axes_between(3, p->values[value].axes));
+}
+
+/* The matrices of all experts, one behind the other, as `w`; `pieces` are an expert's. */
+static int expert_matrices(struct program *p, const struct program_experts *e, int axes,
+                           const int64_t extent[], int count, const struct linear_piece pieces[],
+                           enum tensor_init init)
+{
+        const int first = p->tensor_count, split = 2;
+        const int w = parameter(p, extent,
+                                (struct parameter){pieces[0].name, "weight", axes, axes - 1, split, init});
+        name_pieces(p, count, pieces, 1);
+        for (int i = first; i < p->tensor_count; i++) {
+                p->tensors[i].copies = e->count;
+                p->tensors[i].chosen = e->chosen;
+        }
+        return w;
+}
+
+/* y (B,T,chosen,out...) = x w^T, each expert's rows with its own w (experts, out..., in). */
+static int grouped_product(struct program *p, int x, int w, int ends)
+{
+        const struct value in = p->values[x], weights = p->values[w];
+        const int outs = weights.axes - 2, last = weights.axes - 1;
+        int64_t extent[VALUE_AXES] = {in.extent[0], in.extent[1], in.extent[2]};
+        memcpy(extent + 3, weights.extent + 1, (size_t)outs * sizeof *extent);
+        const int y = activation(p, weights.name, 3 + outs, extent);
+        emit(p, KERNEL_GROUPED_MATMUL, 4,
+             (struct view[]){sorted_rows(p, x), batched(w, bit(0), bit(last), axes_between(1, last)),
+                             sorted_rows(p, y), all_of(p, ends)});
+        return y;
+}
+
+int program_mixture(struct program *p, const struct program_experts *e, int x)
+{
+        const int64_t B = p->values[x].extent[0], T = p->values[x].extent[1], C = p->values[x].extent[2];
+        const int64_t E = e->count, F = e->inner, rows[] = {B, T, e->chosen};
+        const int logits = program_linear(p, e->router, x, 1, &E, STATE_WHOLE);
+        const int weights = new_value(p, "weights", ROLE_ACTIVATION, OPERAND_REAL, 3, rows);
+        const int place = new_value(p, "place", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows);
+        const int source = new_value(p, "source", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows);
+        const int ends = new_value(p, "ends", ROLE_ACTIVATION, OPERAND_INDEX, 1, &E);
+        struct step *route = emit(p, KERNEL_ROUTE, 5,
+                                  (struct view[]){all_of(p, weights), all_of(p, place), all_of(p, source),
+                                                  all_of(p, ends), token_rows(p, logits)});
+        route->scalar[0] = e->logistic;
+        route->scalar[1] = e->normalised;
+        route->scalar[2] = e->factor;
+        route->scalar[3] = e->balance;
+        const int sorted = activation(p, "sorted", 4, (int64_t[]){B, T, e->chosen, C});
+        emit(p, KERNEL_PERMUTE, 3,
+             (struct view[]){sorted_rows(p, sorted), token_rows(p, x), all_of(p, source)});
+        const struct linear_piece gates_of[] = {{e->names[0], F}, {e->names[1], F}},
+                                  down_of = {e->names[2], C};
+        const int in = expert_matrices(p, e, 4, (int64_t[]){E, 2, F, C}, 2, gates_of, INIT_NORMAL);
+        const int gates = grouped_product(p, sorted, in, ends);
+        const int h = activation(p, "swiglu", 4, (int64_t[]){B, T, e->chosen, F});
+        emit(p, KERNEL_WEIGHTED_SWIGLU, 3,
+             (struct view[]){sorted_rows(p, h), sorted_rows(p, gates), all_of(p, weights)});
+        const int out = expert_matrices(p, e, 3, (int64_t[]){E, C, F}, 1, &down_of, INIT_NORMAL_RESIDUAL);
+        const int back = grouped_product(p, h, out, ends);
+        const int y = activation(p, "mixture", 3, p->values[x].extent);
+        emit(p, KERNEL_UNPERMUTE, 3,
+             (struct view[]){token_rows(p, y), sorted_rows(p, back), all_of(p, place)});
+        return y;
+}
+
+/* ---- attention ---- */
 
 /* Queries (0), keys (1) or values (2) of qkv (B,T,3,H,hs), a matrix a sequence and head. */
 static struct view picked(int qkv, int which, unsigned char rows, unsigned char cols)
@@ -463,14 +556,24 @@ int64_t program_axis(const struct program *p, int value, int axis)
         return extent_of(p, &p->values[value], bit(axis), 0);
 }
 
-/* What a step sees by its first operand of such an extent; NULL: its kind has none. */
+/* What a step sees by its first tensor of such an extent; NULL: its kind has none. */
 static const struct view *view_with(const struct step *step, enum operand_extent extent)
 {
         const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
-                if (operands[i].extent == extent)
+                if (operands[i].extent == extent && operands[i].type == OPERAND_STORED)
                         return &step->view[i];
         return NULL;
+}
+
+/* How many experts each token has, by the first index of a step that says it; 0: none does. */
+static int64_t chosen_experts(const struct program *p, const struct step *step)
+{
+        const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
+                if (operands[i].type == OPERAND_INDEX && p->values[step->view[i].value].axes == 3)
+                        return p->values[step->view[i].value].extent[2];
+        return 0;
 }
 
 /* Whether a matrix lies in memory column by column, as it is seen. */
@@ -496,8 +599,10 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
 {
         if (kernel_collective(step->kind))
                 return collective_kernel(p, step, dtype);
-        const struct view *c = view_with(step, EXTENT_MN), *a = view_with(step, EXTENT_MK);
-        const struct view *b = view_with(step, EXTENT_KN), *out = c ? c : a;
+        const struct view *grouped_b = view_with(step, EXTENT_EKN), *grouped_c = view_with(step, EXTENT_EMN);
+        const struct view *c = grouped_c ? grouped_c : view_with(step, EXTENT_MN);
+        const struct view *a = view_with(step, EXTENT_MK), *out = c ? c : a;
+        const struct view *b = grouped_b ? grouped_b : view_with(step, EXTENT_KN);
         assert(out);
         const struct value *value = &p->values[out->value];
         struct kernel kernel = {.kind = step->kind,
@@ -515,6 +620,13 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                 kernel.group = (unsigned char)(value->extent[2] / step->heads);
         if (step->kind == KERNEL_ROPE)
                 kernel.k = value->extent[value->axes - 1];
+        if (!a)
+                kernel.k += chosen_experts(p, step);
+        if (grouped_b || grouped_c) {
+                const struct view *stack = grouped_b ? grouped_b : grouped_c;
+                kernel.experts = (short)extent_of(p, &p->values[stack->value], stack->batch, rows);
+                kernel.batch = 1;
+        }
         if (c && a && b) {
                 kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);
                 kernel.transpose_a = is_transposed(a);

@@ -74,6 +74,10 @@ struct program_tensor {
         int axis;  /* the axis of the value of which shards have parts; or STATE_WHOLE */
         int parts; /* equal parts of what is split, each of which is split by itself (q, k and v: 3) */
         enum tensor_init init;
+        /* Of a stack of experts' matrices: how many there are, each a tensor of the files, whose name has a
+         * %d for its number, and how many of them a token's row meets. Tensors that follow each other in one
+         * value then come in turns: all of the first expert, all of the second. Else both are 1. */
+        int copies, chosen;
 };
 
 /* How an operand sees a value: as a matrix, or as a batch of matrices. Bit i of a set stands for axis i. An
@@ -96,7 +100,7 @@ struct step {
         unsigned char accumulate; /* it adds to its output */
         /* It may be run for some rows of tokens after others: logits, and what is made of them. */
         unsigned char chunked;
-        double scalar[2]; /* what runtime/device/kernels.h says of the kind's scalars */
+        double scalar[4]; /* what runtime/device/kernels.h says of the kind's scalars */
         /* Of rope: the heads that it rotates; of grouped attention: those of keys and values. Of all
          * shards. */
         int heads;
@@ -160,8 +164,8 @@ int program_bias(struct program *, const char *name, int y);
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias. The bias is added to y in place; the result has memory of its own. */
 int program_bias_gelu(struct program *, const char *name, int y);
-/* y + x, in place of a product's result y. Whatever else reads x (norms) must have been built before: in the
- * backward the residual's gradient comes first, and the others are added to it. */
+/* y + x, in place of y, which is a product's result or a mixture's. Whatever else reads x (norms) must have
+ * been built before: in the backward the residual's gradient comes first, and the others are added to it. */
 int program_residual(struct program *, int y, int x);
 /* LayerNorm and RMSNorm of x, with parameters `name`.weight and, of LayerNorm, `name`.bias. Both also write
  * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
@@ -169,6 +173,21 @@ int program_layernorm(struct program *, const char *name, int x);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
 /* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
+/* A mixture of `count` experts, each a SwiGLU of `inner` columns without biases: every token goes to
+ * `chosen` of them, by the parameter `router`.weight (count, C). `names` are those of the experts' gates, ups
+ * and downs, with %d for the expert. The rest is what runtime/device/kernels.h says of `route`: logistic or
+ * softmax scores, whether the weights are normalised and what they are multiplied by, and the coefficient of
+ * the balancing loss. */
+struct program_experts {
+        int count, chosen;
+        int64_t inner;
+        const char *router, *names[3];
+        bool logistic, normalised;
+        double factor, balance;
+};
+/* Sends the rows of x (B,T,C) through their experts and returns the sums (B,T,C) of what comes back. What is
+ * added beside them (an expert that all tokens share) is built after it. */
+int program_mixture(struct program *, const struct program_experts *, int x);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
  * kv_heads, hs), in this order. `heads` are those of queries; theta is the base of the angles. */
 int program_rope(struct program *, int qkv, int64_t heads, double theta);
@@ -218,13 +237,16 @@ void program_list_backward(const struct program *, enum recompute recompute, enu
  * rows do, and nothing keeps what they write. */
 void program_kept(const struct program *, enum recompute recompute, bool chunked, bool kept[PROGRAM_VALUES]);
 
-/* Marks the gradients that the first part of a backward in two leaves for the second. */
+/* Marks the gradients that the first part of a backward in two leaves for the second, and that of the layer's
+ * output, which the layer behind leaves for the first. */
 void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
 
 /* Marks the values whose memory a list of steps reads or writes. Of values that were made of one another in
  * place, it marks all. */
 void program_touched(const struct program *, const struct steps *, bool touched[PROGRAM_VALUES]);
 
+/* Returns the bytes of one of a value's elements, where stored tensors have `element_bytes`. */
+int program_element_bytes(const struct value *, int element_bytes);
 /* Returns the bytes of a value of all rows, rounded up to MEMORY_ALIGNMENT. `element_bytes`, here and below:
  * of an element of a stored tensor, 2, 4, or 8 in the double build. */
 int64_t program_value_bytes(const struct program *, int value, int element_bytes);

@@ -34,6 +34,13 @@ struct family {
 /* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
 
-extern const struct family family_gpt2, family_llama;
+/* What families share that differ from Llama in their MLP alone: the embedding, a block up to the sum behind
+ * attention, which they return, the head; and the check of the heads that a file asks for. */
+void llama_embedding(struct program *, const struct gpt *, const struct work *);
+int llama_attention(struct program *, const struct gpt *, const struct work *);
+void llama_head(struct program *, const struct gpt *, const struct work *, bool loss_only);
+int llama_read_heads(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
+
+extern const struct family family_gpt2, family_llama, family_mixtral;
 
 #endif

@@ -5,35 +5,40 @@
 
 #include <string.h>
 
-static void embedding(struct program *p, const struct gpt *gpt, const struct work *work)
+void llama_embedding(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         const int tokens = program_tokens(p, "tokens", work->micro_batch_size, work->seq_len);
         program_output(
                 p, program_embedding(p, "model.embed_tokens", NULL, tokens, gpt->vocab_size, 0, gpt->n_embd));
 }
 
-static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+int llama_attention(struct program *p, const struct gpt *gpt, const struct work *work)
 {
-        const int64_t C = gpt->n_embd, H = gpt->n_head, KV = gpt_kv_heads(gpt), hs = C / H,
-                      F = gpt_inner(gpt);
-        enum { HEADS = 0, INNER_HEADS = 1, HALVES = 1, INNER = 1 }; /* axes of weights, outputs first */
+        const int64_t C = gpt->n_embd, H = gpt->n_head, KV = gpt_kv_heads(gpt), hs = C / H;
+        enum { HEADS = 0, INNER_HEADS = 1 }; /* axes of weights, outputs first */
         const struct linear_piece qkv_of[] = {
                 {"self_attn.q_proj", H * hs}, {"self_attn.k_proj", KV * hs}, {"self_attn.v_proj", KV * hs}};
-        const struct linear_piece gates_of[] = {{"mlp.gate_proj", F}, {"mlp.up_proj", F}};
         const int x = program_input(p, work->micro_batch_size, work->seq_len, C);
         const int norm_1 = program_rmsnorm(p, "input_layernorm", x, gpt->norm_epsilon);
         int qkv = program_linear_of(p, 3, qkv_of, norm_1, 2, (int64_t[]){H + 2 * KV, hs}, HEADS);
         qkv = program_rope(p, qkv, H, gpt->rope_theta);
         const int attention = program_grouped_attention(p, qkv, H);
-        int middle = program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS);
-        middle = program_residual(p, middle, x);
+        return program_residual(p, program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS), x);
+}
+
+static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+{
+        const int64_t C = gpt->n_embd, F = gpt_inner(gpt);
+        enum { HALVES = 1, INNER = 1 };
+        const struct linear_piece gates_of[] = {{"mlp.gate_proj", F}, {"mlp.up_proj", F}};
+        const int middle = llama_attention(p, gpt, work);
         const int norm_2 = program_rmsnorm(p, "post_attention_layernorm", middle, gpt->norm_epsilon);
         const int gates = program_linear_of(p, 2, gates_of, norm_2, 2, (int64_t[]){2, F}, HALVES);
         const int y = program_linear(p, "mlp.down_proj", program_swiglu(p, gates), 1, &C, INNER);
         program_output(p, program_residual(p, y, middle));
 }
 
-static void head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)
+void llama_head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)
 {
         const int targets = program_tokens(p, "targets", work->micro_batch_size, work->seq_len);
         const int x = program_input(p, work->micro_batch_size, work->seq_len, gpt->n_embd);
@@ -81,7 +86,7 @@ static int read_rope(struct gpt *gpt, const char *path, const json_t *object, st
 }
 
 /* Each head of queries has one of keys and values where the file does not say. */
-static int read_heads(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+int llama_read_heads(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         const json_t *size = json_object_get(object, "head_dim");
         if (gpt->n_embd % gpt->n_head)
@@ -107,7 +112,7 @@ static int read_heads(struct gpt *gpt, const char *path, const json_t *object, s
 static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, keys, KEYS, err) == RV_OK &&
-                           read_heads(gpt, path, object, err) == RV_OK &&
+                           llama_read_heads(gpt, path, object, err) == RV_OK &&
                            read_rope(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }
@@ -116,9 +121,9 @@ const struct family family_llama = {
         .model_type = "llama",
         .id = FAMILY_LLAMA,
         .layers = "model.layers.",
-        .embedding = embedding,
+        .embedding = llama_embedding,
         .block = block,
-        .head = head,
+        .head = llama_head,
         .keys = keys,
         .key_count = KEYS,
         .read = read_config,

@@ -73,7 +73,8 @@ bool kernel_same(const struct kernel *a, const struct kernel *b)
 {
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
                a->accumulate == b->accumulate && a->dtype == b->dtype && kernel_group(a) == kernel_group(b) &&
-               a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k;
+               a->experts == b->experts && a->batch == b->batch && a->m == b->m && a->n == b->n &&
+               a->k == b->k;
 }
 
 /* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
@@ -96,11 +97,18 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
 {
         const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
         const double elements[EXTENTS] = {
-                [EXTENT_M] = m,           [EXTENT_2M] = 2 * m,
-                [EXTENT_N] = n,           [EXTENT_MN] = m * n,
-                [EXTENT_M2N] = 2 * m * n, [EXTENT_MK] = m * k,
-                [EXTENT_KN] = k * n,      [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
+                [EXTENT_M] = m,
+                [EXTENT_2M] = 2 * m,
+                [EXTENT_N] = n,
+                [EXTENT_MN] = m * n,
+                [EXTENT_M2N] = 2 * m * n,
+                [EXTENT_MK] = m * k,
+                [EXTENT_KN] = k * n,
+                [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
                 [EXTENT_TABLE] = m * n,
+                [EXTENT_TABLE_K] = m * n * k,
+                [EXTENT_EMN] = kernel->experts * m * n,
+                [EXTENT_EKN] = kernel->experts * k * n,
         };
         return (double)kernel->batch * elements[extent];
 }

@@ -33,11 +33,21 @@ enum kernel_kind {
         KERNEL_ROPE,               /* rotary positions of x (m=N, n), heads of k columns, in place; or back */
         KERNEL_SWIGLU,             /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
         KERNEL_SWIGLU_BACKWARD,    /* those rows' gradients, from dy (m,n) and them */
-        KERNEL_SOFTMAX,            /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
-        KERNEL_SOFTMAX_BACKWARD,   /* dS from P and dP, in place, scale included */
-        KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
-        KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
-        KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
+        /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
+         * of their experts, those of the first expert first: N K rows, sorted by expert. */
+        KERNEL_ROUTE,                    /* from logits (m=N, n=experts): experts, their weights, the order */
+        KERNEL_ROUTE_BACKWARD,           /* dlogits (m=N, n=experts) from the weights' gradients */
+        KERNEL_PERMUTE,                  /* y (m = N K, n) = the tokens' rows x (N, n), sorted */
+        KERNEL_UNPERMUTE,                /* y (m=N, n) = the sum of each token's k sorted rows, or y += it */
+        KERNEL_GROUPED_MATMUL,           /* C (m,n) = A op(B), inner k; each expert's rows with its own B */
+        KERNEL_GROUPED_MATMUL_BACKWARD,  /* each expert's dB (m,n) += A^T B over its own of k rows */
+        KERNEL_WEIGHTED_SWIGLU,          /* SwiGLU, times a weight for each of m rows */
+        KERNEL_WEIGHTED_SWIGLU_BACKWARD, /* the gradients of those rows (m, 2 n), and of the weights (m) */
+        KERNEL_SOFTMAX,                  /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
+        KERNEL_SOFTMAX_BACKWARD,         /* dS from P and dP, in place, scale included */
+        KERNEL_CROSS_ENTROPY,            /* logits (m=N, n=V): loss, and dlogits in their place */
+        KERNEL_CROSS_ENTROPY_LOSS,       /* the loss alone (validation) */
+        KERNEL_SQUARED_NORM,             /* sum of squares of m elements */
         /* AdamW over m parameters. It leaves their gradients zero. In mixed precision the gradients are fp32
          * copies that KERNEL_UNSCALE made; they are left alone, and the 16-bit weights are written. */
         KERNEL_ADAMW,
@@ -83,6 +93,8 @@ struct kernel {
         unsigned char dtype;
         /* Of attention: how many heads of queries share one of keys and values; 0 stands for 1. */
         unsigned char group;
+        /* Of grouped products: the number of experts over which the rows are spread. */
+        short experts;
         /* Dimensions that a kind does not use are 0, an unused batch is 1. */
         int64_t batch, m, n, k;
 };
@@ -93,6 +105,7 @@ enum operand_type {
         OPERAND_STORED, /* a tensor: its elements are of the format that kernel.dtype says */
         OPERAND_REAL,   /* fp32 whatever the format of tensors is (double in the double build) */
         OPERAND_TOKENS, /* int32, of one micro-batch: the next launch has others */
+        OPERAND_INDEX,  /* int32, which a kernel wrote: rows, or where those of an expert end */
         OPERAND_NUMBER, /* a double, in memory that host and device both reach */
         OPERAND_HOST    /* an array that the host reads when it launches */
 };
@@ -107,8 +120,11 @@ enum operand_extent {
         EXTENT_M2N,   /* rows twice as wide: n gates, then the n values that they multiply */
         EXTENT_MK,    /* the left operand of a product */
         EXTENT_KN,    /* the right operand of a product */
+        EXTENT_EMN,   /* an (m,n) matrix for each expert */
+        EXTENT_EKN,   /* the right operand of a product for each expert */
         EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
-        EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens choose */
+        EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens or an index choose */
+        EXTENT_TABLE_K, /* (m k, n) elements of such a table: k rows for one of m */
         EXTENTS
 };
 
@@ -129,6 +145,7 @@ enum kernel_split {
         SPLIT_ROWS,       /* rows of batch x m: what is written has rows, or is a sum over them */
         SPLIT_BLOCKS,     /* rows and columns of a product's output; of a batch of products, matrices */
         SPLIT_WHOLE_ROWS, /* rows of a product's output, but not its columns */
+        SPLIT_EXPERTS,    /* each expert's product like SPLIT_BLOCKS */
         SPLIT_HEADS,      /* entries of the batch */
         SPLIT_ELEMENTS    /* ranges of flat arrays */
 };
@@ -153,6 +170,10 @@ struct kernel_descriptor {
         bool causal;
         enum kernel_split split;
         enum kernel_result result;
+        /* It must know all tokens of a micro-batch, so that shards that have some of them gather them. */
+        bool whole_tokens;
+        /* A sum of several operands' results is the result of their sum: of parts of a sum it makes parts. */
+        bool linear;
         /* It is one of the fused kernels, which plans with work.fused have; a Llama has fused attention in
          * its other plans too. */
         bool fused;
@@ -178,12 +199,12 @@ static inline bool operand_has_rows(const struct kernel_operand *operand)
 /* Whether it is a vector of n elements, which every row reads or adds to. */
 static inline bool operand_is_vector(const struct kernel_operand *operand)
 {
-        return operand->extent == EXTENT_N;
+        return operand->type == OPERAND_STORED && operand->extent == EXTENT_N;
 }
 /* Whether it is such a vector that every row adds to, as the gradient of a bias. */
 static inline bool operand_is_summed(const struct kernel_operand *operand)
 {
-        return operand->extent == EXTENT_N && operand->writes != WHEN_NEVER;
+        return operand_is_vector(operand) && operand->writes != WHEN_NEVER;
 }
 
 /* Returns the elements from one row of an operand to the next; 0: it has no rows. */
@@ -197,6 +218,8 @@ static inline int64_t operand_row_elements(const struct kernel_operand *operand,
                 return kernel->n;
         case EXTENT_M2N:
                 return 2 * kernel->n;
+        case EXTENT_MK:
+                return operand->type == OPERAND_INDEX ? kernel->k : 0;
         default:
                 return 0;
         }

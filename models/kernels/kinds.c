@@ -34,6 +34,14 @@
         {                                                                                                    \
                 name, OPERAND_REAL, extent, WHEN_ALWAYS, WHEN_ALWAYS                                         \
         }
+#define READ_INDEX(name, extent)                                                                             \
+        {                                                                                                    \
+                name, OPERAND_INDEX, extent, WHEN_ALWAYS, WHEN_NEVER                                         \
+        }
+#define WRITE_INDEX(name, extent)                                                                            \
+        {                                                                                                    \
+                name, OPERAND_INDEX, extent, WHEN_NEVER, WHEN_ALWAYS                                         \
+        }
 #define TOKENS(name)                                                                                         \
         {                                                                                                    \
                 name, OPERAND_TOKENS, EXTENT_ONE, WHEN_ALWAYS, WHEN_NEVER                                    \
@@ -113,7 +121,8 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                      .accumulate_flops = 1,
                                      .split = SPLIT_ROWS},
         /* two products and their sum; sines and cosines, which all heads share, are not counted */
-        [KERNEL_ROPE] = {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .split = SPLIT_ROWS},
+        [KERNEL_ROPE] =
+                {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .split = SPLIT_ROWS, .whole_tokens = true},
         /* negation, exp, sum, division; up 1 */
         [KERNEL_SWIGLU] = {"swiglu",
                            {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N)},
@@ -124,6 +133,57 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                     {WRITE("dgu", EXTENT_M2N), READ("dy", EXTENT_MN), READ("gu", EXTENT_M2N)},
                                     .flops = 11,
                                     .split = SPLIT_ROWS},
+        /* exp, sum, division; not split: a thousandth of a batch, and where a row goes depends on those
+         * before it */
+        [KERNEL_ROUTE] = {"route",
+                          {WRITE_REAL("weights", EXTENT_MK), WRITE_INDEX("place", EXTENT_MK),
+                           WRITE_INDEX("source", EXTENT_MK), WRITE_INDEX("ends", EXTENT_N),
+                           READ("logits", EXTENT_MN)},
+                          .flops = 3,
+                          .whole_tokens = true},
+        /* the probabilities again 3, sums 2, difference and product 2 */
+        [KERNEL_ROUTE_BACKWARD] = {"route_backward",
+                                   {WRITE("dlogits", EXTENT_MN), READ_REAL("dweights", EXTENT_TABLE),
+                                    READ_REAL("weights", EXTENT_TABLE), READ_INDEX("place", EXTENT_MK),
+                                    READ_INDEX("ends", EXTENT_N), READ("logits", EXTENT_MN)},
+                                   .flops = 7,
+                                   .split = SPLIT_ROWS,
+                                   .whole_tokens = true,
+                                   .linear = true},
+        [KERNEL_PERMUTE] = {"permute",
+                            {WRITE("y", EXTENT_MN), READ("x", EXTENT_TABLE), READ_INDEX("source", EXTENT_M)},
+                            .split = SPLIT_ROWS,
+                            .whole_tokens = true,
+                            .linear = true},
+        [KERNEL_UNPERMUTE] = {"unpermute",
+                              {ADD("y", EXTENT_MN), READ("x", EXTENT_TABLE_K),
+                               READ_INDEX("place", EXTENT_MK)},
+                              .flops = 1, /* and k - 1 more, as many as experts */
+                              .split = SPLIT_ROWS,
+                              .whole_tokens = true,
+                              .linear = true},
+        [KERNEL_GROUPED_MATMUL] = {"grouped_matmul",
+                                   {READ("a", EXTENT_MK), READ("b", EXTENT_EKN), WRITE("c", EXTENT_MN),
+                                    READ_INDEX("ends", EXTENT_ONE)},
+                                   .products = 1,
+                                   .split = SPLIT_EXPERTS},
+        [KERNEL_GROUPED_MATMUL_BACKWARD] = {"grouped_matmul_backward",
+                                            {READ("a", EXTENT_MK), READ("b", EXTENT_KN),
+                                             UPDATE("c", EXTENT_EMN), READ_INDEX("ends", EXTENT_ONE)},
+                                            .products = 1,
+                                            .split = SPLIT_EXPERTS},
+        /* SwiGLU 5, the weight 1 */
+        [KERNEL_WEIGHTED_SWIGLU] = {"weighted_swiglu",
+                                    {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N), READ_REAL("w", EXTENT_M)},
+                                    .flops = 6,
+                                    .split = SPLIT_ROWS},
+        /* SwiGLU's 11, the weight 1, dw 2 */
+        [KERNEL_WEIGHTED_SWIGLU_BACKWARD] = {"weighted_swiglu_backward",
+                                             {WRITE("dgu", EXTENT_M2N), WRITE_REAL("dw", EXTENT_M),
+                                              READ("dy", EXTENT_MN), READ("gu", EXTENT_M2N),
+                                              READ_REAL("w", EXTENT_M)},
+                                             .flops = 14,
+                                             .split = SPLIT_ROWS},
         /* scale, maximum, exp of difference, sum, division */
         [KERNEL_SOFTMAX] =
                 {"softmax", {UPDATE("s", EXTENT_MN)}, .flops = 5, .causal = true, .split = SPLIT_ROWS},

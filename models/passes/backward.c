@@ -214,6 +214,86 @@ static void rmsnorm(struct adjoint *a, const struct step *step)
                                     v[W]}});
 }
 
+/* ---- mixture of experts ---- */
+
+/* The step that made the order of the rows by which `index`, of a permutation, says where they go. */
+static const struct step *router_of(const struct adjoint *a, int index)
+{
+        enum { PLACE = 1, SOURCE = 2 };
+        const struct step *step = a->p->forward.at;
+        while (step->kind != KERNEL_ROUTE ||
+               (step->view[PLACE].value != index && step->view[SOURCE].value != index))
+                step++;
+        return step;
+}
+
+static void unpermute(struct adjoint *a, const struct view *y, const struct view *x, const struct view *place)
+{
+        enum { SOURCE = 2 };
+        const int dx = new_gradient(a, x->value);
+        emit(a, (struct step){.kind = KERNEL_PERMUTE,
+                              .part = PART_INPUT,
+                              .view = {of_value(*x, dx), of_value(*y, gradient_of(a, y->value)),
+                                       router_of(a, place->value)->view[SOURCE]}});
+        set_gradient(a, x->value, dx);
+}
+
+static void permute(struct adjoint *a, const struct view *y, const struct view *x, const struct view *source)
+{
+        enum { PLACE = 1 };
+        const int of = value_root(a->p, x->value), past = a->gradient[of];
+        const int dx = past >= 0 ? overwriting(a, past) : new_gradient(a, of);
+        emit(a, (struct step){.kind = KERNEL_UNPERMUTE,
+                              .part = PART_INPUT,
+                              .accumulate = past >= 0,
+                              .view = {of_value(*x, dx), of_value(*y, gradient_of(a, y->value)),
+                                       router_of(a, source->value)->view[PLACE]}});
+        set_gradient(a, of, dx);
+}
+
+static void grouped_product(struct adjoint *a, const struct view *x, const struct view *w,
+                            const struct view *y, const struct view *ends)
+{
+        const struct view dy = of_value(*y, gradient_of(a, y->value)), to = transposed(*w);
+        const int dx = new_gradient(a, x->value);
+        emit(a, (struct step){.kind = KERNEL_GROUPED_MATMUL,
+                              .part = PART_INPUT,
+                              .view = {dy, to, of_value(*x, dx), *ends}});
+        emit(a, (struct step){
+                        .kind = KERNEL_GROUPED_MATMUL_BACKWARD,
+                        .part = PART_WEIGHT,
+                        .accumulate = 1,
+                        .view = {transposed(dy), *x, of_value(to, a->p->values[w->value].gradient), *ends}});
+        set_gradient(a, x->value, dx);
+}
+
+static void weighted_swiglu(struct adjoint *a, const struct view *y, const struct view *gates,
+                            const struct view *weights)
+{
+        const int dgates = new_gradient(a, gates->value), dweights = new_gradient(a, weights->value);
+        emit(a, (struct step){.kind = KERNEL_WEIGHTED_SWIGLU_BACKWARD,
+                              .part = PART_INPUT,
+                              .view = {of_value(*gates, dgates), of_value(*weights, dweights),
+                                       of_value(*y, gradient_of(a, y->value)), *gates, *weights}});
+        set_gradient(a, gates->value, dgates);
+        set_gradient(a, weights->value, dweights);
+}
+
+static void route(struct adjoint *a, const struct step *step)
+{
+        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS };
+        const struct view *v = step->view;
+        const int of = value_root(a->p, v[LOGITS].value), dlogits = new_gradient(a, of);
+        struct step back = {.kind = KERNEL_ROUTE_BACKWARD,
+                            .part = PART_INPUT,
+                            .view = {of_value(v[LOGITS], dlogits),
+                                     of_value(v[WEIGHTS], gradient_of(a, v[WEIGHTS].value)), v[WEIGHTS],
+                                     v[PLACE], v[ENDS], saved(a, v[LOGITS])}};
+        memcpy(back.scalar, step->scalar, sizeof back.scalar);
+        emit(a, back);
+        set_gradient(a, of, dlogits);
+}
+
 static void swiglu(struct adjoint *a, const struct view *y, const struct view *gates)
 {
         const int of = value_root(a->p, gates->value), d = new_gradient(a, of), unit = a->unit;
@@ -315,6 +395,21 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 break;
         case KERNEL_ROPE:
                 rope(a, step);
+                break;
+        case KERNEL_ROUTE:
+                route(a, step);
+                break;
+        case KERNEL_PERMUTE:
+                permute(a, &v[0], &v[1], &v[2]);
+                break;
+        case KERNEL_UNPERMUTE:
+                unpermute(a, &v[0], &v[1], &v[2]);
+                break;
+        case KERNEL_GROUPED_MATMUL:
+                grouped_product(a, &v[0], &v[1], &v[2], &v[3]);
+                break;
+        case KERNEL_WEIGHTED_SWIGLU:
+                weighted_swiglu(a, &v[0], &v[1], &v[2]);
                 break;
         case KERNEL_RESIDUAL:
                 g = gradient_of(a, v[0].value);

@@ -37,6 +37,8 @@ void program_kept(const struct program *p, enum recompute recompute, bool chunke
 void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
 {
         memset(deferred, 0, PROGRAM_VALUES * sizeof *deferred);
+        if (p->output_gradient >= 0)
+                deferred[p->output_gradient] = true;
         for (int s = 0; s < p->backward.count; s++)
                 for (int i = 0; i < KERNEL_OPERANDS && p->backward.at[s].part == PART_WEIGHT; i++) {
                         const int value = step_reads(p, &p->backward.at[s], i);
@@ -66,10 +68,15 @@ void program_touched(const struct program *p, const struct steps *steps, bool to
                 touched[value] = memory[memory_of(p, value)];
 }
 
+int program_element_bytes(const struct value *value, int element_bytes)
+{
+        const bool real = value->type == OPERAND_REAL;
+        return value->type == OPERAND_INDEX ? 4 : real && element_bytes < 4 ? 4 : element_bytes;
+}
+
 static int64_t value_bytes(const struct program *p, int value, int element_bytes)
 {
-        const bool real = p->values[value].type == OPERAND_REAL;
-        return program_elements(p, value, 0) * (real && element_bytes < 4 ? 4 : element_bytes);
+        return program_elements(p, value, 0) * program_element_bytes(&p->values[value], element_bytes);
 }
 
 int64_t program_value_bytes(const struct program *p, int value, int element_bytes)

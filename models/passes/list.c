@@ -28,6 +28,7 @@ static bool is_named(enum recompute recompute, const struct step *step, int i)
         enum { NORM_OF_FUSED = 5 };
         switch (step->kind) {
         case KERNEL_SWIGLU:
+        case KERNEL_WEIGHTED_SWIGLU:
                 return recompute_has_swiglu(recompute);
         case KERNEL_LAYERNORM:
         case KERNEL_RMSNORM:
@@ -130,13 +131,21 @@ static int added_to(const struct program *p, const struct step *step)
         return -1;
 }
 
-/* A step that adds to a value which is read later writes its own, and that value is added to it. */
+/* Whether what a step adds to `past` must not lie where that does: `past` is read later; or what the step makes
+ * is, and `past` is the gradient of the layer's output, whose memory is not kept for that. */
+static bool needs_own_memory(const struct program *p, enum kernel_part parts, int past, int made)
+{
+        return is_read_later(p, parts, past) ||
+               (past == p->output_gradient && is_read_later(p, parts, made));
+}
+
+/* A step that adds to a value which must stay as it is writes its own, and that value is added to it. */
 static void list_step(const struct program *p, enum kernel_part parts, const struct step *step,
                       struct steps *out)
 {
         struct step *listed = program_add_step(out, *step);
         const int to = added_to(p, step), past = to >= 0 ? step_reads(p, step, to) : -1;
-        if (past < 0 || !is_read_later(p, parts, past))
+        if (past < 0 || !needs_own_memory(p, parts, past, step->view[to].value))
                 return;
         listed->accumulate = 0;
         struct step sum = {.kind = KERNEL_RESIDUAL, .unit = step->unit};

@@ -82,7 +82,6 @@ static void stretch(const struct placing *w, struct life *life)
 
 static int find_lives(struct placing *w, const bool *fixed, int element_bytes, struct life lives[])
 {
-        const int real_bytes = element_bytes > 4 ? element_bytes : 4;
         int count = 0;
         for (int value = 0; value < w->p->value_count; value++) {
                 const struct value *v = &w->p->values[value];
@@ -93,7 +92,7 @@ static int find_lives(struct placing *w, const bool *fixed, int element_bytes, s
                 stretch(w, &life);
                 life.bytes =
                         memory_aligned(program_elements(w->p, value, w->at->rows[value] ? w->chunk_rows : 0) *
-                                       (v->type == OPERAND_REAL ? real_bytes : element_bytes));
+                                       program_element_bytes(v, element_bytes));
                 lives[count++] = life;
         }
         return count;

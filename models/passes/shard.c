@@ -7,10 +7,22 @@
 
 enum { TOKEN_AXES = 3 };
 
-/* Rotary positions need to know which of a sequence's rows is which. */
-static bool works_on_rows(const struct step *step)
+static bool is_whole_parameter(const struct program *p, int value)
 {
-        return kernel_descriptor(step->kind)->split == SPLIT_ROWS && step->kind != KERNEL_ROPE;
+        if (p->values[value].role == ROLE_GRADIENT) /* a parameter is followed by its gradient */
+                value--;
+        return p->values[value].role == ROLE_PARAMETER && p->values[value].state == STATE_WHOLE;
+}
+
+/* Whether a step can work on some rows of tokens alone: by its kind, and products with weights that all
+ * shards have. */
+static bool works_on_rows(const struct program *p, const struct step *step)
+{
+        const struct kernel_descriptor *kind = kernel_descriptor(step->kind);
+        if (step->kind == KERNEL_MATMUL)
+                return is_whole_parameter(p, step->view[1].value) ||
+                       is_whole_parameter(p, step->view[2].value);
+        return kind->split == SPLIT_ROWS && !kind->whole_tokens;
 }
 
 static const struct kernel_operand *operand_of(const struct step *step, int i)
@@ -117,6 +129,30 @@ static int heads_state(const struct program *p, const struct step *step, int ope
         return heads < 0 || extent == EXTENT_QKV ? heads : extent == EXTENT_MK ? 2 : 1;
 }
 
+/* Of a step that makes parts of a sum of such parts. */
+static int linear_state(const struct program *p, const struct step *step)
+{
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                const int value = step_reads(p, step, i);
+                if (value >= 0 && p->values[value].state == STATE_PARTIAL)
+                        return STATE_PARTIAL;
+        }
+        return STATE_WHOLE;
+}
+
+/* Of a product on some rows of tokens: its rows, or, summed over rows, a part of a sum. */
+static int product_of_rows_state(const struct value *made)
+{
+        return made->role == ROLE_GRADIENT ? STATE_PARTIAL : STATE_ROWS;
+}
+
+static const struct view *operand_view(const struct step *step, enum operand_extent one,
+                                       enum operand_extent other)
+{
+        const int i = operand_with(step, one);
+        return &step->view[i >= 0 ? i : operand_with(step, other)];
+}
+
 static void set_states(struct program *p, const struct step *step)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
@@ -127,17 +163,21 @@ static void set_states(struct program *p, const struct step *step)
                         value->state = heads_state(p, step, i);
                 else if (step->kind == KERNEL_EMBEDDING)
                         value->state = embedding_state(p, step);
+                else if (kernel_descriptor(step->kind)->linear)
+                        value->state = linear_state(p, step);
                 else if (value->role == ROLE_GRADIENT && operand_is_summed(operand_of(step, i)))
                         value->state = summed_state(p, step, i);
                 else if (kernel_descriptor(step->kind)->split == SPLIT_ROWS)
                         value->state = value->role == ROLE_NUMBER ? STATE_PARTIAL
                                        : is_one_a_row(operand_of(step, i)) && rows_state(p, step) >= 0
-                                               ? STATE_WHOLE
+                                               ? (value->role == ROLE_FLOW ? STATE_PARTIAL : STATE_WHOLE)
                                                : written_rows_state(p, step, value);
                 else if (kernel_descriptor(step->kind)->products == 1)
-                        value->state = product_state(p, &step->view[operand_with(step, EXTENT_MK)],
-                                                     &step->view[operand_with(step, EXTENT_KN)],
-                                                     &step->view[operand_with(step, EXTENT_MN)]);
+                        value->state = p->values[step->view[0].value].state == STATE_ROWS
+                                               ? product_of_rows_state(value)
+                                               : product_state(p, operand_view(step, EXTENT_MK, EXTENT_MK),
+                                                               operand_view(step, EXTENT_KN, EXTENT_EKN),
+                                                               operand_view(step, EXTENT_MN, EXTENT_EMN));
         }
 }
 
@@ -233,15 +273,16 @@ void program_shard_forward(struct program *p)
                         if (value < 0)
                                 continue;
                         const int state = p->values[value].state;
-                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER)
+                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER &&
+                            !kernel_descriptor(step.kind)->linear)
                                 read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
-                        else if (state == STATE_ROWS && !works_on_rows(&step))
+                        else if (state == STATE_ROWS && !works_on_rows(p, &step))
                                 read_instead(p, &step, i,
                                              add_collective(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
                                                             STATE_WHOLE, step.unit, 0));
                 }
                 set_states(p, &step);
-                if (step.chunked && works_on_rows(&step) && p->values[step_reads(p, &step, 1)].state >= 0)
+                if (step.chunked && works_on_rows(p, &step) && p->values[step_reads(p, &step, 1)].state >= 0)
                         part_loss(p, &p->forward, &step);
                 else
                         program_add_step(&p->forward, step);
@@ -258,7 +299,7 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
         for (int s = first; s < end; s++) {
                 struct step *step = &from->at[s];
                 for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
-                        const int value = works_on_rows(step) ? -1 : step_reads(p, step, i);
+                        const int value = works_on_rows(p, step) ? -1 : step_reads(p, step, i);
                         if (value < 0 || p->values[value].state != STATE_ROWS)
                                 continue;
                         const int all = add_collective(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
@@ -266,7 +307,7 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
                         struct step *gather = &p->backward.at[p->backward.count - 1];
                         for (int r = s; r < end; r++)
                                 for (int j = 0; j < KERNEL_OPERANDS; j++)
-                                        if (!works_on_rows(&from->at[r]) &&
+                                        if (!works_on_rows(p, &from->at[r]) &&
                                             from->at[r].view[j].value == value) {
                                                 gather->part |= from->at[r].part;
                                                 from->at[r].view[j].value = (short)all;
@@ -304,7 +345,7 @@ void program_shard_backward(struct program *p)
                 for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
                         const int value = step_reads(p, step, i);
                         if (value < 0 || p->values[value].role != ROLE_FLOW ||
-                            p->values[value].state != STATE_PARTIAL)
+                            p->values[value].state != STATE_PARTIAL || kernel_descriptor(step->kind)->linear)
                                 continue;
                         if (!sums[value])
                                 sums[value] =

@@ -54,6 +54,29 @@
  *   the number of the first row (0); `inner`: columns of a row that are rotated, the first ones, whole
  *   heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is its gradient.
  *
+ * Mixture of experts. N tokens have K experts each of E, and N K rows, sorted by expert; among those of one
+ * expert the order is that of tokens. source[r] = token K + which of its experts (0 to K - 1) the row r is
+ * for; place[token K + which] = r, its inverse; ends[e] = the row behind the last of expert e. All three are
+ * int32.
+ *
+ * route, p: weights, place, source, ends, logits. Of each row of logits (N,E) the k = K largest are chosen,
+ *   the first of equal ones; writes the order, and weights (N K), `real`, in the order of the rows.
+ *   scalar[0]: scores are softmax over the logits (0) or their logistic function (1); scalar[1]: the weights
+ *   are the scores (0), or those divided by the sum of the token's chosen ones (1); times scalar[2].
+ * route_backward, p: dlogits, dweights, weights, place, ends, logits. Writes all of dlogits (N,E) from
+ *   dweights (N K), `real`, in the order of the rows. scalar[0..2] as forward; scalar[3]: a balancing loss
+ *   scalar[3] E sum_e f_e P_e, with f_e = rows of expert e / N and P_e the sum of its scores over all tokens,
+ *   adds its gradient; of softmax scores alone.
+ * permute, p: y, x, source. Row r of y (m = N K, n) is row source[r] / k of x (N, n).
+ * unpermute, p: y, x, place. Row t of y (m = N, n) is, or, accumulating, has added, the sum of the k rows
+ *   place[t k ...] of x (N k, n), added in this order.
+ * grouped_matmul, p: a, b, c, ends. c (m,n) = a (m,k) b_e for the rows of each expert e, b_e (k,n) or,
+ *   transposed, stored (n,k); stride[1][0]: elements from one expert's b to the next's; ld as matmul's.
+ * grouped_matmul_backward, p: a, b, c, ends. c_e (m,n) += a^T b with the rows of a (k,m) and b (k,n) that
+ *   expert e has; stride[2][0]: elements from one expert's c to the next's.
+ * weighted_swiglu, p: y, gu, w. SwiGLU, each row times w (m), `real`.
+ * weighted_swiglu_backward, p: dgu, dw, dy, gu, w. Writes all of dgu, and of dw (m), `real`.
+ *
  * Attention by parts, and the loss:
  *
  * softmax, p: s (batch, T, T), in place. Row t becomes softmax of scale s[t, 0..t], zeros after. scalar[0]:

@@ -151,9 +151,9 @@ void *exec_output(const struct nn_exec *e, const struct exec_frame *f)
 
 static int64_t element_bytes(const struct nn_stage *nn, enum operand_type type)
 {
-        return type == OPERAND_TOKENS ? (int64_t)sizeof(int32_t)
-               : type == OPERAND_REAL ? (int64_t)sizeof(real)
-                                      : work_element_bytes(&nn->plan.work);
+        return type == OPERAND_TOKENS || type == OPERAND_INDEX ? (int64_t)sizeof(int32_t)
+               : type == OPERAND_REAL                          ? (int64_t)sizeof(real)
+                                                               : work_element_bytes(&nn->plan.work);
 }
 
 /* Elements from one index of `axis` to the next. */
@@ -205,19 +205,37 @@ static int64_t leading_dimension(const struct program *p, const struct view *vie
 
 /* ---- arguments: kernels.h says how operands are packed ---- */
 
+/* Which of a product's a, b and c an operand is; -1: none. */
+static int place_in_product(enum operand_extent extent)
+{
+        switch (extent) {
+        case EXTENT_MK:
+                return 0;
+        case EXTENT_KN:
+        case EXTENT_EKN:
+                return 1;
+        case EXTENT_MN:
+        case EXTENT_EMN:
+                return 2;
+        default:
+                return -1;
+        }
+}
+
 static void product_arguments(const struct program *p, const struct step *step, struct kernel_args *args)
 {
         const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
         args->inner = 1;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 const struct view *view = &step->view[i];
-                const int at = operands[i].extent == EXTENT_MK   ? 0
-                               : operands[i].extent == EXTENT_KN ? 1
-                               : operands[i].extent == EXTENT_MN ? 2
-                                                                 : -1;
+                const int at = place_in_product(operands[i].extent);
                 if (at < 0)
                         continue;
                 args->ld[at] = leading_dimension(p, view);
+                if (operands[i].extent == EXTENT_EKN || operands[i].extent == EXTENT_EMN) {
+                        args->stride[at][0] = stride_of(p, view->value, last_axis(view->batch));
+                        continue;
+                }
                 if (!view->batch)
                         continue;
                 const int inner = last_axis(view->batch), outer = last_axis(view->batch & ~(1U << inner));
@@ -268,8 +286,7 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                           const struct kernel *kernel, struct kernel_args *args)
 {
         const struct program *p = f->list->program;
-        args->scalar[0] = step->scalar[0];
-        args->scalar[1] = step->scalar[1];
+        memcpy(args->scalar, step->scalar, sizeof step->scalar);
         if (kernel_descriptor(step->kind)->products == 1)
                 product_arguments(p, step, args);
         switch (step->kind) {
@@ -287,6 +304,9 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
         case KERNEL_ROPE:
                 args->ld[0] = nn->plan.work.seq_len;
                 args->inner = step->heads / p->shards * kernel->k;
+                break;
+        case KERNEL_ROUTE_BACKWARD: /* the sum of all shards' results has the balancing loss once */
+                args->scalar[3] *= nn->loss_scale / p->shards;
                 break;
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:

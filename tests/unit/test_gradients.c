@@ -24,13 +24,17 @@ static struct gpt small_gpt(enum gpt_family family, int layers, bool tied)
                           .vocab_size = 19,
                           .n_positions = 7,
                           .tied = tied};
-        if (family == FAMILY_LLAMA) {
+        if (family != FAMILY_GPT2) {
                 gpt.n_embd = 24;
                 gpt.n_head = 6;
                 gpt.n_kv_head = 2;
                 gpt.n_inner = 28;
                 gpt.rope_theta = 100;
                 gpt.norm_epsilon = 1e-5;
+        }
+        if (family == FAMILY_MIXTRAL) {
+                gpt.n_expert = 4;
+                gpt.n_expert_chosen = 2;
         }
         return gpt;
 }
@@ -248,6 +252,13 @@ static void gradients_of_a_llama_are_the_loss_s_slopes(void **state)
         for (int choice = 0; choice < 8; choice++)
                 check_family(FAMILY_LLAMA, choice & 1, choice & 2 ? 2 : 1, choice & 4, 0);
         check_family(FAMILY_LLAMA, false, 1, true, 1);
+}
+
+static void gradients_of_a_mixture_are_the_loss_s_slopes(void **state)
+{
+        (void)state;
+        for (int choice = 0; choice < 4; choice++)
+                check_family(FAMILY_MIXTRAL, choice & 1, choice & 2 ? 2 : 1, choice & 2, 0);
 }
 
 static void gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes(void **state)
@@ -680,6 +691,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(kernels_of_rows_have_their_slopes),
                 cmocka_unit_test(gradients_of_a_llama_are_the_loss_s_slopes),
+                cmocka_unit_test(gradients_of_a_mixture_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_an_untied_model_in_one_stage_are_the_loss_s_slopes),
                 cmocka_unit_test(gradients_of_a_tied_model_in_two_stages_are_the_loss_s_slopes),

@@ -18,6 +18,10 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_ROPE] = cpu_rope,
         [KERNEL_SWIGLU] = cpu_swiglu,
         [KERNEL_SWIGLU_BACKWARD] = cpu_swiglu_backward,
+        [KERNEL_ROUTE_BACKWARD] = cpu_route_backward,
+        [KERNEL_PERMUTE] = cpu_permute,
+        [KERNEL_WEIGHTED_SWIGLU] = cpu_weighted_swiglu,
+        [KERNEL_WEIGHTED_SWIGLU_BACKWARD] = cpu_weighted_swiglu_backward,
         [KERNEL_SOFTMAX] = cpu_softmax,
         [KERNEL_SOFTMAX_BACKWARD] = cpu_softmax_backward,
         [KERNEL_CROSS_ENTROPY] = cpu_cross_entropy,
@@ -33,6 +37,8 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
 };
 
 static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
+        [KERNEL_ROUTE] = cpu_route,
+        [KERNEL_UNPERMUTE] = cpu_unpermute,
         [KERNEL_ATTENTION] = cpu_attention,
         [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
 };

@@ -51,7 +51,10 @@ static void *advance(const void *p, int64_t bytes)
 
 static int64_t operand_bytes(const struct kernel_operand *operand, const struct kernel *kernel)
 {
-        return element_bytes(operand->type == OPERAND_STORED ? (enum dtype)kernel->dtype : DTYPE_FP32);
+        return operand->type == OPERAND_INDEX
+                       ? (int64_t)sizeof(int32_t)
+                       : element_bytes(operand->type == OPERAND_STORED ? (enum dtype)kernel->dtype
+                                                                       : DTYPE_FP32);
 }
 
 static void run(const struct job *w, cpu_part_fn *part)
@@ -249,6 +252,39 @@ static bool split_blocks(struct job *w, int max_columns)
         return true;
 }
 
+/* ---- products of experts, one after the other, each like any product ---- */
+
+/* The rows of tokens that an expert has: from, to. */
+static struct range expert_rows(const int32_t *ends, int expert)
+{
+        return (struct range){expert > 0 ? ends[expert - 1] : 0, ends[expert]};
+}
+
+static void split_experts(const struct job *w)
+{
+        enum { A, B, C, ENDS };
+        const bool backward = w->kernel->kind == KERNEL_GROUPED_MATMUL_BACKWARD;
+        const int64_t bytes = element_bytes((enum dtype)w->kernel->dtype);
+        const int32_t *ends = w->args->p[ENDS];
+        struct kernel product = *w->kernel;
+        product.kind = KERNEL_MATMUL;
+        product.experts = 0;
+        product.accumulate = backward;
+        for (int expert = 0; expert < w->kernel->experts; expert++) {
+                const struct range rows = expert_rows(ends, expert);
+                struct kernel_args args = *w->args;
+                *(backward ? &product.k : &product.m) = rows.end - rows.begin;
+                if (rows.end == rows.begin)
+                        continue;
+                for (int i = A; i <= C; i++) {
+                        const int64_t at = i == (backward ? C : B) ? expert * args.stride[i][0]
+                                                                   : rows.begin * args.ld[i];
+                        args.p[i] = advance(args.p[i], at * bytes);
+                }
+                cpu_split_run(w->split, &product, &args);
+        }
+}
+
 /* ---- elements of flat arrays ---- */
 
 static void flat_part(void *context, int part, real *scratch)
@@ -335,7 +371,9 @@ void cpu_split_run(const struct cpu_split *s, const struct kernel *kernel, const
                         .args = args,
                         .kind = kernel_descriptor(kernel->kind),
                         .parts = 1};
-        if (is_small(kernel) || !split(&w)) {
+        if (w.kind->split == SPLIT_EXPERTS) {
+                split_experts(&w);
+        } else if (is_small(kernel) || !split(&w)) {
                 w.parts = 1;
                 run(&w, whole_part);
         }

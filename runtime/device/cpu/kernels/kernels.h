@@ -21,7 +21,10 @@ cpu_kernel_fn cpu_layernorm, cpu_layernorm_backward;
 cpu_kernel_fn cpu_rmsnorm, cpu_rmsnorm_backward;
 cpu_kernel_fn cpu_bias, cpu_bias_backward, cpu_bias_residual, cpu_residual;
 cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward;
-cpu_kernel_fn cpu_swiglu, cpu_swiglu_backward;
+cpu_kernel_fn cpu_swiglu, cpu_swiglu_backward, cpu_weighted_swiglu, cpu_weighted_swiglu_backward;
+cpu_kernel_fn cpu_route_backward;
+/* The most experts of a model (GPT_MAX_EXPERTS in models/gpt.h), for arrays of a row's scores. */
+enum { CPU_MAX_EXPERTS = 1024 };
 cpu_kernel_fn cpu_rope;
 cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
@@ -48,6 +51,11 @@ cpu_scratch_fn cpu_run;
 
 /* Fused attention, on tensors in any format: heads are packed into the scratch as `real`. */
 cpu_scratch_fn cpu_attention, cpu_attention_backward;
+
+/* The order of rows by experts, on tensors in any format. Grouped products are not here: cpu/split.c runs
+ * each expert's as a product of its own. */
+cpu_scratch_fn cpu_route, cpu_unpermute;
+cpu_kernel_fn cpu_permute;
 
 /* The operands of a fused product, whichever of the four kinds it is: sums (m,n) = a op(b), then what
  * follows with the bias (n) or NULL, and with `more` (m,n): r or h, which are read, or g, which is written;

@@ -32,3 +32,38 @@ void cpu_swiglu_backward(const struct kernel *kernel, const struct kernel_args *
                 }
         }
 }
+
+static void scale_row(real *restrict x, int64_t n, real factor)
+{
+        for (int64_t j = 0; j < n; j++)
+                x[j] *= factor;
+}
+
+void cpu_weighted_swiglu(const struct kernel *kernel, const struct kernel_args *args)
+{
+        real *y = args->p[0];
+        const real *gate = args->p[1], *w = args->p[2];
+        const int64_t n = kernel->n;
+        struct kernel row = *kernel;
+        row.m = 1;
+        for (int64_t i = 0; i < kernel->m; i++, y += n, gate += 2 * n) {
+                cpu_swiglu(&row, &(struct kernel_args){.p = {y, (void *)gate}});
+                scale_row(y, n, w[i]);
+        }
+}
+
+/* A weight's gradient is the sum of dy times what it multiplies: of up and what is up's gradient without it.
+ */
+void cpu_weighted_swiglu_backward(const struct kernel *kernel, const struct kernel_args *args)
+{
+        real *dgate = args->p[0], *dw = args->p[1];
+        const real *dy = args->p[2], *gate = args->p[3], *w = args->p[4];
+        const int64_t n = kernel->n;
+        struct kernel row = *kernel;
+        row.m = 1;
+        for (int64_t i = 0; i < kernel->m; i++, dgate += 2 * n, dy += n, gate += 2 * n) {
+                cpu_swiglu_backward(&row, &(struct kernel_args){.p = {dgate, (void *)dy, (void *)gate}});
+                dw[i] = row_dot(dgate + n, gate + n, n);
+                scale_row(dgate, 2 * n, w[i]);
+        }
+}

@@ -7,6 +7,7 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_EMBEDDING] = cpu_mixed_embedding, [KERNEL_EMBEDDING_BACKWARD] = cpu_mixed_embedding_backward,
         [KERNEL_ADAMW] = cpu_mixed_adamw,         [KERNEL_OVERFLOW] = cpu_mixed_overflow,
         [KERNEL_UNSCALE] = cpu_mixed_unscale,     [KERNEL_CLEAR] = cpu_mixed_clear,
+        [KERNEL_PERMUTE] = cpu_permute,
 };
 
 static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
@@ -17,6 +18,8 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
         [KERNEL_MATMUL_BIAS_RESIDUAL] = cpu_mixed_matmul_fused,
         [KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM] = cpu_mixed_matmul_layernorm,
         [KERNEL_MATMUL_GELU_BACKWARD] = cpu_mixed_matmul_fused,
+        [KERNEL_ROUTE] = cpu_route,
+        [KERNEL_UNPERMUTE] = cpu_unpermute,
         [KERNEL_ATTENTION] = cpu_attention,
         [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
 };
@@ -24,12 +27,12 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
 void cpu_mixed(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         assert(!kernel_collective(kernel->kind));
-        if (kernel_descriptor(kernel->kind)->split == SPLIT_ROWS) {
-                cpu_mixed_rows(kernel, args, scratch);
-        } else if (kernels_with_scratch[kernel->kind]) {
+        if (kernels_with_scratch[kernel->kind]) {
                 kernels_with_scratch[kernel->kind](kernel, args, scratch);
-        } else {
-                assert(kernels[kernel->kind]);
+        } else if (kernels[kernel->kind]) {
                 kernels[kernel->kind](kernel, args);
+        } else {
+                assert(kernel_descriptor(kernel->kind)->split == SPLIT_ROWS);
+                cpu_mixed_rows(kernel, args, scratch);
         }
 }

@@ -44,6 +44,8 @@ static void take_rows(const struct kernel_operand *operands, const struct kernel
                 const int64_t each = operand_row_elements(&operands[i], kernel);
                 if (operands[i].type == OPERAND_TOKENS)
                         piece->p[i] = (int32_t *)args->p[i] + row;
+                else if (operands[i].type == OPERAND_INDEX)
+                        piece->p[i] = (int32_t *)args->p[i] + row * each;
                 else if (operands[i].type == OPERAND_REAL && each > 0)
                         piece->p[i] = (real *)args->p[i] + row * each;
                 else if (operand_has_rows(&operands[i]) && operand_read(&operands[i], kernel))

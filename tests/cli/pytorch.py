@@ -29,6 +29,7 @@ UNCLIPPED = (1e-2, 0)
 INJECTED = 2  # step of an overflow: one of the first, where Adam's bias correction tells whether it counts
 LAYERS, WIDTH, HEADS, VOCABULARY = 3, 48, 4, 256
 KV_HEADS, INNER, THETA, NORM_EPSILON = 2, 104, 500.0, 1e-5  # of the Llama
+EXPERTS, CHOSEN = 5, 2
 TOLERANCE = 1e-4  # relative
 # Weights, activations and gradients are rounded by 2^-11 in fp16 and 2^-8 in bf16, each in its own direction; the loss
 # is a mean over all.
@@ -102,7 +103,28 @@ def rotated(heads):
     return torch.cat((a * c - b * s, b * c + a * s), 3)
 
 
-def llama(w, x, targets):
+def swiglu_mlp(w, p, u):
+    def linear(name, value):
+        return F.linear(value, w[p + name + "_proj.weight"])
+    return linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
+
+
+def mixtral_mlp(w, p, u):
+    """Each token through its two largest experts, weighted by the softmax over these."""
+    p += "block_sparse_moe."
+    rows = u.flatten(0, 1)
+    logits = rows @ w[p + "gate.weight"].T
+    top, chosen = logits.topk(CHOSEN, 1)
+    weights = torch.softmax(top, 1)
+    sums = torch.zeros_like(rows)
+    for e in range(EXPERTS):
+        token, place = torch.where(chosen == e)
+        w1, w2, w3 = (w[f"{p}experts.{e}.w{i}.weight"] for i in (1, 2, 3))
+        sums = sums.index_add(0, token, weights[token, place, None] * ((F.silu(rows[token] @ w1.T) * (rows[token] @ w3.T)) @ w2.T))
+    return sums.view_as(u)
+
+
+def llama(w, x, targets, mlp=swiglu_mlp):
     def norm(name, value):
         return value * torch.rsqrt((value * value).mean(2, keepdim=True) + NORM_EPSILON) * w[name + ".weight"]
 
@@ -118,8 +140,12 @@ def llama(w, x, targets):
         k, v = (heads.repeat_interleave(HEADS // KV_HEADS, 1) for heads in (rotated(k), v))
         h = h + linear("self_attn.o", causal_attention(rotated(q), k, v))
         u = norm(p + "post_attention_layernorm", h)
-        h = h + linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
+        h = h + mlp(w, p, u)
     return mean_loss(norm("model.norm", h) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T, targets)
+
+
+def mixtral(w, x, targets):
+    return llama(w, x, targets, mixtral_mlp)
 
 
 # What a model is in a config.json and in PyTorch.
@@ -129,6 +155,7 @@ FAMILIES = {
                "num_key_value_heads": KV_HEADS, "intermediate_size": INNER, "max_position_embeddings": LENGTH,
                "rope_theta": THETA, "rms_norm_eps": NORM_EPSILON}, llama),
 }
+FAMILIES["mixtral"] = ({**FAMILIES["llama"][0], "num_local_experts": EXPERTS, "num_experts_per_tok": CHOSEN}, mixtral)
 
 
 def learning_rate(step):
@@ -243,11 +270,13 @@ def main():
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
             compare(tap, folder, tied, pp)
             compare(tap, folder, tied, pp, family="llama")
+            compare(tap, folder, tied, pp, family="mixtral")
         unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
         for precision in ("mixed", "bf16"):
             compare(tap, folder, False, 1, precision=precision, family="llama")
+            compare(tap, folder, False, 1, precision=precision, family="mixtral")
             compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),
                                 (UNCLIPPED, 2, offload)):

@@ -97,11 +97,11 @@ def difference(ours, theirs):
     return None
 
 
-def llama_of(folder):
+def llama_of(folder, family="llama", **more):
     """Heads of queries, and of keys and values, that four shards divide, and a vocabulary that they do not."""
-    path = os.path.join(folder, "llama.json")
+    path = os.path.join(folder, f"{family}.json")
     with open(path, "w") as file:
-        json.dump({"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 72,
+        json.dump({"model_type": family, **more, "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 72,
                    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 257, "max_position_embeddings": 16},
                   file)
     return path
@@ -158,12 +158,15 @@ def main():
             tap.ok(a.keys() == b.keys() and all(len(a[n]) == len(b[n]) for n in a) and apart < 1e-4,
                    "and its checkpoint", apart)
         llama = llama_of(folder)
-        reference = train(folder, llama, (1, 1, 1), "axonn")
-        for pp, dp, tp, schedule, more in LLAMA_PLANS:
-            difference = worst(train(folder, llama, (pp, dp, tp), schedule, *more), reference)
-            tap.ok(difference is not None and difference <= LLAMA_TOLERANCE,
-                   f"a Llama, {pp} x {dp} x {tp} {schedule} {' '.join(map(str, more))}: the losses of one device",
-                   difference)
+        mixtral = llama_of(folder, "mixtral", num_local_experts=4, num_experts_per_tok=2, router_aux_loss_coef=0.01,
+                           output_router_logits=True)
+        for model in (llama, mixtral):
+            reference = train(folder, model, (1, 1, 1), "axonn")
+            for pp, dp, tp, schedule, more in LLAMA_PLANS:
+                difference = worst(train(folder, model, (pp, dp, tp), schedule, *more), reference)
+                tap.ok(difference is not None and difference <= LLAMA_TOLERANCE,
+                       f"{os.path.basename(model)}, {pp} x {dp} x {tp} {schedule} {' '.join(map(str, more))}: the losses of "
+                       "one device", difference)
         unfused = ("--fusion", "off")
         check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*SPLIT, *unfused))
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))

@@ -331,6 +331,17 @@ static int read_group(struct reader *r, struct place where, const json_t *object
         return rc;
 }
 
+/* The experts of a grouped product. */
+static int read_experts(struct reader *r, struct place where, const json_t *object, struct kernel *kernel)
+{
+        int64_t experts = 0;
+        int rc = RV_OK;
+        if (kernel_descriptor(kernel->kind)->split == SPLIT_EXPERTS)
+                rc = read_int(r, where, object, "experts", 1, SHRT_MAX, &experts);
+        kernel->experts = (short)experts;
+        return rc;
+}
+
 static int read_kernel_point(struct reader *r, struct place where, const json_t *object,
                              struct kernel_point *point)
 {
@@ -342,6 +353,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
             (rc = read_int(r, where, object, "k", 0, INT64_MAX, &kernel->k)) == RV_OK &&
             (rc = read_int(r, where, object, "batch", 1, INT64_MAX, &kernel->batch)) == RV_OK &&
             (rc = read_group(r, where, object, kernel)) == RV_OK &&
+            (rc = read_experts(r, where, object, kernel)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_a", &kernel->transpose_a)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_b", &kernel->transpose_b)) == RV_OK &&
             (rc = read_flag(r, where, object, "accumulate", &kernel->accumulate)) == RV_OK &&
@@ -385,6 +397,28 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
                         return rc;
         }
         return RV_OK;
+}
+
+/* In a profile that nobody measured, which may be older than a kind: whose model a kind without one has. Both
+ * move their bytes, or are bound by products. */
+static void lend_models(struct profile_load *load)
+{
+        static const struct {
+                enum kernel_kind kind, like;
+        } lent[] = {{KERNEL_ROUTE, KERNEL_SWIGLU},
+                    {KERNEL_ROUTE_BACKWARD, KERNEL_SWIGLU},
+                    {KERNEL_PERMUTE, KERNEL_SWIGLU},
+                    {KERNEL_UNPERMUTE, KERNEL_SWIGLU},
+                    {KERNEL_WEIGHTED_SWIGLU, KERNEL_SWIGLU},
+                    {KERNEL_WEIGHTED_SWIGLU_BACKWARD, KERNEL_SWIGLU_BACKWARD},
+                    {KERNEL_GROUPED_MATMUL, KERNEL_MATMUL},
+                    {KERNEL_GROUPED_MATMUL_BACKWARD, KERNEL_MATMUL}};
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                for (size_t i = 0; i < sizeof lent / sizeof *lent; i++) {
+                        struct kernel_model *models = load->models[dtype];
+                        if (!models[lent[i].kind].present)
+                                models[lent[i].kind] = models[lent[i].like];
+                }
 }
 
 static int read_kernels(struct reader *r, struct place where, const json_t *kernels,
@@ -534,6 +568,8 @@ static int read_loads(struct reader *r, const json_t *document, struct profile *
                 int rc = read_load(r, place("loads[%zu]", i), item, load);
                 if (rc != RV_OK)
                         return rc;
+                if (!profile->measured)
+                        lend_models(load);
                 for (size_t j = 0; j < i; j++)
                         if (profile->loads[j].ranks == load->ranks)
                                 return rv_fail(r->err, RV_EINPUT,
@@ -810,6 +846,8 @@ static json_t *kernel_point_json(const struct kernel_point *point)
                           point->seconds, "p10", point->p10, "p90", point->p90, "samples", point->samples);
         if (kernel_group(kernel) > 1)
                 json_object_set_new(object, "group", json_integer(kernel_group(kernel)));
+        if (kernel->experts)
+                json_object_set_new(object, "experts", json_integer(kernel->experts));
         set_error(object, point->error);
         return object;
 }
@@ -1135,7 +1173,7 @@ static int no_fused_kernels(const struct profile *profile, enum dtype dtype, str
 static int no_such_kernel(const struct profile *profile, const struct profile_load *load,
                           const struct kernel *kernel, bool fits_only, struct rv_error_info *err)
 {
-        char name[PROFILE_NAME], cure[192], group[24] = "";
+        char name[PROFILE_NAME], cure[192], group[48] = "";
         const enum dtype dtype = (enum dtype)kernel->dtype;
         if (!has_precision(load, dtype) && has_any_precision(load))
                 return no_such_precision(profile, load, dtype, err);
@@ -1156,6 +1194,8 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                          "--micro-batch-size, --seq-len, --pp, --tp, --precision and --fusion");
         if (kernel_group(kernel) > 1)
                 snprintf(group, sizeof group, ", group %d", kernel_group(kernel));
+        if (kernel->experts)
+                snprintf(group, sizeof group, ", %d experts", kernel->experts);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld%s) under a "
                        "load of %d rank%s; %s",

@@ -66,6 +66,16 @@ int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *er
         return RV_OK;
 }
 
+int gpt_check_experts(const struct gpt *gpt, int ranks, struct rv_error_info *err)
+{
+        if (ranks > 1 && gpt->n_expert == 0)
+                return rv_fail(err, RV_EPLAN, "--ep %d: %s has no experts", ranks, gpt->name);
+        if (ranks > 1 && gpt->n_expert % ranks)
+                return rv_fail(err, RV_EPLAN, "--ep %d does not divide the %d experts of a layer of %s",
+                               ranks, gpt->n_expert, gpt->name);
+        return RV_OK;
+}
+
 const char *gpt_warning(const struct gpt *gpt)
 {
         return gpt->dropout ? "its dropout is not modelled: nothing is "

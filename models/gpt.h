@@ -81,6 +81,10 @@ bool gpt_same(const struct gpt *a, const struct gpt *b);
  * and values, and the width inside the MLP. Else RV_EPLAN with a sentence. */
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err);
 
+/* Checks that the experts of a layer can be spread over `ranks` ranks evenly. Else RV_EPLAN with a
+ * sentence. */
+int gpt_check_experts(const struct gpt *gpt, int ranks, struct rv_error_info *err);
+
 /* Returns the parameters of the whole model; a tied embedding counts once. */
 int64_t gpt_parameters(const struct gpt *gpt);
 

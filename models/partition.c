@@ -38,6 +38,21 @@ struct stage partition_shard(const struct stage *stage, int shards, int shard)
         return part;
 }
 
+struct stage partition_experts(const struct stage *stage, int ranks, int rank)
+{
+        assert(ranks >= 1 && 0 <= rank && rank < ranks);
+        struct stage part = *stage;
+        part.expert_ranks = ranks;
+        part.expert_rank = rank;
+        return part;
+}
+
+/* Over how many ranks. */
+static int spread_of(const struct stage *stage)
+{
+        return stage->expert_ranks > 1 ? stage->expert_ranks : 1;
+}
+
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage)
 {
         return (gpt->vocab_size + stage->shards - 1) / stage->shards;
@@ -79,6 +94,8 @@ struct stage partition_chunk(const struct stage *stage, int chunk)
                 .last = stage->last && chunk == stage->chunks - 1,
                 .shards = stage->shards,
                 .shard = stage->shard,
+                .expert_ranks = stage->expert_ranks,
+                .expert_rank = stage->expert_rank,
         };
 }
 
@@ -109,7 +126,7 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
         const struct family *family = family_at(gpt->family);
         const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
-        program_begin(&program, 1, false);
+        program_begin(&program, 1, false, 1);
         if (layer == LAYER_EMBEDDING)
                 family->embedding(&program, gpt, &work);
         else if (layer == LAYER_BLOCK)
@@ -142,13 +159,13 @@ static const struct layer_tensors *tensors_of(const struct gpt *gpt, enum layer 
  * nothing where it has that itself. */
 static int own_head_tensors(const struct gpt *gpt)
 {
-        return tensors_of(gpt, LAYER_HEAD)->count - (gpt->tied ? 1 : 0);
+        return tensors_of(gpt, LAYER_HEAD)->rows - (gpt->tied ? 1 : 0);
 }
 
 /* ---- of a stage ---- */
 
 /* Where a tensor lies in a shard's memory, one after the other. */
-enum place { PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
+enum place { PLACE_EXPERTS, PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
 
 /* The list under construction. */
 struct list {
@@ -174,15 +191,28 @@ static int cols_of(const struct program_tensor *whole, int shards)
         return whole->split == TENSOR_COLS ? part_of(whole->cols, shards) : whole->cols;
 }
 
-/* Of all copies. */
-static int64_t elements_of(const struct program_tensor *whole, int shards)
+static int64_t tensor_elements(const struct program_tensor *whole, int shards)
 {
-        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards) * whole->copies;
+        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards);
 }
 
-static enum place place_of(const struct program_tensor *whole, int shards)
+/* How many copies a rank of a stage has. */
+static int copies_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        return shards > 1 && whole->split == TENSOR_WHOLE ? PLACE_REPLICATED : PLACE_SPLIT;
+        return whole->copies > 1 ? whole->copies / spread_of(stage) : 1;
+}
+
+/* Of all copies that a rank has. */
+static int64_t elements_of(const struct program_tensor *whole, const struct stage *stage)
+{
+        return tensor_elements(whole, stage->shards) * copies_of(whole, stage);
+}
+
+static enum place place_of(const struct program_tensor *whole, const struct stage *stage)
+{
+        if (whole->copies > 1 && spread_of(stage) > 1)
+                return PLACE_EXPERTS;
+        return stage->shards > 1 && whole->split == TENSOR_WHOLE ? PLACE_REPLICATED : PLACE_SPLIT;
 }
 
 /* `name`: of the whole model. */
@@ -194,8 +224,9 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
         *tensor = (struct tensor){.rows = rows_of(whole, shards),
                                   .cols = cols_of(whole, shards),
                                   .offset = list->elements[place], /* of its place; see place_all */
-                                  .elements = elements_of(whole, shards) / whole->copies,
+                                  .elements = tensor_elements(whole, shards),
                                   .replicated = place == PLACE_REPLICATED,
+                                  .expert = place == PLACE_EXPERTS,
                                   .decay = whole->matrix,
                                   .init = whole->init,
                                   .id = id};
@@ -230,32 +261,34 @@ static int turns_of(const struct layer_tensors *tensors, int first)
         return last - first + 1;
 }
 
-/* The first `count` tensors of a layer, `prefix` before their names, and identities from `id` on. */
-static void add_layer(struct list *list, const struct layer_tensors *tensors, int count, const char *prefix,
+/* The first `rows` rows of a layer's tensors, `prefix` before their names, and identities from `id` on. */
+static void add_layer(struct list *list, const struct layer_tensors *tensors, int rows, const char *prefix,
                       uint32_t id)
 {
-        const int begin = list->count;
-        for (int i = 0, turns; list->count - begin < count; i += turns) {
+        for (int i = 0, turns; i < rows; i += turns) {
                 turns = turns_of(tensors, i);
-                for (int at = 0; at < turns * tensors->at[i].copies; at++) {
+                const int own = copies_of(&tensors->at[i], list->stage);
+                const int first = tensors->at[i].copies > 1 ? own * list->stage->expert_rank : 0;
+                for (int at = first * turns; at < (first + own) * turns; at++) {
                         const struct program_tensor *whole = &tensors->at[i + at % turns];
                         char name[sizeof list->out->name];
                         name_tensor(name, sizeof name, prefix, whole, at / turns);
-                        add(list, whole, name, place_of(whole, list->stage->shards),
-                            id + (uint32_t)(list->count - begin));
+                        add(list, whole, name, place_of(whole, list->stage), id + (uint32_t)at);
                 }
+                id += (uint32_t)(tensors->at[i].copies * turns);
         }
 }
 
 /* From offsets in its place to offsets in the flat buffer. */
 static void place_all(struct list *list)
 {
-        for (int i = 0; i < list->count; i++)
-                if (list->out[i].replicated)
-                        list->out[i].offset += list->elements[PLACE_SPLIT];
+        const int64_t experts = list->elements[PLACE_EXPERTS], split = list->elements[PLACE_SPLIT];
+        for (int i = 0; i < list->count; i++) {
+                struct tensor *tensor = &list->out[i];
+                tensor->offset += tensor->expert ? 0 : tensor->replicated ? experts + split : experts;
+        }
         if (list->elements[PLACE_COPY] > 0)
-                list->out[list->count - 1].offset =
-                        list->elements[PLACE_SPLIT] + list->elements[PLACE_REPLICATED];
+                list->out[list->count - 1].offset = experts + split + list->elements[PLACE_REPLICATED];
 }
 
 static bool has_copy(const struct gpt *gpt, const struct stage *stage)
@@ -263,11 +296,26 @@ static bool has_copy(const struct gpt *gpt, const struct stage *stage)
         return gpt->tied && stage->last && !stage->first;
 }
 
+/* The number of the first tensor of a row of a layer's table, or of all, on a stage. */
+static int first_of(const struct layer_tensors *tensors, const struct stage *stage, int row)
+{
+        int first = 0;
+        for (int i = 0; i < row; i++)
+                first += copies_of(&tensors->at[i], stage);
+        return first;
+}
+
+static int block_tensors(const struct gpt *gpt, const struct stage *stage)
+{
+        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK);
+        return first_of(block, stage, block->rows);
+}
+
 static int tensor_count(const struct gpt *gpt, const struct stage *stage)
 {
         return (stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0) +
-               stage->layers * tensors_of(gpt, LAYER_BLOCK)->count +
-               (stage->last ? own_head_tensors(gpt) : 0) + has_copy(gpt, stage);
+               stage->layers * block_tensors(gpt, stage) + (stage->last ? own_head_tensors(gpt) : 0) +
+               has_copy(gpt, stage);
 }
 
 /* Identities of tensors: the embedding's, the head's, then block after block of the whole model. */
@@ -281,12 +329,12 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
         if (!out)
                 return tensor_count(gpt, stage);
         if (stage->first)
-                add_layer(&list, embedding, embedding->count, "", EMBEDDING_ID);
+                add_layer(&list, embedding, embedding->rows, "", EMBEDDING_ID);
         for (int i = 0; i < stage->layers; i++) {
                 const int layer = partition_layer(stage, i);
                 char prefix[sizeof out->name];
                 snprintf(prefix, sizeof prefix, "%s%d.", family_at(gpt->family)->layers, layer);
-                add_layer(&list, block, block->count, prefix,
+                add_layer(&list, block, block->rows, prefix,
                           (uint32_t)(FIRST_BLOCK_ID + layer * block->count));
         }
         if (stage->last)
@@ -299,12 +347,13 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
 
 /* Elements of a layer in a shard's memory, without the last `without` rows of its table, at one place, or,
  * PLACES, at all. */
-static int64_t layer_elements(const struct layer_tensors *tensors, int without, int shards, enum place place)
+static int64_t layer_elements(const struct layer_tensors *tensors, int without, const struct stage *stage,
+                              enum place place)
 {
         int64_t elements = 0;
         for (int i = 0; i < tensors->rows - without; i++)
-                if (place == PLACES || place_of(&tensors->at[i], shards) == place)
-                        elements += elements_of(&tensors->at[i], shards);
+                if (place == PLACES || place_of(&tensors->at[i], stage) == place)
+                        elements += elements_of(&tensors->at[i], stage);
         return elements;
 }
 
@@ -312,26 +361,30 @@ static int64_t stage_elements(const struct gpt *gpt, const struct stage *stage, 
 {
         const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
         const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
-        int64_t elements = stage->layers * layer_elements(block, 0, stage->shards, place);
+        int64_t elements = stage->layers * layer_elements(block, 0, stage, place);
         if (stage->first)
-                elements += layer_elements(embedding, 0, stage->shards, place);
+                elements += layer_elements(embedding, 0, stage, place);
         if (stage->last)
-                elements += layer_elements(head, gpt->tied, stage->shards, place);
+                elements += layer_elements(head, gpt->tied, stage, place);
         return elements;
 }
 
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage)
 {
         const struct program_tensor *table = &tensors_of(gpt, LAYER_EMBEDDING)->at[0];
-        return stage_elements(gpt, stage, PLACES) +
-               (has_copy(gpt, stage) ? elements_of(table, stage->shards) : 0);
+        return stage_elements(gpt, stage, PLACES) + (has_copy(gpt, stage) ? elements_of(table, stage) : 0);
 }
 
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset)
 {
         if (offset)
-                *offset = stage_elements(gpt, stage, PLACE_SPLIT);
+                *offset = stage_elements(gpt, stage, PLACE_EXPERTS) + stage_elements(gpt, stage, PLACE_SPLIT);
         return stage_elements(gpt, stage, PLACE_REPLICATED);
+}
+
+int64_t partition_expert_parameters(const struct gpt *gpt, const struct stage *stage)
+{
+        return stage_elements(gpt, stage, PLACE_EXPERTS);
 }
 
 /* Of `extent` rows or columns of a shard the i-th, in the whole tensor; -1: beyond it. */
@@ -351,24 +404,15 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index)
         return row < 0 || col < 0 ? -1 : row * tensor->whole.cols + col;
 }
 
-/* The number of the first tensor of a row of a layer's table. */
-static int first_of(const struct layer_tensors *tensors, int row)
-{
-        int first = 0;
-        for (int i = 0; i < row; i++)
-                first += tensors->at[i].copies;
-        return first;
-}
-
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
                      int ordinal)
 {
         const int embedding = stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0;
-        const int each = tensors_of(gpt, LAYER_BLOCK)->count;
+        const int each = block_tensors(gpt, stage);
         if (layer == LAYER_EMBEDDING)
                 return ordinal;
         if (layer == LAYER_BLOCK)
-                return embedding + block * each + first_of(tensors_of(gpt, LAYER_BLOCK), ordinal);
+                return embedding + block * each + first_of(tensors_of(gpt, LAYER_BLOCK), stage, ordinal);
         if (ordinal == own_head_tensors(gpt) && stage->first)
                 return 0;
         return embedding + stage->layers * each + ordinal;
@@ -376,8 +420,9 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
 
 static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int without)
 {
+        const struct stage one = {.shards = 1};
         const struct layer_tensors *tensors = tensors_of(gpt, layer);
-        return layer_elements(tensors, without, 1, PLACES);
+        return layer_elements(tensors, without, &one, PLACES);
 }
 
 struct partition_units partition_units(const struct gpt *gpt)
@@ -402,7 +447,7 @@ struct partition_products partition_products(const struct gpt *gpt)
                 const struct program_tensor *tensor = &block->at[i];
                 if (!tensor->matrix)
                         continue;
-                products.last = elements_of(tensor, 1) / tensor->copies * tensor->chosen;
+                products.last = tensor_elements(tensor, 1) * tensor->chosen;
                 products.block += products.last;
         }
         return products;

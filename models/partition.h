@@ -22,6 +22,9 @@ struct stage {
         bool first, last;
         /* It is number `shard` of `shards` parts of the stage's tensors; 0 of 1: all of them. */
         int shards, shard;
+        /* It has the experts of rank `expert_rank` of `expert_ranks`, over which those of each layer are
+         * spread; 0 of 0 or 1: all of them. */
+        int expert_ranks, expert_rank;
 };
 
 /* Returns stage `index` of a contiguous split: `last` blocks for the last stage, which carries the output
@@ -39,6 +42,14 @@ struct stage partition_stage(const struct gpt *gpt, int stages, int index);
  * are replicated. All shards of a stage are of equal sizes. gpt_check_shards says which numbers of shards a
  * model can have. */
 struct stage partition_shard(const struct stage *stage, int shards, int shard);
+
+/* Returns a stage with one of `ranks` parts of each layer's experts, which ranks must divide
+ * (gpt_check_experts), and all else. */
+struct stage partition_experts(const struct stage *stage, int ranks, int rank);
+
+/* Returns how many elements of the flat buffer are experts' that are spread over ranks: its first ones. A
+ * stage whose experts are not spread has them among the tensors of their layers, and this is 0. */
+int64_t partition_expert_parameters(const struct gpt *gpt, const struct stage *stage);
 
 /* Return how many rows of the token embedding a shard has, padding included, and which token is the first of
  * them. */
@@ -75,6 +86,8 @@ struct tensor {
         } whole;
         /* Every shard has all of it; false if there is one shard. */
         bool replicated;
+        /* It is of an expert, and other ranks have the other experts. */
+        bool expert;
         /* AdamW's weight decay applies: to matrices, not to biases and norms. */
         bool decay;
         enum tensor_init init;
@@ -88,8 +101,9 @@ struct tensor {
  * own copy of the token embedding (same name and id, kept equal by summing the two gradients); with one
  * stage there is only one.
  *
- * They lie in memory in this order too. Of a shard, what is split comes first in memory, then what is
- * replicated, then the last stage's own copy of a tied embedding: what all shards have is then one range. */
+ * They lie in memory in this order too. Experts that are spread over ranks come first in memory; of a shard
+ * then comes what is split, then what is replicated, then the last stage's own copy of a tied embedding: so
+ * what other replicas do not have is one range, and what all shards have is another. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
 
 /* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the

@@ -38,8 +38,9 @@ struct step *program_add_step(struct steps *steps, struct step step)
         return &steps->at[steps->count++];
 }
 
-void program_begin(struct program *p, int shards, bool sequence_parallel)
+void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks)
 {
+        p->expert_ranks = expert_ranks;
         p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
         p->shards = shards;
         p->sequence_parallel = sequence_parallel && shards > 1;
@@ -358,7 +359,7 @@ static struct view sorted_rows(const struct program *p, int value)
         return view(value, SORTED_AXES, axes_between(3, p->values[value].axes));
 }
 
-/* The matrices of all experts, one behind the other, as `w`; `pieces` are an expert's. */
+/* The matrices of a rank's experts, one behind the other; `pieces` are an expert's. */
 static int expert_matrices(struct program *p, const struct program_experts *e, int axes,
                            const int64_t extent[], int count, const struct linear_piece pieces[],
                            enum tensor_init init)
@@ -374,51 +375,124 @@ static int expert_matrices(struct program *p, const struct program_experts *e, i
         return w;
 }
 
+/* A value of rows by expert, like `rows` for balanced experts, with memory for all that may come. */
+static int rows_of_experts(struct program *p, const struct program_experts *e, const char *name, int axes,
+                           const int64_t extent[])
+{
+        const int64_t own = e->count / p->expert_ranks, most = own < e->chosen ? own : e->chosen;
+        const int value = activation(p, name, axes, extent);
+        if (p->expert_ranks > 1)
+                p->values[value].capacity = p->expert_ranks * extent[0] * extent[1] * most;
+        return value;
+}
+
 /* y (B,T,chosen,out...) = x w^T, each expert's rows with its own w (experts, out..., in). */
-static int grouped_product(struct program *p, int x, int w, int ends)
+static int grouped_product(struct program *p, const struct program_experts *e, int x, int w, int ends)
 {
         const struct value in = p->values[x], weights = p->values[w];
         const int outs = weights.axes - 2, last = weights.axes - 1;
         int64_t extent[VALUE_AXES] = {in.extent[0], in.extent[1], in.extent[2]};
         memcpy(extent + 3, weights.extent + 1, (size_t)outs * sizeof *extent);
-        const int y = activation(p, weights.name, 3 + outs, extent);
+        const int y = rows_of_experts(p, e, weights.name, 3 + outs, extent);
         emit(p, KERNEL_GROUPED_MATMUL, 4,
              (struct view[]){sorted_rows(p, x), batched(w, bit(0), bit(last), axes_between(1, last)),
                              sorted_rows(p, y), all_of(p, ends)});
         return y;
 }
 
+/* The order of a micro-batch's rows, and their weights in it. */
+struct order {
+        int weights, place, source, ends;
+};
+
+static struct order route(struct program *p, const struct program_experts *e, int x)
+{
+        const int64_t *extent = p->values[x].extent, E = e->count;
+        const int64_t rows[] = {extent[0], extent[1], e->chosen};
+        const int logits = program_linear(p, e->router, x, 1, &E, STATE_WHOLE);
+        const struct order o = {.weights = new_value(p, "weights", ROLE_ACTIVATION, OPERAND_REAL, 3, rows),
+                                .place = new_value(p, "place", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows),
+                                .source = new_value(p, "source", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows),
+                                .ends = new_value(p, "ends", ROLE_ACTIVATION, OPERAND_INDEX, 1, &E)};
+        struct step *step =
+                emit(p, KERNEL_ROUTE, 5,
+                     (struct view[]){all_of(p, o.weights), all_of(p, o.place), all_of(p, o.source),
+                                     all_of(p, o.ends), token_rows(p, logits)});
+        step->scalar[0] = e->logistic;
+        step->scalar[1] = e->normalised;
+        step->scalar[2] = e->factor;
+        step->scalar[3] = e->balance;
+        return o;
+}
+
+/* Sends rows to the ranks of their experts. */
+static int dispatch(struct program *p, const struct program_experts *e, int rows, int all_ends)
+{
+        const struct value of = p->values[rows];
+        const int sent = rows_of_experts(p, e, of.name, of.axes, of.extent);
+        p->values[sent].type = of.type;
+        emit(p, KERNEL_EXPERT_DISPATCH, 3,
+             (struct view[]){sorted_rows(p, sent), sorted_rows(p, rows), all_of(p, all_ends)});
+        return sent;
+}
+
+/* And back. */
+static int combine(struct program *p, int rows, int all_ends)
+{
+        const struct value of = p->values[rows];
+        const int back = activation(p, of.name, of.axes, of.extent);
+        emit(p, KERNEL_EXPERT_COMBINE, 3,
+             (struct view[]){sorted_rows(p, back), sorted_rows(p, rows), all_of(p, all_ends)});
+        return back;
+}
+
+/* The rows that a rank's experts have: its own tokens' or, with several ranks, what all of them send. */
+struct expert_rows {
+        int rows, weights, ends, all_ends; /* all_ends: -1, one rank has all experts */
+};
+
+static struct expert_rows spread(struct program *p, const struct program_experts *e, int sorted,
+                                 const struct order *o)
+{
+        const int64_t all[] = {p->expert_ranks, e->count}, own = e->count / p->expert_ranks;
+        struct expert_rows r = {sorted, o->weights, o->ends, -1};
+        if (p->expert_ranks == 1)
+                return r;
+        assert(e->count % p->expert_ranks == 0);
+        r.all_ends = new_value(p, "all_ends", ROLE_ACTIVATION, OPERAND_INDEX, 2, all);
+        r.ends = new_value(p, "own_ends", ROLE_ACTIVATION, OPERAND_INDEX, 1, &own);
+        emit(p, KERNEL_EXPERT_COUNTS, 2,
+             (struct view[]){view(r.all_ends, bit(0), bit(1)), view(o->ends, 0, bit(0))});
+        emit(p, KERNEL_EXPERT_ENDS, 2, (struct view[]){all_of(p, r.ends), all_of(p, r.all_ends)});
+        r.rows = dispatch(p, e, sorted, r.all_ends);
+        r.weights = dispatch(p, e, o->weights, r.all_ends);
+        return r;
+}
+
 int program_mixture(struct program *p, const struct program_experts *e, int x)
 {
         const int64_t B = p->values[x].extent[0], T = p->values[x].extent[1], C = p->values[x].extent[2];
-        const int64_t E = e->count, F = e->inner, rows[] = {B, T, e->chosen};
-        const int logits = program_linear(p, e->router, x, 1, &E, STATE_WHOLE);
-        const int weights = new_value(p, "weights", ROLE_ACTIVATION, OPERAND_REAL, 3, rows);
-        const int place = new_value(p, "place", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows);
-        const int source = new_value(p, "source", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows);
-        const int ends = new_value(p, "ends", ROLE_ACTIVATION, OPERAND_INDEX, 1, &E);
-        struct step *route = emit(p, KERNEL_ROUTE, 5,
-                                  (struct view[]){all_of(p, weights), all_of(p, place), all_of(p, source),
-                                                  all_of(p, ends), token_rows(p, logits)});
-        route->scalar[0] = e->logistic;
-        route->scalar[1] = e->normalised;
-        route->scalar[2] = e->factor;
-        route->scalar[3] = e->balance;
-        const int sorted = activation(p, "sorted", 4, (int64_t[]){B, T, e->chosen, C});
-        emit(p, KERNEL_PERMUTE, 3,
-             (struct view[]){sorted_rows(p, sorted), token_rows(p, x), all_of(p, source)});
+        const int64_t own = e->count / p->expert_ranks, F = e->inner;
         const struct linear_piece gates_of[] = {{e->names[0], F}, {e->names[1], F}},
                                   down_of = {e->names[2], C};
-        const int in = expert_matrices(p, e, 4, (int64_t[]){E, 2, F, C}, 2, gates_of, INIT_NORMAL);
-        const int gates = grouped_product(p, sorted, in, ends);
-        const int h = activation(p, "swiglu", 4, (int64_t[]){B, T, e->chosen, F});
-        emit(p, KERNEL_WEIGHTED_SWIGLU, 3,
-             (struct view[]){sorted_rows(p, h), sorted_rows(p, gates), all_of(p, weights)});
-        const int out = expert_matrices(p, e, 3, (int64_t[]){E, C, F}, 1, &down_of, INIT_NORMAL_RESIDUAL);
-        const int back = grouped_product(p, h, out, ends);
+        const struct order o = route(p, e, x);
+        const int sorted = activation(p, "sorted", 4, (int64_t[]){B, T, e->chosen, C});
+        emit(p, KERNEL_PERMUTE, 3,
+             (struct view[]){sorted_rows(p, sorted), token_rows(p, x), all_of(p, o.source)});
+        const struct expert_rows r = spread(p, e, sorted, &o);
+        const int in = expert_matrices(p, e, 4, (int64_t[]){own, 2, F, C}, 2, gates_of, INIT_NORMAL);
+        const int gates = grouped_product(p, e, r.rows, in, r.ends);
+        const int h = rows_of_experts(p, e, "swiglu", 4, (int64_t[]){B, T, e->chosen, F});
+        emit(p, KERNEL_WEIGHTED_SWIGLU, 4,
+             (struct view[]){sorted_rows(p, h), sorted_rows(p, gates), all_of(p, r.weights),
+                             all_of(p, r.ends)});
+        const int out = expert_matrices(p, e, 3, (int64_t[]){own, C, F}, 1, &down_of, INIT_NORMAL_RESIDUAL);
+        int back = grouped_product(p, e, h, out, r.ends);
+        if (r.all_ends >= 0)
+                back = combine(p, back, r.all_ends);
         const int y = activation(p, "mixture", 3, p->values[x].extent);
         emit(p, KERNEL_UNPERMUTE, 3,
-             (struct view[]){token_rows(p, y), sorted_rows(p, back), all_of(p, place)});
+             (struct view[]){token_rows(p, y), sorted_rows(p, back), all_of(p, o.place)});
         return y;
 }
 
@@ -505,19 +579,24 @@ void program_finish(struct program *p, bool fused)
 
 /* ---- what steps read and write ---- */
 
+/* A collective of shards: what it makes, and of what, are not in its kind's row. */
+static bool is_unlisted(enum kernel_kind kind)
+{
+        return !kernel_descriptor(kind)->operands[0].name;
+}
+
 bool step_writes(const struct step *step, int i)
 {
         if (step->view[i].value < 0)
                 return false;
-        return kernel_collective(step->kind)
-                       ? i == 0
-                       : kernel_descriptor(step->kind)->operands[i].writes != WHEN_NEVER;
+        return is_unlisted(step->kind) ? i == 0
+                                       : kernel_descriptor(step->kind)->operands[i].writes != WHEN_NEVER;
 }
 
 int step_reads(const struct program *p, const struct step *step, int i)
 {
         const int value = step->view[i].value;
-        if (value < 0 || kernel_collective(step->kind))
+        if (value < 0 || is_unlisted(step->kind))
                 return i == 1 ? value : -1;
         const enum operand_when reads = kernel_descriptor(step->kind)->operands[i].reads;
         if (reads != WHEN_ALWAYS && !(reads == WHEN_ACCUMULATING && step->accumulate))
@@ -549,6 +628,14 @@ int64_t program_elements(const struct program *p, int value, int64_t rows)
 {
         const struct value *v = &p->values[value];
         return extent_of(p, v, axes_between(0, v->axes), rows);
+}
+
+int64_t program_stored_elements(const struct program *p, int value, int64_t rows)
+{
+        const struct value *v = &p->values[value];
+        if (!v->capacity)
+                return program_elements(p, value, rows);
+        return v->capacity * extent_of(p, v, axes_between(3, v->axes), rows);
 }
 
 int64_t program_axis(const struct program *p, int value, int axis)
@@ -589,10 +676,20 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
         const struct value *value = &p->values[v->value];
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
-                               .dtype = (unsigned char)(value->type == OPERAND_REAL ? DTYPE_FP32 : dtype),
+                               .dtype = (unsigned char)(value->type == OPERAND_STORED ? dtype : DTYPE_FP32),
                                .batch = 1,
                                .m = extent_of(p, value, v->rows, 0),
                                .n = extent_of(p, value, v->cols, 0)};
+}
+
+/* The value with the ends of experts that a step of their rows reads. */
+static int ends_of(const struct step *step)
+{
+        const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
+        int i = 0;
+        while (operands[i].type != OPERAND_INDEX)
+                i++;
+        return step->view[i].value;
 }
 
 struct kernel program_kernel(const struct program *p, const struct step *step, enum dtype dtype, int64_t rows)
@@ -601,9 +698,8 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                 return collective_kernel(p, step, dtype);
         const struct view *grouped_b = view_with(step, EXTENT_EKN), *grouped_c = view_with(step, EXTENT_EMN);
         const struct view *c = grouped_c ? grouped_c : view_with(step, EXTENT_MN);
-        const struct view *a = view_with(step, EXTENT_MK), *out = c ? c : a;
+        const struct view *a = view_with(step, EXTENT_MK), *out = c ? c : a ? a : &step->view[0];
         const struct view *b = grouped_b ? grouped_b : view_with(step, EXTENT_KN);
-        assert(out);
         const struct value *value = &p->values[out->value];
         struct kernel kernel = {.kind = step->kind,
                                 .accumulate = step->accumulate,
@@ -612,8 +708,8 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                                 .batch = out->batch ? extent_of(p, value, out->batch, rows) : 1,
                                 .m = extent_of(p, value, out->rows, rows)};
         const int64_t cols = extent_of(p, value, out->cols, rows);
-        kernel.n = c ? cols : kernel.m; /* attention's output is (T, hs) a head, of scores (T, T) */
-        if (!c)
+        kernel.n = c ? cols : a ? kernel.m : 0; /* attention's output is (T, hs) a head, of scores (T, T) */
+        if (!c && a)
                 kernel.k = cols;
         const struct view *qkv = view_with(step, EXTENT_QKV);
         if (qkv && step->heads)
@@ -621,7 +717,9 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         if (step->kind == KERNEL_ROPE)
                 kernel.k = value->extent[value->axes - 1];
         if (!a)
-                kernel.k += chosen_experts(p, step);
+                kernel.k += step->kind == KERNEL_EXPERT_ENDS ? p->expert_ranks : chosen_experts(p, step);
+        if (step->kind == KERNEL_WEIGHTED_SWIGLU || step->kind == KERNEL_WEIGHTED_SWIGLU_BACKWARD)
+                kernel.experts = (short)p->values[ends_of(step)].extent[0];
         if (grouped_b || grouped_c) {
                 const struct view *stack = grouped_b ? grouped_b : grouped_c;
                 kernel.experts = (short)extent_of(p, &p->values[stack->value], stack->batch, rows);

@@ -55,6 +55,9 @@ struct value {
         int origin;
         /* The value that is a parameter's gradient; -1 for all others. */
         int gradient;
+        /* Of rows that other ranks send to this rank's experts: for how many there is memory; 0: as many as
+         * the extents say, which are those of balanced experts. */
+        int64_t capacity;
 };
 
 /* How the initial values of a tensor are drawn: normal numbers of standard deviation 0.02, or less where the
@@ -123,6 +126,7 @@ struct program {
         int tensor_count;
         int shards;
         bool sequence_parallel;
+        int expert_ranks;  /* over which experts are spread; 1: this rank has them all */
         bool forward_only; /* it is of a validation pass and has no backward */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
@@ -132,8 +136,9 @@ struct program {
 
 /* ---- for families: the builders append steps to the forward and return the value that these write ---- */
 
-/* Empties a program and sets how many shards share the layer. Sequence parallel is of several shards only. */
-void program_begin(struct program *, int shards, bool sequence_parallel);
+/* Empties a program and sets how many shards share the layer, and over how many ranks, whose tokens are not
+ * the same, its experts are spread. Sequence parallel is of several shards only. */
+void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks);
 
 /* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);
@@ -279,6 +284,8 @@ void program_place(const struct program *, const struct steps *, const bool fixe
 
 /* Returns the elements of a value as one shard has it; if `rows` is not 0, of so many rows of tokens only. */
 int64_t program_elements(const struct program *, int value, int64_t rows);
+/* The same, but of rows that other ranks send as many as there is memory for. */
+int64_t program_stored_elements(const struct program *, int value, int64_t rows);
 /* Returns the shard's extent of a value along one axis, in elements. */
 int64_t program_axis(const struct program *, int value, int axis);
 

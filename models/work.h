@@ -23,6 +23,8 @@ struct work {
         bool fused;
         /* The number of shards that each layer's matrices are split into; at least 1. */
         int tp;
+        /* The number of ranks over which the experts of a layer are spread; 0 stands for 1. */
+        int ep;
         /* With several shards, what tp does not split is split along the sequence. */
         bool sequence_parallel;
         /* The most bytes of logits that exist at once; 0 stands for WORKLOAD_LOGITS_BYTES. See
@@ -34,6 +36,11 @@ struct work {
 static inline enum recompute work_recomputation(const struct work *work)
 {
         return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
+}
+/* Returns the number of ranks over which experts are spread. */
+static inline int work_expert_ranks(const struct work *work)
+{
+        return work->ep > 1 ? work->ep : 1;
 }
 /* Whether training is in mixed precision: tensors of 16 bits, master parameters in fp32. */
 static inline bool work_mixed(const struct work *work)

@@ -142,9 +142,9 @@ int workload_backward_max(const struct gpt *gpt, const struct stage *stage, cons
 int workload_balanced(const struct gpt *gpt, const struct work *work, int stages);
 
 /* Returns the kernel that sums the squares of a stage's gradients, those of the first m of its parameters.
- * These are all that it has, with two exceptions that another rank counts: a last stage's own copy of a tied
- * embedding, which the first stage counts, and on later shards the tensors that all shards have, which the
- * first one counts. */
+ * These are all that it has, with three exceptions that another rank counts: a last stage's own copy of a
+ * tied embedding, which the first stage counts; on later shards the tensors that all shards have, which the
+ * first one counts; and where experts are spread, on all ranks but the first of them, all else. */
 struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum dtype dtype);
 
 /* Writes the kernels that update `parameters` parameters: AdamW, or in mixed precision unscale and AdamW.

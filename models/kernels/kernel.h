@@ -41,6 +41,7 @@ enum kernel_kind {
         KERNEL_UNPERMUTE,                /* y (m=N, n) = the sum of each token's k sorted rows, or y += it */
         KERNEL_GROUPED_MATMUL,           /* C (m,n) = A op(B), inner k; each expert's rows with its own B */
         KERNEL_GROUPED_MATMUL_BACKWARD,  /* each expert's dB (m,n) += A^T B over its own of k rows */
+        KERNEL_EXPERT_ENDS,              /* where the rows of each of m own experts end, of k ranks' rows */
         KERNEL_WEIGHTED_SWIGLU,          /* SwiGLU, times a weight for each of m rows */
         KERNEL_WEIGHTED_SWIGLU_BACKWARD, /* the gradients of those rows (m, 2 n), and of the weights (m) */
         KERNEL_SOFTMAX,                  /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
@@ -73,6 +74,11 @@ enum kernel_kind {
         KERNEL_TENSOR_ALLREDUCE = KERNEL_KINDS, /* the sum of all shards' matrices, to all */
         KERNEL_TENSOR_ALL_GATHER,               /* each shard has m / shards rows; all rows, to all */
         KERNEL_TENSOR_REDUCE_SCATTER,           /* of the sum, m / shards rows to each */
+        /* Collectives of the ranks over which a layer's experts are spread. m rows are those of balanced
+         * experts. */
+        KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
+        KERNEL_EXPERT_DISPATCH, /* rows (m,n) of this rank's tokens to the ranks of their experts */
+        KERNEL_EXPERT_COMBINE,  /* rows (m,n) of this rank's experts back to the ranks of their tokens */
         KERNEL_ENTRIES
 };
 
@@ -239,6 +245,11 @@ int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS])
 static inline bool kernel_collective(enum kernel_kind kind)
 {
         return kind >= KERNEL_KINDS;
+}
+/* Whether it is one of the ranks over which experts are spread. */
+static inline bool kernel_of_experts(enum kernel_kind kind)
+{
+        return kind >= KERNEL_EXPERT_COUNTS;
 }
 /* Returns the bytes of the whole matrix that a collective of shards is about. `real_bytes` are those of an
  * element that is not stored in 16 bits: 4, or 8 in the double build. */

@@ -173,15 +173,18 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                             .products = 1,
                                             .split = SPLIT_EXPERTS},
         /* SwiGLU 5, the weight 1 */
+        [KERNEL_EXPERT_ENDS] = {"expert_ends",
+                                {WRITE_INDEX("ends", EXTENT_M), READ_INDEX("all_ends", EXTENT_ONE)}},
         [KERNEL_WEIGHTED_SWIGLU] = {"weighted_swiglu",
-                                    {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N), READ_REAL("w", EXTENT_M)},
+                                    {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N), READ_REAL("w", EXTENT_M),
+                                     READ_INDEX("ends", EXTENT_ONE)},
                                     .flops = 6,
                                     .split = SPLIT_ROWS},
         /* SwiGLU's 11, the weight 1, dw 2 */
         [KERNEL_WEIGHTED_SWIGLU_BACKWARD] = {"weighted_swiglu_backward",
                                              {WRITE("dgu", EXTENT_M2N), WRITE_REAL("dw", EXTENT_M),
                                               READ("dy", EXTENT_MN), READ("gu", EXTENT_M2N),
-                                              READ_REAL("w", EXTENT_M)},
+                                              READ_REAL("w", EXTENT_M), READ_INDEX("ends", EXTENT_ONE)},
                                              .flops = 14,
                                              .split = SPLIT_ROWS},
         /* scale, maximum, exp of difference, sum, division */
@@ -293,6 +296,16 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
         [KERNEL_TENSOR_ALLREDUCE] = {"tensor_allreduce"},
         [KERNEL_TENSOR_ALL_GATHER] = {"tensor_all_gather"},
         [KERNEL_TENSOR_REDUCE_SCATTER] = {"tensor_reduce_scatter"},
+        [KERNEL_EXPERT_COUNTS] = {"expert_counts",
+                                  {WRITE_INDEX("all_ends", EXTENT_ONE), READ_INDEX("ends", EXTENT_ONE)}},
+        [KERNEL_EXPERT_DISPATCH] = {"expert_dispatch",
+                                    {WRITE("y", EXTENT_ONE), READ("x", EXTENT_ONE),
+                                     READ_INDEX("all_ends", EXTENT_ONE)},
+                                    .linear = true},
+        [KERNEL_EXPERT_COMBINE] = {"expert_combine",
+                                   {WRITE("y", EXTENT_ONE), READ("x", EXTENT_ONE),
+                                    READ_INDEX("all_ends", EXTENT_ONE)},
+                                   .linear = true},
 };
 
 const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind)

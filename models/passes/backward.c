@@ -267,14 +267,28 @@ static void grouped_product(struct adjoint *a, const struct view *x, const struc
         set_gradient(a, x->value, dx);
 }
 
+/* Of rows that were sent, or came back, the gradients come back, or are sent. */
+static void exchange(struct adjoint *a, const struct step *step)
+{
+        enum { Y, X, ALL_ENDS };
+        const struct view *v = step->view;
+        const int dx = new_gradient(a, v[X].value);
+        emit(a, (struct step){.kind = step->kind == KERNEL_EXPERT_DISPATCH ? KERNEL_EXPERT_COMBINE
+                                                                           : KERNEL_EXPERT_DISPATCH,
+                              .part = PART_INPUT,
+                              .view = {of_value(v[X], dx), of_value(v[Y], gradient_of(a, v[Y].value)),
+                                       v[ALL_ENDS]}});
+        set_gradient(a, v[X].value, dx);
+}
+
 static void weighted_swiglu(struct adjoint *a, const struct view *y, const struct view *gates,
-                            const struct view *weights)
+                            const struct view *weights, const struct view *ends)
 {
         const int dgates = new_gradient(a, gates->value), dweights = new_gradient(a, weights->value);
         emit(a, (struct step){.kind = KERNEL_WEIGHTED_SWIGLU_BACKWARD,
                               .part = PART_INPUT,
                               .view = {of_value(*gates, dgates), of_value(*weights, dweights),
-                                       of_value(*y, gradient_of(a, y->value)), *gates, *weights}});
+                                       of_value(*y, gradient_of(a, y->value)), *gates, *weights, *ends}});
         set_gradient(a, gates->value, dgates);
         set_gradient(a, weights->value, dweights);
 }
@@ -409,7 +423,11 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 grouped_product(a, &v[0], &v[1], &v[2], &v[3]);
                 break;
         case KERNEL_WEIGHTED_SWIGLU:
-                weighted_swiglu(a, &v[0], &v[1], &v[2]);
+                weighted_swiglu(a, &v[0], &v[1], &v[2], &v[3]);
+                break;
+        case KERNEL_EXPERT_DISPATCH:
+        case KERNEL_EXPERT_COMBINE:
+                exchange(a, step);
                 break;
         case KERNEL_RESIDUAL:
                 g = gradient_of(a, v[0].value);

@@ -76,7 +76,7 @@ int program_element_bytes(const struct value *value, int element_bytes)
 
 static int64_t value_bytes(const struct program *p, int value, int element_bytes)
 {
-        return program_elements(p, value, 0) * program_element_bytes(&p->values[value], element_bytes);
+        return program_stored_elements(p, value, 0) * program_element_bytes(&p->values[value], element_bytes);
 }
 
 int64_t program_value_bytes(const struct program *p, int value, int element_bytes)

@@ -131,12 +131,11 @@ static int added_to(const struct program *p, const struct step *step)
         return -1;
 }
 
-/* Whether what a step adds to `past` must not lie where that does: `past` is read later; or what the step makes
- * is, and `past` is the gradient of the layer's output, whose memory is not kept for that. */
+/* Whether what a step adds to `past` must not lie where that does: `past` is read later; or what the step
+ * makes is, and `past` is the gradient of the layer's output, whose memory is not kept for that. */
 static bool needs_own_memory(const struct program *p, enum kernel_part parts, int past, int made)
 {
-        return is_read_later(p, parts, past) ||
-               (past == p->output_gradient && is_read_later(p, parts, made));
+        return is_read_later(p, parts, past) || (past == p->output_gradient && is_read_later(p, parts, made));
 }
 
 /* A step that adds to a value which must stay as it is writes its own, and that value is added to it. */

@@ -74,8 +74,15 @@
  *   transposed, stored (n,k); stride[1][0]: elements from one expert's b to the next's; ld as matmul's.
  * grouped_matmul_backward, p: a, b, c, ends. c_e (m,n) += a^T b with the rows of a (k,m) and b (k,n) that
  *   expert e has; stride[2][0]: elements from one expert's c to the next's.
- * weighted_swiglu, p: y, gu, w. SwiGLU, each row times w (m), `real`.
- * weighted_swiglu_backward, p: dgu, dw, dy, gu, w. Writes all of dgu, and of dw (m), `real`.
+ * weighted_swiglu, p: y, gu, w, ends. SwiGLU, each row times w, `real`, of the rows before the last of
+ *   `experts` ends, which may be more or fewer than m.
+ * weighted_swiglu_backward, p: dgu, dw, dy, gu, w, ends. Writes all of dgu, and of dw, `real`, of those rows.
+ *
+ * Where experts are spread over k ranks, each rank's rows go to those of their experts, and all_ends (k, E)
+ * has the ends of every rank's. An expert's rows then are those of the first rank's tokens, of the second's.
+ *
+ * expert_ends, p: ends, all_ends. ends[i] = the row behind the last of expert ld[0] + i of E = ld[1], for m
+ *   experts, in the memory of their rank.
  *
  * Attention by parts, and the loss:
  *

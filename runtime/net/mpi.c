@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum collective { ALLREDUCE, REDUCE_SCATTER, ALL_GATHER };
+enum collective { ALLREDUCE, REDUCE_SCATTER, ALL_GATHER, EXCHANGE };
 
 /* A collective that waits for those before it in its group. */
 struct waiting {
@@ -24,6 +24,7 @@ struct waiting {
         int64_t elements;
         enum net_type type;
         int token;
+        struct net_exchange exchange; /* whose arrays are this one's own, in one piece that `send` begins */
 };
 
 /* The collectives of a group, one at a time: MPI would share the network among all that have begun, and the
@@ -33,7 +34,8 @@ struct group {
         bool busy;
         struct waiting now;    /* the one under way, */
         struct shared_sum sum; /* and its sum, if that is shared */
-        int *counts, *offsets; /* of an all-gather under way, by member */
+        int *counts, *offsets; /* of an all-gather or exchange under way, by member */
+        MPI_Datatype *types;   /* of an exchange: what is sent to each, then what is received from each */
         struct waiting *queue; /* [capacity], a ring */
         int capacity, head, count;
 };
@@ -91,12 +93,15 @@ static void mpi_ireceive(struct net *net, void *buffer, int64_t bytes, int peer,
 /* MPI knows neither 16-bit format: their elements travel as uint16_t. */
 static MPI_Datatype datatype(enum net_type type)
 {
-        return type == NET_FLOAT ? MPI_FLOAT : type == NET_DOUBLE ? MPI_DOUBLE : MPI_UINT16_T;
+        return type == NET_FLOAT    ? MPI_FLOAT
+               : type == NET_DOUBLE ? MPI_DOUBLE
+               : type == NET_INT32  ? MPI_INT32_T
+                                    : MPI_UINT16_T;
 }
 
 static int64_t bytes_of(enum net_type type)
 {
-        return type == NET_FLOAT ? 4 : type == NET_DOUBLE ? 8 : 2;
+        return type == NET_FLOAT || type == NET_INT32 ? 4 : type == NET_DOUBLE ? 8 : 2;
 }
 
 static void add_half(void *with, void *sum, int *count, MPI_Datatype *type)
@@ -158,7 +163,8 @@ static void begin_shared_sum(struct group *group, const struct waiting *w)
         static void (*const adds[])(void *, const void *, int64_t) = {[NET_FLOAT] = float_add,
                                                                       [NET_DOUBLE] = double_add,
                                                                       [NET_FP16] = fp16_sum,
-                                                                      [NET_BF16] = bf16_sum};
+                                                                      [NET_BF16] = bf16_sum,
+                                                                      [NET_INT32] = NULL};
         shared_sum_begin(&group->sum, group->comm,
                          &(struct shared_sum_terms){
                                  .buffer = w->buffer,
@@ -169,17 +175,79 @@ static void begin_shared_sum(struct group *group, const struct waiting *w)
                          });
 }
 
+/* ---- rows from member to member ---- */
+
+/* The blocks of rows of one member, as a type. */
+static MPI_Datatype rows_type(const struct net_exchange *x, const struct net_rows *rows)
+{
+        int *lengths = malloc(2 * (size_t)x->blocks * sizeof *lengths), *at = lengths + x->blocks;
+        MPI_Datatype row, type;
+        if (!lengths)
+                abort();
+        for (int b = 0; b < x->blocks; b++) {
+                lengths[b] = count_of(rows[b].rows);
+                at[b] = count_of(rows[b].at);
+        }
+        MPI_Type_contiguous(count_of(x->row_bytes), MPI_BYTE, &row);
+        MPI_Type_indexed(x->blocks, lengths, at, row, &type);
+        MPI_Type_commit(&type);
+        MPI_Type_free(&row);
+        free(lengths);
+        return type;
+}
+
+static bool has_rows(const struct net_exchange *x, const struct net_rows *rows)
+{
+        int64_t all = 0;
+        for (int b = 0; b < x->blocks; b++)
+                all += rows[b].rows;
+        return all > 0;
+}
+
+/* Tables of a group that MPI reads until a collective is complete: by member, twice. */
+static void need_tables(struct group *group, int members)
+{
+        if (group->counts)
+                return;
+        group->counts = calloc(2 * (size_t)members, sizeof *group->counts);
+        group->offsets = calloc(2 * (size_t)members, sizeof *group->offsets);
+        group->types = malloc(2 * (size_t)members * sizeof *group->types);
+        if (!group->counts || !group->offsets || !group->types)
+                abort();
+}
+
+static void begin_exchange(struct net_mpi *mpi, struct group *group, const struct waiting *w)
+{
+        const struct net_exchange *x = &w->exchange;
+        int members;
+        MPI_Comm_size(group->comm, &members);
+        need_tables(group, members);
+        for (int i = 0; i < 2 * members; i++) {
+                const struct net_rows *rows = (i < members ? x->send : x->receive) + i % members * x->blocks;
+                group->counts[i] = has_rows(x, rows);
+                group->offsets[i] = 0;
+                group->types[i] = rows_type(x, rows);
+        }
+        MPI_Ialltoallw(x->from, group->counts, group->offsets, group->types, x->to, group->counts + members,
+                       group->offsets + members, group->types + members, group->comm,
+                       new_request(mpi, w->token, group));
+        free((void *)x->send);
+}
+
+static void end_exchange(struct group *group)
+{
+        int members;
+        MPI_Comm_size(group->comm, &members);
+        for (int i = 0; i < 2 * members; i++)
+                MPI_Type_free(&group->types[i]);
+}
+
 static void begin_all_gather(struct net_mpi *mpi, struct group *group, const struct waiting *w)
 {
         int members, me;
         MPI_Comm_size(group->comm, &members);
         MPI_Comm_rank(group->comm, &me);
-        if (!group->counts) {
-                group->counts = malloc((size_t)members * sizeof *group->counts);
-                group->offsets = malloc((size_t)members * sizeof *group->offsets);
-                if (!group->counts || !group->offsets)
-                        abort();
-        }
+        need_tables(group, members);
         for (int member = 0; member < members; member++) {
                 int64_t offset;
                 group->counts[member] = count_of(shared_sum_part(w->elements, members, member, &offset));
@@ -198,6 +266,8 @@ static void begin_collective(struct net_mpi *mpi, struct group *group, const str
                 begin_shared_sum(group, w);
         else if (w->kind == ALL_GATHER)
                 begin_all_gather(mpi, group, w);
+        else if (w->kind == EXCHANGE)
+                begin_exchange(mpi, group, w);
         else
                 MPI_Iallreduce(MPI_IN_PLACE, w->buffer, count_of(w->elements), datatype(w->type),
                                sum_of(mpi, w->type), group->comm, new_request(mpi, w->token, group));
@@ -235,19 +305,37 @@ static void begin_or_wait(struct net *net, const struct waiting *w, enum net_gro
 static void mpi_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                            enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){ALLREDUCE, buffer, NULL, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){ALLREDUCE, buffer, NULL, elements, type, token, {0}}, group);
 }
 
 static void mpi_ireduce_scatter(struct net *net, void *buffer, void *own, int64_t elements,
                                 enum net_type type, enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){REDUCE_SCATTER, buffer, own, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){REDUCE_SCATTER, buffer, own, elements, type, token, {0}}, group);
 }
 
 static void mpi_iall_gather(struct net *net, void *buffer, const void *own, int64_t elements,
                             enum net_type type, enum net_group group, int token)
 {
-        begin_or_wait(net, &(struct waiting){ALL_GATHER, buffer, (void *)own, elements, type, token}, group);
+        begin_or_wait(net, &(struct waiting){ALL_GATHER, buffer, (void *)own, elements, type, token, {0}},
+                      group);
+}
+
+static void mpi_iexchange(struct net *net, const struct net_exchange *exchange, enum net_group group,
+                          int token)
+{
+        struct waiting w = {.kind = EXCHANGE, .token = token, .exchange = *exchange};
+        int members;
+        MPI_Comm_size(((struct net_mpi *)net)->groups[group].comm, &members);
+        const size_t each = (size_t)members * (size_t)exchange->blocks;
+        struct net_rows *rows = malloc(2 * each * sizeof *rows);
+        if (!rows)
+                abort();
+        memcpy(rows, exchange->send, each * sizeof *rows);
+        memcpy(rows + each, exchange->receive, each * sizeof *rows);
+        w.exchange.send = rows;
+        w.exchange.receive = rows + each;
+        begin_or_wait(net, &w, group);
 }
 
 static void begin_next(struct net_mpi *mpi, struct group *g)
@@ -299,6 +387,8 @@ static int mpi_test(struct net *net, struct net_done *done)
         memmove(&mpi->facts[index], &mpi->facts[index + 1], behind * sizeof *mpi->facts);
         if (!request.group)
                 return 1;
+        if (request.group->now.kind == EXCHANGE)
+                end_exchange(request.group);
         begin_next(mpi, request.group);
         return 1;
 }
@@ -342,6 +432,7 @@ static void free_group(struct group *group)
         free(group->queue);
         free(group->counts);
         free(group->offsets);
+        free(group->types);
         shared_sum_free(&group->sum);
         *group = (struct group){.comm = MPI_COMM_NULL};
 }
@@ -369,6 +460,7 @@ static const struct net_ops mpi_ops = {
         .iallreduce = mpi_iallreduce,
         .ireduce_scatter = mpi_ireduce_scatter,
         .iall_gather = mpi_iall_gather,
+        .iexchange = mpi_iexchange,
         .test = mpi_test,
         .pending = mpi_pending,
         .barrier = mpi_barrier,
@@ -429,8 +521,8 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         mpi->net.max_micro_batch = largest_tag();
         for (int i = 0; i < 2; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
-        mpi->groups[NET_EMBEDDING].comm = mpi->groups[NET_DATA].comm = mpi->groups[NET_TENSOR].comm =
-                MPI_COMM_NULL;
+        for (int group = 0; group < NET_WORLD; group++)
+                mpi->groups[group].comm = MPI_COMM_NULL;
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[NET_WORLD].comm);
         MPI_Op_create(add_half, true, &mpi->add_half);
         MPI_Op_create(add_bf16, true, &mpi->add_bf16);

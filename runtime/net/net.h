@@ -15,15 +15,30 @@
 enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 };
 
 /* The group of a collective: the ranks that share an embedding, the replicas of a stage, the shards of a
- * stage, or all. */
-enum net_group { NET_EMBEDDING, NET_DATA, NET_TENSOR, NET_WORLD, NET_GROUPS };
+ * stage, the replicas over which its experts are spread, those that have the same experts, or all. */
+enum net_group { NET_EMBEDDING, NET_DATA, NET_TENSOR, NET_EXPERTS, NET_EXPERT_DATA, NET_WORLD, NET_GROUPS };
 
 /* What elements of a collective are. */
 enum net_type {
         NET_FLOAT,
         NET_DOUBLE,
         NET_FP16, /* IEEE binary16; over MPI each sum of two is made in fp32 and rounded */
-        NET_BF16  /* bfloat16, likewise */
+        NET_BF16, /* bfloat16, likewise */
+        NET_INT32 /* only gathered */
+};
+
+/* Rows that go from member to member of a group, each member's in blocks: block `b` for the member `m` are
+ * the rows [at, at + rows) of element m x blocks + b. The blocks that one member sends to another have as
+ * many rows as that one receives. */
+struct net_rows {
+        int64_t at, rows;
+};
+struct net_exchange {
+        const void *from;
+        void *to;
+        int64_t row_bytes;
+        int blocks;
+        const struct net_rows *send, *receive; /* [members x blocks] each */
 };
 
 /* A request that has completed. */
@@ -60,6 +75,10 @@ struct net_ops {
                                 enum net_group group, int token);
         void (*iall_gather)(struct net *, void *buffer, const void *own, int64_t elements, enum net_type type,
                             enum net_group group, int token);
+
+        /* Sends and receives rows, in the same order with the collectives of the group. The arrays of
+         * `exchange` need not outlive the call, the rows must. */
+        void (*iexchange)(struct net *, const struct net_exchange *exchange, enum net_group group, int token);
 
         /* Makes progress without blocking. Returns true and fills `done` if a request has completed. */
         int (*test)(struct net *, struct net_done *done);
@@ -99,7 +118,7 @@ int net_agree(struct net *, int rc, struct rv_error_info *err);
  * program with threads. */
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err);
 
-/* Makes the groups NET_EMBEDDING, NET_DATA and NET_TENSOR, which do not exist before: in each, ranks with
+/* Makes the groups but NET_WORLD, which do not exist before: in each, ranks with
  * the same colour form a group, in the order of their numbers, and a rank with a negative colour is in
  * none. Collective. */
 void net_mpi_groups(struct net *, const int colours[NET_WORLD]);

@@ -305,6 +305,10 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 args->ld[0] = nn->plan.work.seq_len;
                 args->inner = step->heads / p->shards * kernel->k;
                 break;
+        case KERNEL_EXPERT_ENDS:
+                args->ld[0] = kernel->m * nn->stage.expert_rank;
+                args->ld[1] = kernel->m * kernel->k;
+                break;
         case KERNEL_ROUTE_BACKWARD: /* the sum of all shards' results has the balancing loss once */
                 args->scalar[3] *= nn->loss_scale / p->shards;
                 break;
@@ -343,6 +347,8 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
         const bool scatters = step->kind == KERNEL_TENSOR_REDUCE_SCATTER;
         return (struct nn_collective){.kind = step->kind,
+                                      .all_ends = operand(nn, f, &step->view[2], 0),
+                                      .width = kernel->n,
                                       .all = scatters ? in : out,
                                       .own = out == in  ? NULL
                                              : scatters ? out

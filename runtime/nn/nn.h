@@ -15,14 +15,18 @@
 
 #include "runtime/device/kernels.h"
 
-/* A collective over the shards of a stage, which a pass needs at its end: an all-reduce of the matrix `all`,
- * an all-gather that makes it from each shard's rows `own`, or a reduce-scatter that leaves in `own` the sums
- * of a shard's rows. */
+/* A collective over the shards of a stage, or the ranks that share its experts, which a pass needs at its
+ * end: an all-reduce of the matrix `all`, an all-gather that makes it from each shard's rows `own`, or a
+ * reduce-scatter that leaves in `own` the sums of a shard's rows. */
 struct nn_collective {
         enum kernel_kind kind; /* one for which kernel_collective is true */
         void *all, *own;       /* own NULL: the shard's rows are at their place in `all` */
         int64_t elements;      /* of all */
         enum dtype dtype;
+        /* Of experts: an all-gather of the ends of each rank's rows; else rows of `width` elements go from
+         * `own` to `all`, as the ends of all ranks (ranks, experts) say. */
+        const int32_t *all_ends;
+        int64_t width;
 };
 
 struct nn_exec;

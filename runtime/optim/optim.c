@@ -15,7 +15,10 @@ double optim_lr(const struct optim *optim, int64_t step)
 
 void optim_norm(struct nn_stage *nn)
 {
-        struct kernel norm = workload_norm(&nn->gpt, &nn->stage, nn->plan.work.dtype);
+        struct stage counts = nn->stage;
+        if (nn->own) /* each replica counts its shares, of experts and of all else */
+                counts.expert_rank = 0;
+        struct kernel norm = workload_norm(&nn->gpt, &counts, nn->plan.work.dtype);
         bool more = false;
         for (int i = 0; i < nn->own_count; i++) {
                 const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;

@@ -30,6 +30,7 @@ void options_init(struct options *options)
                 .pp = 1,
                 .dp = 1,
                 .tp = 1,
+                .ep = 1,
                 .virtual_stages = 1,
                 .policy = POLICY_AXONN,
                 .clip = 1.0,
@@ -118,8 +119,16 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                                grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid),
                                ranks == 1 ? "is" : "are", ranks);
         int rc = gpt_check_shards(&o->gpt, o->tp, err);
+        if (rc == 0)
+                rc = gpt_check_experts(&o->gpt, o->ep, err);
         if (rc)
                 return rc;
+        if (o->dp % o->ep)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--ep %d does not divide --dp %d: experts are spread over replicas, which have "
+                        "tokens of their own",
+                        o->ep, o->dp);
         if (o->sequence_parallel && (int64_t)o->micro_batch_size * o->seq_len % o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -215,6 +224,7 @@ struct work options_work(const struct options *o)
                 .recompute = o->recompute,
                 .fused = o->fused,
                 .tp = o->tp,
+                .ep = o->ep,
                 .sequence_parallel = o->sequence_parallel,
         };
 }
@@ -239,6 +249,7 @@ struct stage options_stage(const struct options *o, int index)
                 const int last = o->split > 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp);
                 whole = partition_split(&o->gpt, o->pp, last, index);
         }
+        whole = partition_experts(&whole, o->ep, 0);
         return partition_shard(&whole, o->tp, 0);
 }
 
@@ -250,6 +261,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
         struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
         struct plan plan = {
+                .ep = o->ep,
                 .order = o->order,
                 .virtual_stages = o->virtual_stages,
                 .sequence_parallel = o->sequence_parallel,
@@ -294,6 +306,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         const struct memory_plan memory = options_memory(o, index);
         struct core_stage part = {.stage = index,
                                   .parameters = partition_parameters(&o->gpt, &stage),
+                                  .expert_parameters = partition_expert_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         const struct plan plan = options_plan(o, false);
         if (plan.zero == 3) {
@@ -316,11 +329,12 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         return part;
 }
 
-static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters)
+static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters, int64_t experts)
 {
         if (plan->zero == 3)
                 return plan_share(plan, parameters);
-        const struct core_stage part = {.stage = stage, .parameters = parameters};
+        const struct core_stage part = {
+                .stage = stage, .parameters = parameters, .expert_parameters = experts};
         const struct regions regions = regions_of(plan, &part);
         return regions_elements(&regions);
 }
@@ -331,6 +345,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
         struct core_limits limits = core_limits(&plan, stage);
         struct stage part = options_stage(o, stage);
         int64_t parameters = partition_parameters(&o->gpt, &part);
+        const int64_t experts = partition_expert_parameters(&o->gpt, &part);
         return (struct memory_plan){
                 .work = options_work(o),
                 .micro_batches = plan.micro_batches,
@@ -344,7 +359,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .deferred_layers = o->deferred_layers,
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
-                .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters) : 0,
+                .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters, experts) : 0,
                 .gathered = plan.zero == 3,
                 .offload = o->offload,
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,

@@ -40,6 +40,7 @@ struct options {
         bool precision_given; /* else train takes fp32, and a prediction takes its profile's */
         bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
+        int ep;                 /* over so many replicas the experts of a layer are spread; divides dp */
         bool sequence_parallel; /* needs tp > 1 */
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */

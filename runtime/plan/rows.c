@@ -67,6 +67,11 @@ static bool goes_by_arrival(const struct options *o)
         return policy_get(o->policy)->by_arrival;
 }
 
+static bool has_experts(const struct options *o)
+{
+        return o->gpt.n_expert > 0;
+}
+
 static bool has_whole_backwards(const struct options *o)
 {
         return !options_parts_backward(o);
@@ -322,6 +327,26 @@ static const struct flag flags[] = {
                                 "such as 1f1b or gpipe"},
                    {{{"tp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
                     .sentence = "{schedule} with --tp above 1 is not built yet"})},
+        {.name = "ep", .argument = "E", .scope = FLAG_OF_ONE, AT(STORE_INT, ep), FROM(1, LARGEST_GRID),
+         .report = REPORT_IF_SET,
+         .help = "Of a mixture of experts: over how many replicas, of neighbouring numbers, the experts of each layer "
+                 "are spread (default 1: each replica has them all); tokens go to them and come back by all-to-alls. "
+                 "It must divide D and the model's experts",
+         LIST(.argument = "E,E,...", .help = "Replicas over which experts are spread (default 1)",
+              .all = VALUES(1, 2, 4, 8), .megatron = VALUES(1, 2, 4, 8), .matters = has_experts,
+              .label = "ep %s"),
+         CONFLICTS({{{"ep", ABOVE, 1}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
+                                "replicas of {ep} could disagree: with --pp above 2 take a schedule of fixed order, "
+                                "such as 1f1b or gpipe"},
+                   {{{"ep", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with --ep above 1 is not built yet"},
+                   {{{"ep", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--offload-activations with --ep above 1 is not built yet"},
+                   {{{"ep", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
+                   {{{"ep", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 3 with --ep above 1 is not built yet"})},
         {.name = "micro-batch-size", .argument = "B",
          .scope = FLAG_OF_ONE, AT(STORE_INT, micro_batch_size), FROM(1, LARGEST_GRID),
          .propose = propose_smaller,

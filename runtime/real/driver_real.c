@@ -35,7 +35,8 @@ static struct buffers shared_buffers(const struct driver_real *d, const struct o
         struct nn_stage *nn = d->nn;
         const bool gathers = op->of == OP_ALL_GATHER;
         const bool share = op->kind == (gathers ? OP_STAGE_OUT : OP_STAGE_IN);
-        const struct plan_range own = plan_own(&d->plan, plan_replica(&d->plan, d->net->rank), op->count);
+        const struct plan_range own =
+                plan_own(&d->plan, op->group, plan_replica(&d->plan, d->net->rank), op->count);
         const int64_t at = op->offset + (share ? own.begin : 0);
         return (struct buffers){nn_at(nn, gathers ? nn->weights : nn->gradients, at),
                                 d->plan.stage_allreduce ? nn_host_gradients(nn, at) : NULL};
@@ -156,6 +157,13 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
         return false;
 }
 
+static void issue_part(struct driver_real *d, struct op *op)
+{
+        op->more = issue_pass(d, op);
+        if (op->more)
+                op->group = kernel_of_experts(d->nn->collective->kind) ? GROUP_EXPERTS : GROUP_TENSOR;
+}
+
 static void issue_compute(struct driver_real *d, const struct op *op)
 {
         switch (op->kind) {
@@ -164,7 +172,7 @@ static void issue_compute(struct driver_real *d, const struct op *op)
                 if (op->kind == OP_BACKWARD && op->count > 0)
                         issue_span(d, op);
                 else
-                        d->ops[op->serial].more = issue_pass(d, op);
+                        issue_part(d, &d->ops[op->serial]);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);
@@ -195,7 +203,45 @@ static enum net_type stored_type(const struct driver_real *d)
         return type_of(d->nn->plan.work.dtype);
 }
 
-/* The collective of shards behind the part of a pass that was computed last: another part always follows. */
+static int64_t rows_for(const struct nn_collective *what, int experts, int member, int expert)
+{
+        const int32_t *ends = what->all_ends + (int64_t)member * experts;
+        return ends[expert] - (expert > 0 ? ends[expert - 1] : 0);
+}
+
+/* Rows that go to the members who have their experts, or come back: sorted by expert where their tokens are,
+ * by expert and then by member where their experts are. */
+static void exchange_rows(const struct driver_real *d, const struct nn_collective *what, int token)
+{
+        const struct plan_group group = plan_group(&d->plan, d->net->rank, GROUP_EXPERTS);
+        const int experts = d->nn->gpt.n_expert, own = experts / group.size, first = own * group.index;
+        struct net_rows *home = malloc(2 * (size_t)experts * sizeof *home), *away = home + experts;
+        int64_t begin = 0;
+        if (!home)
+                abort();
+        for (int expert = 0, at = 0; expert < experts; expert++) {
+                home[expert] = (struct net_rows){at, rows_for(what, experts, group.index, expert)};
+                at += (int)home[expert].rows;
+        }
+        for (int expert = 0; expert < own; expert++)
+                for (int member = 0; member < group.size; member++) {
+                        const int64_t rows = rows_for(what, experts, member, first + expert);
+                        away[member * own + expert] = (struct net_rows){begin, rows};
+                        begin += rows;
+                }
+        const bool back = what->kind == KERNEL_EXPERT_COMBINE;
+        const struct net_exchange exchange = {
+                .from = what->own,
+                .to = what->all,
+                .row_bytes = what->width * (what->dtype == DTYPE_FP32 ? (int64_t)sizeof(real) : 2),
+                .blocks = own,
+                .send = back ? away : home,
+                .receive = back ? home : away};
+        d->net->ops->iexchange(d->net, &exchange, NET_EXPERTS, token);
+        free(home);
+}
+
+/* The collective behind the part of a pass that was computed last: another part always follows. */
 static void issue_tensor(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
@@ -210,6 +256,14 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
                 net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
                                      op->serial);
                 break;
+        case KERNEL_EXPERT_COUNTS:
+                net->iall_gather(d->net, what->all, what->own, what->elements, NET_INT32, NET_EXPERTS,
+                                 op->serial);
+                break;
+        case KERNEL_EXPERT_DISPATCH:
+        case KERNEL_EXPERT_COMBINE:
+                exchange_rows(d, what, op->serial);
+                break;
         default:
                 assert(what->kind == KERNEL_TENSOR_ALLREDUCE);
                 net->iallreduce(d->net, what->all, what->elements, type, NET_TENSOR, op->serial);
@@ -218,14 +272,16 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
 
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
-        static const enum net_group groups[] = {
-                [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA, [GROUP_TENSOR] = NET_TENSOR};
+        static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING,
+                                                [GROUP_DATA] = NET_DATA,
+                                                [GROUP_TENSOR] = NET_TENSOR,
+                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (plan_replica(&d->plan, d->net->rank) > 0 && !d->plan.zero)
-                        scalars[NN_SQUARED_NORM] = 0; /* all replicas hold the same gradients: one counts */
+                if (plan_replica(&d->plan, d->net->rank) >= d->plan.ep && !d->plan.zero)
+                        scalars[NN_SQUARED_NORM] = 0; /* others hold the same gradients, and count them */
                 if (plan_shard(&d->plan, d->net->rank) > 0)
                         scalars[NN_LOSS] = 0; /* all shards know the same loss */
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);

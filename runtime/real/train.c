@@ -474,9 +474,10 @@ static int finish(struct run *run, struct rv_error_info *err)
         return net_agree(run->net, err->code, err);
 }
 
-/* Three kinds of groups: the first and last stage of a replica share an embedding, shard by shard; the
- * replicas of a stage share gradients, shard by shard; the shards of a stage have collectives in every layer.
- * The first member of a group is its colour. */
+/* The kinds of groups: the first and last stage of a replica share an embedding, shard by shard; the replicas
+ * of a stage share gradients, shard by shard, those of spread experts among the replicas that have the same
+ * ones; the shards of a stage, and the replicas that share its experts, have collectives in every layer. The
+ * first member of a group is its colour. */
 static void make_groups(const struct run *run)
 {
         const struct plan plan = options_plan(&run->settings.plan, false);
@@ -486,6 +487,8 @@ static void make_groups(const struct run *run)
         colours[NET_EMBEDDING] = shares ? plan_group(&plan, rank, GROUP_EMBEDDING).first : -1;
         colours[NET_DATA] = plan.dp > 1 ? plan_group(&plan, rank, GROUP_DATA).first : -1;
         colours[NET_TENSOR] = plan.tp > 1 ? plan_group(&plan, rank, GROUP_TENSOR).first : -1;
+        colours[NET_EXPERTS] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERTS).first : -1;
+        colours[NET_EXPERT_DATA] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERT_DATA).first : -1;
         net_mpi_groups(run->net, colours);
 }
 

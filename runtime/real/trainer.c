@@ -157,6 +157,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         trace_init(&t->trace);
         struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
+        stage = partition_experts(&stage, o->ep, plan_replica(&t->plan, t->net->rank) % o->ep);
         struct memory_plan memory = options_memory(o, stage.index);
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)

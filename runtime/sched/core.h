@@ -78,6 +78,8 @@ struct core_stage {
          * (norms, biases of sums). A shard has their gradients for its own rows only, so they are summed over
          * the shards first. Count 0: there are none. */
         int64_t replicated_offset, replicated_count;
+        /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
+        int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
         /* For ZeRO-3 only, see gather.c. `blocks` is how many blocks the stage has, at least 1; the others
          * are parameters of the units that are gathered whole before they are computed: the embedding, each
@@ -100,8 +102,9 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * least 0 (a batch of 0 has only what follows the pipeline).
  * - `offload` needs `mixed`.
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
- * - `overlap_allreduce` needs zero 0, one shard and one chunk a rank.
- * - zero 3 needs one stage, one shard, and a policy that does not split backwards. */
+ * - ep divides dp, and is at least 1.
+ * - `overlap_allreduce` needs zero 0, one shard, ep 1 and one chunk a rank.
+ * - zero 3 needs one stage, one shard, ep 1, and a policy that does not split backwards. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

@@ -61,8 +61,8 @@ enum op_kind {
         OP_STAGE_OUT,
         /* Copies to the device what the message or collective `of` has brought to the host. */
         OP_STAGE_IN,
-        /* A collective of a stage's shards, which follows the `segment`-th part of the pass `of`;
-         * see tensor.c. */
+        /* A collective of a stage's shards, or of the replicas that share its experts, which follows the
+         * `segment`-th part of the pass `of`; see tensor.c. */
         OP_TENSOR,
         /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its
          * share of the sums. As a part of a pass (ZeRO-3) it is about `count` gradients of the pass's
@@ -145,7 +145,9 @@ struct op {
         bool overflow;
         /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
         int segment;
-        /* Parts of a forward or backward, set by the driver on completion: another part follows. */
+        /* Parts of a forward or backward, set by the driver on completion: another part follows. Behind a
+         * part that computed with shards or spread experts, it also sets the group of the collective that
+         * follows. */
         bool more;
         enum op_group group; /* of a collective: which ranks take part */
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose

@@ -54,6 +54,9 @@ enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 struct plan {
         GRID_SIZES;
         enum plan_order order;
+        /* Over how many replicas the experts of a layer are spread, those of neighbouring numbers; it divides
+         * dp. 1: each replica has them all. */
+        int ep;
         /* Chunks of the model that each rank works on: 1, or more with the interleaved policy. */
         int virtual_stages;
         /* Shards split along the sequence what tensor parallelism leaves whole. */
@@ -119,7 +122,7 @@ static inline int64_t plan_offloaded_bytes(int64_t parameters)
 }
 
 /* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares
- * up, so the last replicas' shares may be smaller than this, or empty. plan_own returns the exact range. */
+ * up, so the last replicas' shares may be smaller than this, or empty. */
 static inline int64_t plan_share(const struct plan *plan, int64_t count)
 {
         return (count + plan->dp - 1) / plan->dp;
@@ -129,13 +132,6 @@ static inline int64_t plan_share(const struct plan *plan, int64_t count)
 struct plan_range {
         int64_t begin, count;
 };
-/* Returns the range of [0, count) that is the share of `replica` (0 .. dp - 1). */
-static inline struct plan_range plan_own(const struct plan *plan, int replica, int64_t count)
-{
-        const int64_t each = plan_share(plan, count), begin = replica * each < count ? replica * each : count;
-        return (struct plan_range){begin, each < count - begin ? each : count - begin};
-}
-
 /* Returns how many ranks the plan has in all. */
 static inline int plan_ranks(const struct plan *plan)
 {
@@ -199,10 +195,12 @@ static inline int plan_previous_rank(const struct plan *plan, int rank)
 
 /* The kinds of groups that have collectives. In the first two kinds all members have the same shard index. */
 enum op_group {
-        GROUP_EMBEDDING, /* first and last stage of one pipeline */
-        GROUP_DATA,      /* the same stage of all pipelines */
-        GROUP_TENSOR,    /* the shards of one stage of one pipeline */
-        GROUP_WORLD      /* all ranks */
+        GROUP_EMBEDDING,   /* first and last stage of one pipeline */
+        GROUP_DATA,        /* the same stage of all pipelines */
+        GROUP_TENSOR,      /* the shards of one stage of one pipeline */
+        GROUP_EXPERTS,     /* the replicas of a stage that have all of its experts together */
+        GROUP_EXPERT_DATA, /* the replicas of a stage that have the same experts */
+        GROUP_WORLD        /* all ranks */
 };
 
 /* A group of ranks: member i (0 .. size - 1) is rank first + i stride, and the rank that was asked for is
@@ -224,12 +222,38 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
         if (kind == GROUP_WORLD)
                 return (struct plan_group){0, 1, plan_ranks(plan), rank};
         const struct plan_group along = plan_group_along(plan, rank,
-                                                         kind == GROUP_DATA     ? GRID_REPLICAS
-                                                         : kind == GROUP_TENSOR ? GRID_SHARDS
-                                                                                : GRID_STAGES);
+                                                         kind == GROUP_TENSOR      ? GRID_SHARDS
+                                                         : kind == GROUP_EMBEDDING ? GRID_STAGES
+                                                                                   : GRID_REPLICAS);
+        const int ep = plan->ep, within = along.index % (ep > 0 ? ep : 1), stride = along.stride;
+        if (kind == GROUP_EXPERTS)
+                return (struct plan_group){along.first + (along.index - within) * stride, stride, ep, within};
+        if (kind == GROUP_EXPERT_DATA)
+                return (struct plan_group){along.first + within * stride, ep * stride, along.size / ep,
+                                           along.index / ep};
         if (kind != GROUP_EMBEDDING)
                 return along;
         return (struct plan_group){along.first, (along.size - 1) * along.stride, 2, along.index != 0};
+}
+
+/* Of the replicas that sum gradients over `group`, GROUP_DATA or GROUP_EXPERT_DATA: how many they are, and
+ * which of them `replica` is. */
+static inline int plan_sharers(const struct plan *plan, enum op_group group)
+{
+        return group == GROUP_EXPERT_DATA ? plan->dp / plan->ep : plan->dp;
+}
+static inline int plan_sharer(const struct plan *plan, enum op_group group, int replica)
+{
+        return group == GROUP_EXPERT_DATA ? replica / plan->ep : replica;
+}
+/* Returns the range of [0, count) that is the share of `replica` (0 .. dp - 1) in such a group. */
+static inline struct plan_range plan_own(const struct plan *plan, enum op_group group, int replica,
+                                         int64_t count)
+{
+        const int sharers = plan_sharers(plan, group), sharer = plan_sharer(plan, group, replica);
+        const int64_t each = (count + sharers - 1) / sharers;
+        const int64_t begin = sharer * each < count ? sharer * each : count;
+        return (struct plan_range){begin, each < count - begin ? each : count - begin};
 }
 
 /* Returns how many virtual micro-batches (vmb) a rank works on in a batch. One is a micro-batch in one of the

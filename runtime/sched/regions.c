@@ -9,19 +9,34 @@ static int64_t parts(int64_t whole, int64_t part)
         return (whole + part - 1) / part;
 }
 
+/* The parameters [offset, offset + count), and how ZeRO-1 shares them among a group. */
+static struct region region_of(const struct plan *plan, int64_t offset, int64_t count, enum op_group group,
+                               int replica)
+{
+        const bool shared = plan->zero == 1;
+        return (struct region){.offset = offset,
+                               .count = count,
+                               .group = group,
+                               .parts = shared ? plan_sharers(plan, group) : 1,
+                               .part = shared ? plan_sharer(plan, group, replica) : 0};
+}
+
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage)
 {
         const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
         const bool shared = plan->tied && plan->pp > 1 && (first || last);
         const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
-        return (struct regions){
-                .region = {{first ? embedding : 0, all - embedding, GROUP_DATA, false},
-                           {first ? 0 : all - embedding, embedding, GROUP_DATA, true}},
-                .parts = plan->zero == 1 ? plan->dp : 1,
-                .part = plan->zero == 1 ? stage->replica : 0,
+        const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
+        struct regions regions = {
+                .region = {region_of(plan, begin, all - experts - embedding, GROUP_DATA, stage->replica),
+                           region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica),
+                           region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA,
+                                     stage->replica)},
                 .chunk = core_chunk_parameters(plan),
                 .update = core_update_parameters(plan, all),
         };
+        regions.region[REGIONS - 1].exchanged = true;
+        return regions;
 }
 
 /* Of a region, all chunks but the last are full. */
@@ -36,9 +51,9 @@ static int64_t last_chunk(const struct regions *r, const struct region *region)
 }
 
 /* Of a chunk, the parts but the last are equal. */
-static int64_t part_of(const struct regions *r, int64_t chunk)
+static int64_t part_of(const struct region *region, int64_t chunk)
 {
-        return parts(chunk, r->parts);
+        return parts(chunk, region->parts);
 }
 
 /* Elements of the own arrays that a region takes. */
@@ -46,7 +61,8 @@ static int64_t elements_in(const struct regions *r, const struct region *region)
 {
         if (region->count == 0)
                 return 0;
-        return (chunks_in(r, region) - 1) * part_of(r, r->chunk) + part_of(r, last_chunk(r, region));
+        return (chunks_in(r, region) - 1) * part_of(region, r->chunk) +
+               part_of(region, last_chunk(r, region));
 }
 
 int64_t regions_elements(const struct regions *r)
@@ -98,21 +114,23 @@ struct region_range regions_chunk(const struct regions *r, int nth)
                 before += elements_in(r, other);
         return (struct region_range){.offset = region->offset + at,
                                      .count = min_int64(r->chunk, region->count - at),
-                                     .place = r->parts > 1 ? before + nth * part_of(r, r->chunk)
-                                                           : region->offset + at};
+                                     .place = region->parts > 1 ? before + nth * part_of(region, r->chunk)
+                                                                : region->offset + at};
 }
 
 struct region_range regions_own(const struct regions *r, int nth)
 {
+        const struct region *region = regions_region(r, nth);
         const struct region_range chunk = regions_chunk(r, nth);
-        const int64_t each = part_of(r, chunk.count), begin = min_int64(r->part * each, chunk.count);
+        const int64_t each = part_of(region, chunk.count),
+                      begin = min_int64(region->part * each, chunk.count);
         return (struct region_range){chunk.offset + begin, min_int64(each, chunk.count - begin), chunk.place};
 }
 
 /* Updates in this replica's part of a chunk of `count`. */
-static int updates_in(const struct regions *r, int64_t count)
+static int updates_in(const struct regions *r, const struct region *region, int64_t count)
 {
-        const int64_t each = part_of(r, count), begin = min_int64(r->part * each, count);
+        const int64_t each = part_of(region, count), begin = min_int64(region->part * each, count);
         return (int)parts(min_int64(each, count - begin), r->update);
 }
 
@@ -121,8 +139,8 @@ static int updates_in_first(const struct regions *r, const struct region *region
 {
         const int full = chunks_in(r, region) - 1;
         if (chunks <= full || region->count == 0)
-                return chunks * updates_in(r, r->chunk);
-        return full * updates_in(r, r->chunk) + updates_in(r, last_chunk(r, region));
+                return chunks * updates_in(r, region, r->chunk);
+        return full * updates_in(r, region, r->chunk) + updates_in(r, region, last_chunk(r, region));
 }
 
 int regions_updates_before(const struct regions *r, int chunks)
@@ -143,7 +161,6 @@ int regions_updates(const struct regions *r)
 
 struct region_range regions_update(const struct regions *r, int nth, int *chunk)
 {
-        const int each = updates_in(r, r->chunk);
         int before = 0, chunks = 0, i = 0;
         for (; i < REGIONS - 1; i++) {
                 const int here = chunks_in(r, &r->region[i]);
@@ -153,7 +170,8 @@ struct region_range regions_update(const struct regions *r, int nth, int *chunk)
                 before += updates;
                 chunks += here;
         }
-        const int full = chunks_in(r, &r->region[i]) - 1, passed = each > 0 ? (nth - before) / each : full;
+        const int each = updates_in(r, &r->region[i], r->chunk), full = chunks_in(r, &r->region[i]) - 1;
+        const int passed = each > 0 ? (nth - before) / each : full;
         const int in_region = passed < full ? passed : full;
         *chunk = chunks + in_region;
         const struct region_range own = regions_own(r, *chunk);
@@ -189,7 +207,7 @@ int regions_update_sizes(const struct regions *r, int64_t sizes[REGIONS_SIZES])
                         continue;
                 const int64_t kinds[] = {chunks_in(r, region) > 1 ? r->chunk : 0, last_chunk(r, region)};
                 for (int k = 0; k < 2; k++) { /* a chunk's parts, and the one that has less */
-                        const int64_t each = part_of(r, kinds[k]);
+                        const int64_t each = part_of(region, kinds[k]);
                         count = add_sizes_of(r, sizes, count, each);
                         count = add_sizes_of(r, sizes, count, each ? kinds[k] % each : 0);
                 }
@@ -203,16 +221,22 @@ static int from_behind(int nth, int first, int second)
         return nth < first ? first - 1 - nth : first + second - 1 - (nth - first);
 }
 
+/* Chunks, or updates, before the shared embedding's. */
+static int own_chunks(const struct regions *r)
+{
+        return regions_chunks(r) - chunks_in(r, &r->region[REGIONS - 1]);
+}
+
 int regions_chunk_from_behind(const struct regions *r, int nth)
 {
-        const int first = chunks_in(r, &r->region[0]), all = regions_chunks(r);
-        return r->region[1].offset > r->region[0].offset ? all - 1 - nth
-                                                         : from_behind(nth, first, all - first);
+        const int first = own_chunks(r), all = regions_chunks(r);
+        return r->region[REGIONS - 1].offset > r->region[0].offset ? all - 1 - nth
+                                                                   : from_behind(nth, first, all - first);
 }
 
 int regions_update_from_behind(const struct regions *r, int nth)
 {
-        const int first = regions_updates_before(r, chunks_in(r, &r->region[0]));
+        const int first = regions_updates_before(r, own_chunks(r));
         return from_behind(nth, first, regions_updates(r) - first);
 }
 

@@ -5,9 +5,10 @@
  * asks it for the same numbers.
  *
  * A region is cut into chunks, each summed by one collective, and into updates, each one operation of the
- * optimizer; neither crosses the edge of a region. The embedding that the first and last stage share is a
- * region of its own, so that both stages cut it in the same places. Regions are worked through in order. The
- * shared embedding comes last, because its gradients are complete last.
+ * optimizer; neither crosses the edge of a region. Experts that are spread over replicas are a region of
+ * their own, summed over the replicas that have the same ones. So is the embedding that the first and last
+ * stage share, so that both stages cut it in the same places. Regions are worked through in order. The shared
+ * embedding comes last, because its gradients are complete last.
  *
  * With ZeRO-1 (Rajbhandari et al. 2020) the replicas share the optimizer's work and state: the gradients of a
  * chunk are reduce-scattered, each replica updates its part of the chunk, and the weights are all-gathered.
@@ -22,17 +23,17 @@ struct region {
         int64_t offset, count;
         enum op_group group; /* the ranks over which its gradients are summed */
         bool exchanged;      /* afterwards they are summed over the first and the last stage too */
+        /* Into how many parts a chunk is split, one for each rank of the group with ZeRO-1 and otherwise 1,
+         * and which of them is this replica's. */
+        int parts, part;
 };
-enum { REGIONS = 2 };
+enum { REGIONS = 3 };
 
 /* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */
 struct regions {
-        /* In the order in which they are worked through: the stage's own parameters, then the embedding that
-         * two stages share. A region that a stage does not have is empty. */
+        /* In the order in which they are worked through: the stage's own parameters, spread experts, then
+         * the embedding that two stages share. A region that a stage does not have is empty. */
         struct region region[REGIONS];
-        /* Into how many parts a chunk is split, one for each replica with ZeRO-1 and otherwise 1, and which
-         * of them is this replica's. */
-        int parts, part;
         /* The most parameters of a chunk, and of an update. */
         int64_t chunk, update;
 };

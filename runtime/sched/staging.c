@@ -56,7 +56,7 @@ static void become(const struct core *core, struct op *op, enum op_kind kind)
         if (op->of != OP_REDUCE_SCATTER && op->of != OP_ALL_GATHER)
                 return;
         const bool share = kind == (op->of == OP_ALL_GATHER ? OP_STAGE_OUT : OP_STAGE_IN);
-        op->bytes = (share ? plan_own(&core->plan, core->replica, op->count).count : op->count) *
+        op->bytes = (share ? plan_own(&core->plan, op->group, core->replica, op->count).count : op->count) *
                     core->plan.element_bytes;
 }
 

@@ -92,7 +92,7 @@ struct core {
         bool first, last;          /* this rank has the model's first chunk, its last one */
         int64_t parameters;
         int64_t slot_bytes, embedded_bytes, head_bytes;
-        int64_t replicated_offset, replicated_count;
+        int64_t replicated_offset, replicated_count, expert_parameters;
         struct core_limits limits;
         struct core_units units;
 
@@ -194,6 +194,7 @@ static inline struct core_stage core_part(const struct core *core)
                                    .slot_bytes = core->slot_bytes,
                                    .replicated_offset = core->replicated_offset,
                                    .replicated_count = core->replicated_count,
+                                   .expert_parameters = core->expert_parameters,
                                    .replica = core->replica};
 }
 

@@ -1,8 +1,8 @@
-/* Shards of a stage (tensor parallelism): a forward or backward in which they sum, gather or scatter what
- * each has a part of is a chain: a part computes, a collective of the shards follows, the next part computes,
- * and so on. Where the chain ends is the world's to say, from the list of models/workload.h: it fills in
- * op.more when a part completes. So what a chunk, a part of a backward or a recomputed forward needs is not
- * known here.
+/* Shards of a stage (tensor parallelism), and replicas over which its experts are spread: a forward or
+ * backward in which they sum, gather, scatter or exchange what each has a part of is a chain: a part
+ * computes, a collective of the shards follows, the next part computes, and so on. Where the chain ends is
+ * the world's to say, from the list of models/workload.h: it fills in op.more, and the group, when a part
+ * completes. So what a chunk, a part of a backward or a recomputed forward needs is not known here.
  *
  * The compute lane is taken from the first part to the last, and every shard takes the same decisions in the
  * same order, since they follow from the plan alone: policies whose order depends on what arrives first are
@@ -12,7 +12,7 @@
 
 static bool has(const struct core *core, const struct op *op)
 {
-        return core->plan.tp > 1 && op_of_pass(op);
+        return (core->plan.tp > 1 || core->plan.ep > 1) && op_of_pass(op);
 }
 
 static bool goes_on(struct core *core, struct op *op)
@@ -25,8 +25,7 @@ static bool goes_on(struct core *core, struct op *op)
                 op_become(next, op->of);
                 next->segment++;
         } else {
-                op_become(next, OP_TENSOR);
-                next->group = GROUP_TENSOR;
+                op_become(next, OP_TENSOR); /* of the group that the world said */
         }
         return true;
 }

@@ -20,6 +20,7 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_SWIGLU_BACKWARD] = cpu_swiglu_backward,
         [KERNEL_ROUTE_BACKWARD] = cpu_route_backward,
         [KERNEL_PERMUTE] = cpu_permute,
+        [KERNEL_EXPERT_ENDS] = cpu_expert_ends,
         [KERNEL_WEIGHTED_SWIGLU] = cpu_weighted_swiglu,
         [KERNEL_WEIGHTED_SWIGLU_BACKWARD] = cpu_weighted_swiglu_backward,
         [KERNEL_SOFTMAX] = cpu_softmax,

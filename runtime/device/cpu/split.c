@@ -364,8 +364,23 @@ static void whole_part(void *context, int part, real *scratch)
         w->split->run(w->kernel, w->args, scratch);
 }
 
-void cpu_split_run(const struct cpu_split *s, const struct kernel *kernel, const struct kernel_args *args)
+/* Of a kernel on the rows of experts: the kernel on as many as there are. */
+static struct kernel of_rows(const struct kernel *kernel, const struct kernel_args *args)
 {
+        const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
+        struct kernel actual = *kernel;
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
+                if (operands[i].type == OPERAND_INDEX)
+                        actual.m = ((const int32_t *)args->p[i])[kernel->experts - 1];
+        return actual;
+}
+
+void cpu_split_run(const struct cpu_split *s, const struct kernel *planned, const struct kernel_args *args)
+{
+        const bool counted = planned->experts && kernel_descriptor(planned->kind)->split == SPLIT_ROWS;
+        const struct kernel actual = counted ? of_rows(planned, args) : *planned, *kernel = &actual;
+        if (kernel->m == 0)
+                return;
         struct job w = {.split = s,
                         .kernel = kernel,
                         .args = args,

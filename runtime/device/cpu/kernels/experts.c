@@ -129,6 +129,18 @@ void cpu_route_backward(const struct kernel *kernel, const struct kernel_args *a
         }
 }
 
+void cpu_expert_ends(const struct kernel *kernel, const struct kernel_args *args)
+{
+        int32_t *ends = args->p[0], end = 0;
+        const int64_t first = args->ld[0], E = args->ld[1];
+        for (int64_t i = 0; i < kernel->m; i++) {
+                const int32_t *rank = args->p[1];
+                for (int64_t of = 0; of < kernel->k; of++, rank += E)
+                        end += rank[first + i] - (first + i > 0 ? rank[first + i - 1] : 0);
+                ends[i] = end;
+        }
+}
+
 void cpu_permute(const struct kernel *kernel, const struct kernel_args *args)
 {
         enum { Y, X, SOURCE };

@@ -55,7 +55,7 @@ cpu_scratch_fn cpu_attention, cpu_attention_backward;
 /* The order of rows by experts, on tensors in any format. Grouped products are not here: cpu/split.c runs
  * each expert's as a product of its own. */
 cpu_scratch_fn cpu_route, cpu_unpermute;
-cpu_kernel_fn cpu_permute;
+cpu_kernel_fn cpu_permute, cpu_expert_ends;
 
 /* The operands of a fused product, whichever of the four kinds it is: sums (m,n) = a op(b), then what
  * follows with the bias (n) or NULL, and with `more` (m,n): r or h, which are read, or g, which is written;

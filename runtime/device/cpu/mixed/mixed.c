@@ -7,7 +7,7 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_EMBEDDING] = cpu_mixed_embedding, [KERNEL_EMBEDDING_BACKWARD] = cpu_mixed_embedding_backward,
         [KERNEL_ADAMW] = cpu_mixed_adamw,         [KERNEL_OVERFLOW] = cpu_mixed_overflow,
         [KERNEL_UNSCALE] = cpu_mixed_unscale,     [KERNEL_CLEAR] = cpu_mixed_clear,
-        [KERNEL_PERMUTE] = cpu_permute,
+        [KERNEL_PERMUTE] = cpu_permute,           [KERNEL_EXPERT_ENDS] = cpu_expert_ends,
 };
 
 static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {

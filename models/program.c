@@ -202,6 +202,21 @@ int program_embedding(struct program *p, const char *table, const char *places, 
         return x;
 }
 
+/* The last tensor, which is a weight or a bias, as the pieces that a model's files have of it. */
+static void split_tensor(struct program *p, int count, const struct linear_piece pieces[], const char *what)
+{
+        const struct program_tensor all = p->tensors[--p->tensor_count];
+        assert(count == 1 || all.parts == 1 || all.parts == count);
+        for (int i = 0; i < count; i++) {
+                assert(p->tensor_count < PROGRAM_TENSORS);
+                struct program_tensor *tensor = &p->tensors[p->tensor_count++];
+                *tensor = all;
+                *(all.matrix ? &tensor->rows : &tensor->cols) = (int)pieces[i].rows;
+                tensor->parts = count == 1 ? all.parts : 1;
+                snprintf(tensor->name, sizeof tensor->name, "%s.%s", pieces[i].name, what);
+        }
+}
+
 int program_linear_of(struct program *p, int count, const struct linear_piece pieces[], int x, int outs,
                       const int64_t out[], int split)
 {
@@ -215,16 +230,7 @@ int program_linear_of(struct program *p, int count, const struct linear_piece pi
         const int w =
                 parameter(p, w_extent,
                           (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL});
-        const struct program_tensor all = p->tensors[--p->tensor_count];
-        assert(count == 1 || all.parts == 1 || all.parts == count);
-        for (int i = 0; i < count; i++) {
-                assert(p->tensor_count < PROGRAM_TENSORS);
-                struct program_tensor *tensor = &p->tensors[p->tensor_count++];
-                *tensor = all;
-                tensor->rows = (int)pieces[i].rows;
-                tensor->parts = count == 1 ? all.parts : 1;
-                snprintf(tensor->name, sizeof tensor->name, "%s.weight", pieces[i].name);
-        }
+        split_tensor(p, count, pieces, "weight");
         const int y = activation(p, pieces[0].name, 2 + outs, y_extent);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
@@ -253,17 +259,23 @@ static int bias_of(struct program *p, const char *name, int y)
         const struct value of = p->values[y];
         const struct program_tensor *weight = weight_of(p, y);
         const int axes = of.axes - 2, split = weight->axis;
-        assert(weight == &p->tensors[p->tensor_count - 1] || weight[1].value != weight->value);
         return parameter(
                 p, of.extent + 2,
                 (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE, INIT_ZERO});
 }
 
-int program_bias(struct program *p, const char *name, int y)
+int program_bias_of(struct program *p, int count, const struct linear_piece pieces[], int y)
 {
-        const int b = bias_of(p, name, y), sum = in_place(p, y);
+        const int b = bias_of(p, pieces[0].name, y), sum = in_place(p, y);
+        split_tensor(p, count, pieces, "bias");
         emit(p, KERNEL_BIAS, 2, (struct view[]){token_rows(p, sum), vector(p, b)});
         return sum;
+}
+
+int program_bias(struct program *p, const char *name, int y)
+{
+        const struct linear_piece whole = {name, product_of(p->values[y].extent, 2, p->values[y].axes)};
+        return program_bias_of(p, 1, &whole, y);
 }
 
 int program_bias_residual(struct program *p, const char *name, int y, int x)
@@ -361,27 +373,28 @@ int program_attention(struct program *p, int qkv)
         return y;
 }
 
-int program_rope(struct program *p, int qkv, int64_t heads, double theta)
+int program_rope(struct program *p, int qkv, int64_t heads, const struct rope_angles *angles)
 {
         assert(p->values[qkv].axes == 4);
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        step->scalar[0] = theta;
-        step->scalar[1] = 1;
+        const double scalars[STEP_SCALARS] = {
+                angles->theta, 1, angles->taken, angles->by_frequency, angles->by_column, angles->constant};
+        memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
 }
 
-int program_grouped_attention(struct program *p, int qkv, int64_t heads)
+int program_grouped_attention(struct program *p, int qkv, int64_t heads, double scale)
 {
-        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1], hs = e[3];
-        const int y = activation(p, "attention", 4, (int64_t[]){B, T, heads, hs});
+        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1];
+        const int y = activation(p, "attention", 4, (int64_t[]){B, T, heads, e[3]});
         const int lse = new_value(p, "lse", ROLE_ACTIVATION, OPERAND_REAL, 3, (int64_t[]){B, heads, T});
         struct step *step = emit(
                 p, KERNEL_ATTENTION, 3,
                 (struct view[]){batched(y, bit(0) | bit(2), T_AXIS, bit(3)), all_of(p, lse), all_of(p, qkv)});
         step->heads = (int)(e[2] - heads) / 2;
-        step->scalar[0] = 1 / sqrt((double)hs);
+        step->scalar[0] = scale;
         return y;
 }
 

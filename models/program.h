@@ -14,7 +14,14 @@
 #include "models/kernels/kernel.h"
 
 /* The most of each in one program; more are a mistake in a family, which an assertion names. */
-enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96, PROGRAM_TENSORS = 16 };
+enum {
+        VALUE_AXES = 5,
+        VALUE_NAME = 48,
+        PROGRAM_VALUES = 160,
+        PROGRAM_STEPS = 96,
+        PROGRAM_TENSORS = 16,
+        STEP_SCALARS = 6
+};
 
 /* Kinds of layers: a model is an embedding, blocks, and a head. A validation pass has a head of its own,
  * which makes the loss alone. */
@@ -96,7 +103,7 @@ struct step {
         unsigned char accumulate; /* it adds to its output */
         /* It may be run for some rows of tokens after others: logits, and what is made of them. */
         unsigned char chunked;
-        double scalar[2]; /* what runtime/device/kernels.h says of the kind's scalars */
+        double scalar[STEP_SCALARS]; /* what runtime/device/kernels.h says of the kind's scalars */
         /* Of rope: the heads that it rotates; of grouped attention: those of keys and values. Of all
          * shards. */
         int heads;
@@ -156,6 +163,8 @@ int program_linear_of(struct program *, int count, const struct linear_piece pie
 /* Adds the parameter `name`.bias to a product's result y, in place. The bias is one tensor: the product's
  * weight must not be in pieces. */
 int program_bias(struct program *, const char *name, int y);
+/* The same for a product whose weight is in these pieces: each of them has a bias. */
+int program_bias_of(struct program *, int count, const struct linear_piece pieces[], int y);
 /* The same, and adds x too. See program_residual for what must have been built before. */
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias. The bias is added to y in place; the result has memory of its own. */
@@ -170,13 +179,18 @@ int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
 /* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
- * kv_heads, hs), in this order. `heads` are those of queries; theta is the base of the angles. */
-int program_rope(struct program *, int qkv, int64_t heads, double theta);
+ * kv_heads, hs), in this order. `heads` are those of queries. From a position to the next, column pair i
+ * turns by f = theta^(-2 i / hs), less f taken min(1, max(0, by_frequency f + by_column i + constant)). */
+struct rope_angles {
+        double theta, taken, by_frequency, by_column, constant;
+};
+int program_rope(struct program *, int qkv, int64_t heads, const struct rope_angles *);
 /* Causal attention from qkv (B,T,3,H,hs) to (B,T,H,hs), as two products and a softmax between them. */
 int program_attention(struct program *, int qkv);
 /* Causal attention from (B,T, heads + 2 kv_heads, hs) to (B,T,heads,hs), where several heads of queries
- * share one of keys and values. It is always the fused kernel. */
-int program_grouped_attention(struct program *, int qkv, int64_t heads);
+ * share one of keys and values. It is always the fused kernel. Products of queries and keys are multiplied by
+ * `scale`. */
+int program_grouped_attention(struct program *, int qkv, int64_t heads, double scale);
 /* Appends the loss: logits (B,T,V) = x w^T with the parameter `name`.weight, then the cross entropy, which
  * leaves the gradient of the logits in their place; `loss_only`: the loss alone, and the program has no
  * backward. Both steps may be run for one chunk of rows after another. */

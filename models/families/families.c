@@ -5,6 +5,7 @@ const struct family *family_at(enum gpt_family id)
         static const struct family *const families[FAMILIES] = {
                 [FAMILY_GPT2] = &family_gpt2,
                 [FAMILY_LLAMA] = &family_llama,
+                [FAMILY_MISTRAL] = &family_mistral,
         };
         return families[id];
 }

@@ -30,10 +30,12 @@ struct family {
          * has zeroed the model and set its name and family. RV_EINPUT comes with a sentence that names the
          * file, the line and the key. */
         int (*read)(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
+        /* Adds to a config.json what is not in the table. May be NULL. */
+        void (*write)(const struct gpt *, json_t *object);
 };
 /* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
 
-extern const struct family family_gpt2, family_llama;
+extern const struct family family_gpt2, family_llama, family_mistral;
 
 #endif

@@ -50,9 +50,10 @@
  *   n u; silu(g) = g / (1 + e^-g).
  * swiglu_backward, p: dgu, dy, gu. Writes all of dgu (m, 2 n).
  * rope (Su et al. 2021), p: x, in place. In each head of k columns, column i is rotated with column i + k /
- *   2 by the angle t theta^(-2 i / k), t being the row's position in its sequence of T. ld[0]: T; ld[1]:
- *   the number of the first row (0); `inner`: columns of a row that are rotated, the first ones, whole
- *   heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is its gradient.
+ *   2 by the angle t f, t being the row's position in its sequence of T, and f = theta^(-2 i / k), or less
+ *   of it as rope.h says. ld[0]: T; ld[1]: the number of the first row (0); `inner`: columns of a row that
+ *   are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is
+ *   its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a scaling, 0 without one.
  *
  * Attention by parts, and the loss:
  *

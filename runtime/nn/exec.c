@@ -268,8 +268,7 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                           const struct kernel *kernel, struct kernel_args *args)
 {
         const struct program *p = f->list->program;
-        args->scalar[0] = step->scalar[0];
-        args->scalar[1] = step->scalar[1];
+        memcpy(args->scalar, step->scalar, sizeof step->scalar);
         if (kernel_descriptor(step->kind)->products == 1)
                 product_arguments(p, step, args);
         switch (step->kind) {

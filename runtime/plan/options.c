@@ -137,9 +137,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 rc = check_split(o, err);
         if (rc)
                 return rc;
-        if (o->seq_len > o->gpt.n_positions)
-                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
-                               o->seq_len, o->gpt.n_positions, o->gpt.name);
+        rc = gpt_check_length(&o->gpt, o->seq_len, err);
+        if (rc)
+                return rc;
         if (o->batch_size % step)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
@@ -157,7 +157,7 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
 static int settle(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->seq_len)
-                o->seq_len = o->gpt.n_positions;
+                o->seq_len = gpt_longest(&o->gpt);
         o->fused = o->fusion != FUSION_OFF;
         return options_check(o, ranks, err);
 }

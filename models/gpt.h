@@ -13,7 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gpt_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_MISTRAL, FAMILIES }; /* a row each in models/families */
+enum gpt_family {
+        FAMILY_GPT2,
+        FAMILY_LLAMA,
+        FAMILY_MISTRAL,
+        FAMILY_QWEN2,
+        FAMILY_QWEN3,
+        FAMILIES
+}; /* a row each in models/families */
 
 /* The limits of what is read: far above any model that exists, and low enough that no product of a model's
  * sizes overflows. */
@@ -55,8 +62,7 @@ struct gpt {
         /* The base of rotary positions and the epsilon of RMSNorm; 0 in families that have neither. */
         double rope_theta, norm_epsilon;
         struct rope_scaling rope_scaling;
-        /* A Llama's products of attention, and of the MLP, have biases (of other families the family says).
-         */
+        /* Products of attention, and of the MLP, have biases; only of families whose files have such keys. */
         bool attention_bias, mlp_bias;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */
         bool dropout; /* its file asks for dropout, which is not modelled */

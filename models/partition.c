@@ -143,7 +143,7 @@ static int own_head_tensors(const struct gpt *gpt)
 /* ---- of a stage ---- */
 
 /* Where a tensor lies in a shard's memory, one after the other. */
-enum place { PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
+enum place { PLACE_SPLIT, PLACE_SUMMED, PLACE_REPLICATED, PLACE_COPY, PLACES };
 
 /* The list under construction. */
 struct list {
@@ -176,7 +176,9 @@ static int64_t elements_of(const struct program_tensor *whole, int shards)
 
 static enum place place_of(const struct program_tensor *whole, int shards)
 {
-        return shards > 1 && whole->split == TENSOR_WHOLE ? PLACE_REPLICATED : PLACE_SPLIT;
+        if (shards == 1 || whole->split != TENSOR_WHOLE)
+                return PLACE_SPLIT;
+        return whole->summed ? PLACE_SUMMED : PLACE_REPLICATED;
 }
 
 /* `name`: of the whole model. */
@@ -189,7 +191,8 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
                                   .cols = cols_of(whole, shards),
                                   .offset = list->elements[place], /* of its place; see place_all */
                                   .elements = elements_of(whole, shards),
-                                  .replicated = place == PLACE_REPLICATED,
+                                  .replicated = place == PLACE_SUMMED || place == PLACE_REPLICATED,
+                                  .summed = place == PLACE_SUMMED,
                                   .decay = whole->matrix,
                                   .init = whole->init,
                                   .id = id};
@@ -220,10 +223,12 @@ static void place_all(struct list *list)
 {
         for (int i = 0; i < list->count; i++)
                 if (list->out[i].replicated)
-                        list->out[i].offset += list->elements[PLACE_SPLIT];
+                        list->out[i].offset += list->elements[PLACE_SPLIT] +
+                                               (list->out[i].summed ? 0 : list->elements[PLACE_SUMMED]);
         if (list->elements[PLACE_COPY] > 0)
-                list->out[list->count - 1].offset =
-                        list->elements[PLACE_SPLIT] + list->elements[PLACE_REPLICATED];
+                list->out[list->count - 1].offset = list->elements[PLACE_SPLIT] +
+                                                    list->elements[PLACE_SUMMED] +
+                                                    list->elements[PLACE_REPLICATED];
 }
 
 static bool has_copy(const struct gpt *gpt, const struct stage *stage)
@@ -298,7 +303,14 @@ int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, i
 {
         if (offset)
                 *offset = stage_elements(gpt, stage, PLACE_SPLIT);
-        return stage_elements(gpt, stage, PLACE_REPLICATED);
+        return stage_elements(gpt, stage, PLACE_SUMMED) + stage_elements(gpt, stage, PLACE_REPLICATED);
+}
+
+int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         int64_t *offset)
+{
+        const int64_t replicated = partition_replicated(gpt, stage, offset);
+        return sequence_parallel ? replicated : stage_elements(gpt, stage, PLACE_SUMMED);
 }
 
 /* Of `extent` rows or columns of a shard the i-th, in the whole tensor; -1: beyond it. */

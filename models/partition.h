@@ -75,6 +75,8 @@ struct tensor {
         } whole;
         /* Every shard has all of it; false if there is one shard. */
         bool replicated;
+        /* So it has, but works with it on heads that no other has: its gradient is the sum of all shards'. */
+        bool summed;
         /* AdamW's weight decay applies: to matrices, not to biases and norms. */
         bool decay;
         enum tensor_init init;
@@ -89,7 +91,8 @@ struct tensor {
  * stage there is only one.
  *
  * They lie in memory in this order too. Of a shard, what is split comes first in memory, then what is
- * replicated, then the last stage's own copy of a tied embedding: what all shards have is then one range. */
+ * replicated (what is summed before the rest), then the last stage's own copy of a tied embedding: what all
+ * shards have is then one range. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
 
 /* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the
@@ -99,6 +102,11 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
 /* Returns how many elements of the flat buffer all shards have alike. They are one range, which begins
  * behind what is split; `offset` (may be NULL) becomes its first element. */
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
+
+/* Returns how many elements of these have gradients that are the sum of all shards', because each shard works
+ * on other rows (sequence parallel) or other heads: the first ones, from `offset` on. */
+int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         int64_t *offset);
 
 /* ZeRO-3: how many elements each unit has that is gathered whole before it is worked on. The head's weights
  * include the output projection where that is the token embedding; `head_gradient` leaves it out, because

@@ -335,6 +335,26 @@ int program_rmsnorm(struct program *p, const char *name, int x, double epsilon)
         return y;
 }
 
+int program_head_norms(struct program *p, const char *queries, const char *keys, int qkv, int64_t heads,
+                       double epsilon)
+{
+        const int64_t *e = p->values[qkv].extent, hs = e[3];
+        const struct linear_piece pieces[] = {{queries, hs}, {keys, hs}};
+        const int w = parameter(p, (int64_t[]){2, hs},
+                                (struct parameter){queries, "weight", 2, 0, STATE_WHOLE, INIT_ONE});
+        p->tensors[p->tensor_count - 1].summed = true;
+        split_tensor(p, 2, pieces, "weight");
+        const int y = activation(p, "normalised", 4, e);
+        const int rstd =
+                new_value(p, "rstd", ROLE_ACTIVATION, OPERAND_REAL, 4, (int64_t[]){e[0], e[1], e[2], 1});
+        struct step *step =
+                emit(p, KERNEL_HEAD_RMSNORM, 4,
+                     (struct view[]){token_rows(p, y), all_of(p, rstd), token_rows(p, qkv), vector(p, w)});
+        step->heads = (int)heads;
+        step->scalar[0] = epsilon;
+        return y;
+}
+
 int program_swiglu(struct program *p, int gates)
 {
         const int64_t *e = p->values[gates].extent;
@@ -526,7 +546,7 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         const struct view *qkv = view_with(step, EXTENT_QKV);
         if (qkv && step->heads)
                 kernel.group = (unsigned char)(value->extent[2] / step->heads);
-        if (step->kind == KERNEL_ROPE)
+        if (kernel_descriptor(step->kind)->heads)
                 kernel.k = value->extent[value->axes - 1];
         if (c && a && b) {
                 kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);

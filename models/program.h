@@ -80,6 +80,8 @@ struct program_tensor {
         enum tensor_split split;
         int axis;  /* the axis of the value of which shards have parts; or STATE_WHOLE */
         int parts; /* equal parts of what is split, each of which is split by itself (q, k and v: 3) */
+        /* Shards have all of it, but each works with it on other heads: its gradient is the sum of theirs. */
+        bool summed;
         enum tensor_init init;
 };
 
@@ -104,8 +106,8 @@ struct step {
         /* It may be run for some rows of tokens after others: logits, and what is made of them. */
         unsigned char chunked;
         double scalar[STEP_SCALARS]; /* what runtime/device/kernels.h says of the kind's scalars */
-        /* Of rope: the heads that it rotates; of grouped attention: those of keys and values. Of all
-         * shards. */
+        /* Of rope: the heads that it rotates; of norms of heads: those of queries; of grouped attention:
+         * those of keys and values. Of all shards. */
         int heads;
         /* Steps with the same number belong together: what they gather, or run again, comes before the first
          * of them. */
@@ -176,6 +178,11 @@ int program_residual(struct program *, int y, int x);
  * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
 int program_layernorm(struct program *, const char *name, int x);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
+/* RMSNorm of each head of queries, by the parameter `queries`.weight (hs), and of keys, by `keys`.weight,
+ * from queries, keys and values (B,T, heads + 2 kv_heads, hs) to a copy of them. `heads` are those of
+ * queries. */
+int program_head_norms(struct program *, const char *queries, const char *keys, int qkv, int64_t heads,
+                       double epsilon);
 /* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2

@@ -36,6 +36,6 @@ struct family {
 /* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
 
-extern const struct family family_gpt2, family_llama, family_mistral;
+extern const struct family family_gpt2, family_llama, family_mistral, family_qwen2, family_qwen3;
 
 #endif

@@ -37,6 +37,9 @@ void llama_block(struct program *p, const struct gpt *gpt, const struct work *wo
         int qkv = program_linear_of(p, 3, qkv_of, norm_1, 2, (int64_t[]){H + 2 * KV, hs}, HEADS);
         if (has->qkv_bias)
                 qkv = program_bias_of(p, 3, qkv_of, qkv);
+        if (has->head_norms)
+                qkv = program_head_norms(p, "self_attn.q_norm", "self_attn.k_norm", qkv, H,
+                                         gpt->norm_epsilon);
         qkv = program_rope(p, qkv, H, &angles);
         const int attention = program_grouped_attention(p, qkv, H, scale);
         int middle = program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS);

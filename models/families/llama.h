@@ -10,6 +10,7 @@ struct llama_block {
         bool qkv_bias;    /* the products that make queries, keys and values have biases */
         bool output_bias; /* the product behind attention has one */
         bool mlp_bias;    /* all three of the MLP have one */
+        bool head_norms;  /* each head of queries and of keys is normalised before it is rotated */
 };
 
 void llama_embedding(struct program *, const struct gpt *, const struct work *);

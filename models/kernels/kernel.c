@@ -100,7 +100,8 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
                 [EXTENT_N] = n,           [EXTENT_MN] = m * n,
                 [EXTENT_M2N] = 2 * m * n, [EXTENT_MK] = m * k,
                 [EXTENT_KN] = k * n,      [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
-                [EXTENT_TABLE] = m * n,
+                [EXTENT_TABLE] = m * n,   [EXTENT_HEADS] = k > 0 ? m * n / k : 0,
+                [EXTENT_2K] = 2 * k,
         };
         return (double)kernel->batch * elements[extent];
 }

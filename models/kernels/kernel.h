@@ -31,13 +31,16 @@ enum kernel_kind {
         KERNEL_RMSNORM,            /* y (m=N, n=C), and rstd (N) */
         KERNEL_RMSNORM_BACKWARD,   /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw */
         KERNEL_ROPE,               /* rotary positions of x (m=N, n), heads of k columns, in place; or back */
-        KERNEL_SWIGLU,             /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
-        KERNEL_SWIGLU_BACKWARD,    /* those rows' gradients, from dy (m,n) and them */
-        KERNEL_SOFTMAX,            /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
-        KERNEL_SOFTMAX_BACKWARD,   /* dS from P and dP, in place, scale included */
-        KERNEL_CROSS_ENTROPY,      /* logits (m=N, n=V): loss, and dlogits in their place */
-        KERNEL_CROSS_ENTROPY_LOSS, /* the loss alone (validation) */
-        KERNEL_SQUARED_NORM,       /* sum of squares of m elements */
+        KERNEL_HEAD_RMSNORM, /* y (m=N, n): x's first heads of k columns normalised, the others copied; rstd
+                              */
+        KERNEL_HEAD_RMSNORM_BACKWARD, /* dx (m=N, n) of dy, in place; adds into dw */
+        KERNEL_SWIGLU,                /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,       /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_SOFTMAX,               /* batch x (m=T, n=T) causal softmax of scale x scores, in place */
+        KERNEL_SOFTMAX_BACKWARD,      /* dS from P and dP, in place, scale included */
+        KERNEL_CROSS_ENTROPY,         /* logits (m=N, n=V): loss, and dlogits in their place */
+        KERNEL_CROSS_ENTROPY_LOSS,    /* the loss alone (validation) */
+        KERNEL_SQUARED_NORM,          /* sum of squares of m elements */
         /* AdamW over m parameters. It leaves their gradients zero. In mixed precision the gradients are fp32
          * copies that KERNEL_UNSCALE made; they are left alone, and the 16-bit weights are written. */
         KERNEL_ADAMW,
@@ -108,6 +111,8 @@ enum operand_extent {
         EXTENT_MK,    /* the left operand of a product */
         EXTENT_KN,    /* the right operand of a product */
         EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
+        EXTENT_HEADS, /* n / k elements a row, one for each head */
+        EXTENT_2K,    /* two heads' columns, which all rows and heads of the others share */
         EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens choose */
         EXTENTS
 };
@@ -151,6 +156,8 @@ struct kernel_descriptor {
         int products, flops, accumulate_flops;
         /* Only the elements on and below the diagonal of (m,n) are computed, and read. */
         bool causal;
+        /* Its rows are heads of k columns, one beside the other. */
+        bool heads;
         enum kernel_split split;
         enum kernel_result result;
         /* It is one of the fused kernels, which plans with work.fused have; a Llama has fused attention in
@@ -175,15 +182,21 @@ static inline bool operand_has_rows(const struct kernel_operand *operand)
         return operand->type == OPERAND_STORED &&
                (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N);
 }
-/* Whether it is a vector of n elements, which every row reads or adds to. */
+/* Whether it is a vector, which every row reads or adds to. */
 static inline bool operand_is_vector(const struct kernel_operand *operand)
 {
-        return operand->extent == EXTENT_N;
+        return operand->extent == EXTENT_N || operand->extent == EXTENT_2K;
+}
+/* Returns its elements: n, or 2 k, which is no more. */
+static inline int64_t operand_vector_elements(const struct kernel_operand *operand,
+                                              const struct kernel *kernel)
+{
+        return operand->extent == EXTENT_2K ? 2 * kernel->k : kernel->n;
 }
 /* Whether it is such a vector that every row adds to, as the gradient of a bias. */
 static inline bool operand_is_summed(const struct kernel_operand *operand)
 {
-        return operand->extent == EXTENT_N && operand->writes != WHEN_NEVER;
+        return operand_is_vector(operand) && operand->writes != WHEN_NEVER;
 }
 
 /* Returns the elements from one row of an operand to the next; 0: it has no rows. */
@@ -197,6 +210,8 @@ static inline int64_t operand_row_elements(const struct kernel_operand *operand,
                 return kernel->n;
         case EXTENT_M2N:
                 return 2 * kernel->n;
+        case EXTENT_HEADS:
+                return kernel->n / kernel->k;
         default:
                 return 0;
         }

@@ -113,7 +113,21 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                      .accumulate_flops = 1,
                                      .split = SPLIT_ROWS},
         /* two products and their sum; sines and cosines, which all heads share, are not counted */
-        [KERNEL_ROPE] = {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .split = SPLIT_ROWS},
+        [KERNEL_ROPE] = {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .heads = true, .split = SPLIT_ROWS},
+        /* as rmsnorm and its backward, of a row's heads; those of values too, of which nothing is computed */
+        [KERNEL_HEAD_RMSNORM] = {"head_rmsnorm",
+                                 {WRITE("y", EXTENT_MN), WRITE_REAL("rstd", EXTENT_HEADS),
+                                  READ("x", EXTENT_MN), READ("w", EXTENT_2K)},
+                                 .flops = 4,
+                                 .heads = true,
+                                 .split = SPLIT_ROWS},
+        [KERNEL_HEAD_RMSNORM_BACKWARD] = {"head_rmsnorm_backward",
+                                          {UPDATE("dx", EXTENT_MN), UPDATE("dw", EXTENT_2K),
+                                           READ("x", EXTENT_MN), READ_REAL("rstd", EXTENT_HEADS),
+                                           READ("w", EXTENT_2K)},
+                                          .flops = 9,
+                                          .heads = true,
+                                          .split = SPLIT_ROWS},
         /* negation, exp, sum, division; up 1 */
         [KERNEL_SWIGLU] = {"swiglu",
                            {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N)},

@@ -7,10 +7,11 @@
 
 enum { TOKEN_AXES = 3 };
 
-/* Rotary positions need to know which of a sequence's rows is which. */
+/* What works on heads has all of the rows, as attention has: of rotary positions it matters which they are.
+ */
 static bool works_on_rows(const struct step *step)
 {
-        return kernel_descriptor(step->kind)->split == SPLIT_ROWS && step->kind != KERNEL_ROPE;
+        return kernel_descriptor(step->kind)->split == SPLIT_ROWS && !kernel_descriptor(step->kind)->heads;
 }
 
 static const struct kernel_operand *operand_of(const struct step *step, int i)
@@ -92,11 +93,11 @@ static bool is_one_a_row(const struct kernel_operand *operand)
         return operand->extent == EXTENT_2M || operand->extent == EXTENT_M;
 }
 
-/* Of a vector that rows are summed into. */
+/* Of a vector that rows are summed into, or heads, of which each shard has others. */
 static int summed_state(const struct program *p, const struct step *step, int vector)
 {
         const int rows = rows_state(p, step), mn = operand_with(step, EXTENT_MN);
-        if (rows == STATE_ROWS)
+        if (rows == STATE_ROWS || (rows >= 0 && kernel_descriptor(step->kind)->heads))
                 return STATE_PARTIAL;
         return rows < 0 ? STATE_WHOLE : same_place(step->view[mn].cols, step->view[vector].cols, rows);
 }

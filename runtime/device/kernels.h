@@ -37,6 +37,11 @@
  * rmsnorm (Zhang & Sennrich 2019), p: y, rstd, x, w. y = x rstd w with rstd (m), `real`, 1 / sqrt(mean(x^2)
  *   + epsilon). scalar[0]: epsilon.
  * rmsnorm_backward, p: dx, dw, dy, x, rstd, w. As LayerNorm's.
+ * head_rmsnorm, p: y, rstd, x, w. RMSNorm of each head of k columns by itself: those in the first ld[0]
+ *   columns (queries) by the first k elements of w (2,k), those behind them, up to column `inner` (keys), by
+ * the others. Columns from `inner` on (values) are copied. rstd (m, n / k), `real`: of values nothing is
+ * written. scalar[0]: epsilon. head_rmsnorm_backward, p: dx, dw, x, rstd, w. dx, which holds dy, becomes the
+ * gradient of x; adds into dw (2,k). ld[0] and `inner` as forward.
  *
  * Elementwise:
  *

@@ -287,6 +287,11 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 args->ld[0] = nn->plan.work.seq_len;
                 args->inner = step->heads / p->shards * kernel->k;
                 break;
+        case KERNEL_HEAD_RMSNORM:
+        case KERNEL_HEAD_RMSNORM_BACKWARD:
+                args->ld[0] = step->heads / p->shards * kernel->k;
+                args->inner = (kernel->n + args->ld[0]) / 2;
+                break;
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:
                 args->inner = kernel->batch / nn->plan.work.micro_batch_size;

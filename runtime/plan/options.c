@@ -305,8 +305,8 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                                  .head = units.head,
                                                  .head_gradient = units.head_gradient};
         }
-        if (o->sequence_parallel)
-                part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
+        part.replicated_count =
+                partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
                 part.embedded_bytes = layout.embedded;

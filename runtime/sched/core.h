@@ -74,9 +74,9 @@ struct core_stage {
          * chunk of the model store beyond that, for the embedding and for the head. */
         int64_t slot_bytes;
         int64_t embedded_bytes, head_bytes;
-        /* With sequence parallelism: the parameters [offset, offset + count) that every shard has whole
-         * (norms, biases of sums). A shard has their gradients for its own rows only, so they are summed over
-         * the shards first. Count 0: there are none. */
+        /* The parameters [offset, offset + count) that every shard has whole and whose gradients are summed
+         * over the shards first, because a shard has them for its own heads only (norms of heads), or, with
+         * sequence parallelism, for its own rows (norms, biases of sums). Count 0: there are none. */
         int64_t replicated_offset, replicated_count;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
         /* For ZeRO-3 only, see gather.c. `blocks` is how many blocks the stage has, at least 1; the others

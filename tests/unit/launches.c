@@ -143,8 +143,8 @@ void kernels_rope(struct device *device, const struct rope *rope, void *x, int64
                 &(struct kernel_args){.p = {x},
                                       .ld = {T},
                                       .inner = rope->rotated,
-                                      .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->taken,
-                                                 rope->by_frequency, rope->by_column, rope->constant}});
+                                      .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
+                                                 rope->scaling[1], rope->scaling[2], rope->scaling[3]}});
 }
 
 void kernels_swiglu(struct device *device, void *y, const void *gu, int64_t m, int64_t n)

@@ -41,7 +41,7 @@ struct rope {
         int64_t head_size;        /* even */
         double theta;
         bool inverse;
-        double taken, by_frequency, by_column, constant; /* of a scaling */
+        double scaling[4]; /* taken, by_frequency, by_column, constant */
 };
 void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
 void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);

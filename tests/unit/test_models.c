@@ -662,6 +662,11 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                  2 * 152 + 4 * 4,
                  4 * 156},
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64, 4 * 64},
+                /* x, y (32); w of queries and of keys (2); rstd of 4 heads in 4 rows in fp32 */
+                {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 68 + 4 * 16, 4 * 84},
+                {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2},
+                 2 * 108 + 4 * 16,
+                 4 * 124},
                 /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
@@ -775,6 +780,8 @@ static void operations_on_rows_are_those_counted_by_hand(void **state)
                 {{KERNEL_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8}, 9 * 32},
                 {{KERNEL_RMSNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8}, 10 * 32},
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 3 * 32},
+                {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 4 * 32},
+                {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 9 * 32},
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
         };

@@ -283,7 +283,7 @@ static int add_model(struct family *family, const struct request *request, int m
                 const int shards = request->shards.values[i % request->shards.count];
                 const int seq_len = request->seq_lens.count
                                             ? request->seq_lens.values[i / request->shards.count]
-                                            : gpt->n_positions;
+                                            : gpt_longest(gpt);
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         struct family_run run = {
                                 .gpt = *gpt,

@@ -161,7 +161,7 @@ static int check_shards(const struct request *request, const struct gpt *gpt, in
         for (int i = 0; request->sequence_parallel && i < seq_lens; i++)
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         const int seq_len =
-                                request->seq_lens.count ? request->seq_lens.values[i] : gpt->n_positions;
+                                request->seq_lens.count ? request->seq_lens.values[i] : gpt_longest(gpt);
                         const int64_t rows = (int64_t)seq_len * request->micro_batch_sizes.values[j];
                         if (rows % shards)
                                 return rv_fail(
@@ -180,10 +180,8 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
         for (int i = 0; i < request->gpt_count; i++) {
                 const struct gpt *gpt = &request->gpts[i];
                 for (int j = 0; j < request->seq_lens.count; j++)
-                        if (request->seq_lens.values[j] > gpt->n_positions)
-                                return rv_fail(err, RV_EPLAN,
-                                               "--seq-len %d is longer than the n_positions %d of %s",
-                                               request->seq_lens.values[j], gpt->n_positions, gpt->name);
+                        if (gpt_check_length(gpt, request->seq_lens.values[j], err) != RV_OK)
+                                return err->code;
                 for (int j = 0; j < request->stages.count; j++)
                         if (request->stages.values[j] > gpt->n_layer)
                                 return rv_fail(err, RV_EPLAN,

@@ -51,11 +51,12 @@ static int read_number(struct gpt *gpt, const struct config_key *key, const char
         const json_t *value = json_object_get(object, key->key);
         void *member = (char *)gpt + key->offset;
         int64_t number = 0;
-        if (key->kind == CONFIG_REAL) {
+        if (key->kind == CONFIG_REAL && !value) {
                 *(double *)member = key->absent;
-                return !value ? RV_OK
-                              : file_need_real(path, object, key->key, key->min, key->max, member, err);
+                return RV_OK;
         }
+        if (key->kind == CONFIG_REAL || key->kind == CONFIG_NEEDED_REAL)
+                return file_need_real(path, object, key->key, key->min, key->max, member, err);
         if (key->kind == CONFIG_OPTIONAL && (!value || json_is_null(value)))
                 return RV_OK;
         if (file_need_int(path, object, key->key, 1, (int64_t)key->max, &number, err) != RV_OK)
@@ -72,11 +73,12 @@ static int read_key(struct gpt *gpt, const struct config_key *key, const char *p
         case CONFIG_COUNT:
         case CONFIG_OPTIONAL:
         case CONFIG_REAL:
+        case CONFIG_NEEDED_REAL:
                 return read_number(gpt, key, path, object, err);
-        case CONFIG_TIED:
+        case CONFIG_BOOL:
                 if (value && !json_is_boolean(value))
                         return config_wrong(path, key->key, value, err, "true or false was expected");
-                gpt->tied = value ? json_is_true(value) : key->absent != 0;
+                *(bool *)((char *)gpt + key->offset) = value ? json_is_true(value) : key->absent != 0;
                 return RV_OK;
         case CONFIG_DROPOUT:
                 if (json_number_value(value) > 0)
@@ -103,22 +105,37 @@ int config_read(struct gpt *gpt, const char *path, const json_t *object, const s
         return rc;
 }
 
-json_t *config_write(const struct gpt *gpt, const char *model_type, const struct config_key *keys, int count)
+/* An optional number that the model has not is written as null. */
+static json_t *written_value(const struct gpt *gpt, const struct config_key *key)
 {
-        json_t *object = json_pack("{s:s, s:s}", "name", gpt->name, "model_type", model_type);
+        const void *member = (const char *)gpt + key->offset;
+        switch (key->kind) {
+        case CONFIG_COUNT:
+                return json_integer(*(const int *)member);
+        case CONFIG_OPTIONAL:
+                return *(const int *)member ? json_integer(*(const int *)member) : json_null();
+        case CONFIG_REAL:
+        case CONFIG_NEEDED_REAL:
+                return json_real(*(const double *)member);
+        case CONFIG_BOOL:
+                return json_boolean(*(const bool *)member);
+        default:
+                return key->written ? json_loads(key->right[0], JSON_DECODE_ANY, NULL) : NULL;
+        }
+}
+
+void config_add(const struct gpt *gpt, json_t *object, const struct config_key *keys, int count)
+{
         for (int i = 0; i < count; i++) {
-                const void *member = (const char *)gpt + keys[i].offset;
-                json_t *value = NULL;
-                if (keys[i].kind == CONFIG_COUNT || keys[i].kind == CONFIG_OPTIONAL)
-                        value = json_integer(*(const int *)member);
-                else if (keys[i].kind == CONFIG_REAL)
-                        value = json_real(*(const double *)member);
-                else if (keys[i].kind == CONFIG_TIED)
-                        value = json_boolean(gpt->tied);
-                else if (keys[i].written)
-                        value = json_loads(keys[i].right[0], JSON_DECODE_ANY, NULL);
+                json_t *value = written_value(gpt, &keys[i]);
                 if (value)
                         json_object_set_new(object, keys[i].key, value);
         }
+}
+
+json_t *config_write(const struct gpt *gpt, const char *model_type, const struct config_key *keys, int count)
+{
+        json_t *object = json_pack("{s:s, s:s}", "name", gpt->name, "model_type", model_type);
+        config_add(gpt, object, keys, count);
         return object;
 }

@@ -21,8 +21,11 @@ struct config_key {
                 CONFIG_OPTIONAL,
                 /* A number from `min` to `max`, for a double of struct gpt; `absent` where it is missing. */
                 CONFIG_REAL,
-                /* tie_word_embeddings, true or false; where it is missing, `absent` (0 or 1) says which. */
-                CONFIG_TIED,
+                /* The same, but it is needed. */
+                CONFIG_NEEDED_REAL,
+                /* true or false, for a bool of struct gpt; where it is missing, `absent` (0 or 1) says which.
+                 */
+                CONFIG_BOOL,
                 /* A dropout rate. Dropout is not modelled: a rate above 0 gives the model a warning. */
                 CONFIG_DROPOUT,
                 /* The key changes the computation, and only what is computed here is accepted: one of
@@ -50,6 +53,9 @@ int config_read(struct gpt *, const char *path, const json_t *object, const stru
 /* Returns a new JSON object with "name", "model_type", the model's numbers, and the keys of the table that
  * are `written`. The caller owns it. */
 json_t *config_write(const struct gpt *, const char *model_type, const struct config_key *keys, int count);
+
+/* Adds to `object` what the table says of the model: its numbers, and the keys that are `written`. */
+void config_add(const struct gpt *, json_t *object, const struct config_key *keys, int count);
 
 /* Fills `err` with "path:line: key is VALUE, SENTENCE", where the printf-style format makes the SENTENCE,
  * and returns RV_EINPUT. */

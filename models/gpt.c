@@ -24,6 +24,7 @@ static const struct {
         {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MAX_HEADS},
         {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MAX_INNER},
         {"n_expert", offsetof(struct gpt, n_expert), 0, GPT_MAX_EXPERTS},
+        {"head_size", offsetof(struct gpt, head_size), 0, GPT_MAX_WIDTH},
 };
 
 int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
@@ -34,20 +35,28 @@ int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
                         return rv_fail(err, RV_EINPUT, "%s is %d, a whole number from %d to %d was expected",
                                        limits[i].name, count, limits[i].min, limits[i].max);
         }
-        if (gpt->n_embd % gpt->n_head != 0)
+        if (!gpt->head_size && gpt->n_embd % gpt->n_head != 0)
                 return rv_fail(err, RV_EINPUT, "n_head %d does not divide n_embd %d", gpt->n_head,
                                gpt->n_embd);
         return RV_OK;
+}
+
+static bool same_scaling(const struct rope_scaling *a, const struct rope_scaling *b)
+{
+        return a->type == b->type && a->factor == b->factor && a->low == b->low && a->high == b->high &&
+               a->positions == b->positions && a->length == b->length;
 }
 
 bool gpt_same(const struct gpt *a, const struct gpt *b)
 {
         return a->family == b->family && a->n_layer == b->n_layer && a->n_embd == b->n_embd &&
                a->n_head == b->n_head && a->vocab_size == b->vocab_size && a->n_positions == b->n_positions &&
-               a->n_kv_head == b->n_kv_head && a->n_inner == b->n_inner && a->rope_theta == b->rope_theta &&
-               a->norm_epsilon == b->norm_epsilon && a->n_expert == b->n_expert &&
-               a->n_expert_chosen == b->n_expert_chosen && a->balance_loss == b->balance_loss &&
-               a->tied == b->tied && a->dropout == b->dropout;
+               a->n_kv_head == b->n_kv_head && a->n_inner == b->n_inner && a->head_size == b->head_size &&
+               a->window == b->window && a->rope_theta == b->rope_theta &&
+               same_scaling(&a->rope_scaling, &b->rope_scaling) && a->norm_epsilon == b->norm_epsilon &&
+               a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
+               a->balance_loss == b->balance_loss && a->attention_bias == b->attention_bias &&
+               a->mlp_bias == b->mlp_bias && a->tied == b->tied && a->dropout == b->dropout;
 }
 
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err)
@@ -73,6 +82,20 @@ int gpt_check_experts(const struct gpt *gpt, int ranks, struct rv_error_info *er
         if (ranks > 1 && gpt->n_expert % ranks)
                 return rv_fail(err, RV_EPLAN, "--ep %d does not divide the %d experts of a layer of %s",
                                ranks, gpt->n_expert, gpt->name);
+        return RV_OK;
+}
+
+int gpt_check_length(const struct gpt *gpt, int seq_len, struct rv_error_info *err)
+{
+        if (seq_len > gpt->n_positions)
+                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s", seq_len,
+                               gpt->n_positions, gpt->name);
+        if (seq_len > gpt_longest(gpt))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--seq-len %d is longer than the sliding_window %d of %s; attention that leaves "
+                        "out what is further back is not built",
+                        seq_len, gpt->window, gpt->name);
         return RV_OK;
 }
 
@@ -188,7 +211,10 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
 json_t *gpt_to_json(const struct gpt *gpt)
 {
         const struct family *family = family_at(gpt->family);
-        return config_write(gpt, family->model_type, family->keys, family->key_count);
+        json_t *object = config_write(gpt, family->model_type, family->keys, family->key_count);
+        if (family->write)
+                family->write(gpt, object);
+        return object;
 }
 
 static const char *const recomputes[RECOMPUTES] = {[RECOMPUTE_NONE] = "none",
@@ -235,11 +261,11 @@ double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum r
 {
         const struct partition_products products = partition_products(gpt);
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len,
-               tokens = (double)batch * s;
-        double forward = tokens * l * (2 * (double)products.block + 4 * s * h), head = 2 * tokens * h * V;
+               tokens = (double)batch * s, heads = (double)gpt->n_head * gpt_head_size(gpt);
+        double forward = tokens * l * (2 * (double)products.block + 4 * s * heads), head = 2 * tokens * h * V;
         double last_product = 2 * tokens * l * (double)products.last; /* which is not recomputed */
         double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - last_product,
-                                    [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * h, /* Q K^T */
+                                    [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * heads, /* Q K^T */
                                     [RECOMPUTE_LAYER] = forward};
         return 3 * (forward + head) + again[recompute];
 }

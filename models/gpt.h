@@ -13,7 +13,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gpt_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_MIXTRAL, FAMILIES }; /* a row each in models/families */
+enum gpt_family {
+        FAMILY_GPT2,
+        FAMILY_LLAMA,
+        FAMILY_MISTRAL,
+        FAMILY_QWEN2,
+        FAMILY_QWEN3,
+        FAMILY_MIXTRAL,
+        FAMILIES
+}; /* a row each in models/families */
 
 /* The limits of what is read: far above any model that exists, and low enough that no product of a model's
  * sizes overflows. */
@@ -27,6 +35,20 @@ enum {
         GPT_MAX_POSITIONS = 131072
 };
 
+/* How rotary positions beyond those of a first training are squeezed together (rope_scaling of a
+ * config.json). Members that a type does not name are 0. */
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_TYPES };
+struct rope_scaling {
+        enum rope_type type;
+        double factor; /* all but the default: slow columns turn by so much less */
+        /* Of llama3 and yarn: columns that turn less often than `low` in `positions` tokens are slow, those
+         * that turn more often than `high` are left alone. */
+        double low, high;
+        int positions;
+        /* Of yarn: by how much queries and keys are longer; 0: 0.1 ln factor + 1. */
+        double length;
+};
+
 struct gpt {
         char name[64];
         enum gpt_family family;
@@ -35,8 +57,15 @@ struct gpt {
         int n_positions; /* tokens of the longest sequence */
         int n_kv_head;   /* heads of keys and values; 0: as many as n_head (gpt_kv_heads) */
         int n_inner;     /* width inside the MLP; 0: 4 n_embd (gpt_inner) */
+        int head_size;   /* columns of a head; 0: n_embd / n_head (gpt_head_size) */
+        /* Tokens that a token's attention looks back on, itself with them (sliding_window); 0: all. Longer
+         * sequences are refused (gpt_check_length), since no kernel leaves any out. */
+        int window;
         /* The base of rotary positions and the epsilon of RMSNorm; 0 in families that have neither. */
         double rope_theta, norm_epsilon;
+        struct rope_scaling rope_scaling;
+        /* Products of attention, and of the MLP, have biases; only of families whose files have such keys. */
+        bool attention_bias, mlp_bias;
         /* A mixture of experts: how many a layer has, and how many of them a token goes to; 0: none. n_inner
          * is then the width inside one. And the coefficient of the loss that balances them. */
         int n_expert, n_expert_chosen;
@@ -60,13 +89,19 @@ json_t *gpt_to_json(const struct gpt *gpt);
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err);
 
 /* Checks a model that was not read from a file: that it is within the limits above, and that its heads
- * divide its width. RV_EINPUT comes with a sentence that names the key and the limit. */
+ * divide its width if they are not of a size of their own. RV_EINPUT comes with a sentence that names the key
+ * and the limit. */
 int gpt_check(const struct gpt *gpt, struct rv_error_info *err);
 
 /* Returns the heads of keys and values; fewer than n_head where groups of heads share them. */
 static inline int gpt_kv_heads(const struct gpt *gpt)
 {
         return gpt->n_kv_head ? gpt->n_kv_head : gpt->n_head;
+}
+/* Returns the columns of a head of queries, keys or values. */
+static inline int gpt_head_size(const struct gpt *gpt)
+{
+        return gpt->head_size ? gpt->head_size : gpt->n_embd / gpt->n_head;
 }
 /* Returns the width inside the MLP, in elements. */
 static inline int gpt_inner(const struct gpt *gpt)
@@ -81,6 +116,14 @@ bool gpt_same(const struct gpt *a, const struct gpt *b);
  * and values, and the width inside the MLP. Else RV_EPLAN with a sentence. */
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err);
 
+/* Returns the tokens of the longest sequence that the model's attention is computed exactly for: n_positions,
+ * or its sliding window if that is less. Where nobody says how long sequences are, they are so long. */
+static inline int gpt_longest(const struct gpt *gpt)
+{
+        return gpt->window && gpt->window < gpt->n_positions ? gpt->window : gpt->n_positions;
+}
+/* Checks that sequences are no longer than that. Else RV_EPLAN with a sentence. */
+int gpt_check_length(const struct gpt *gpt, int seq_len, struct rv_error_info *err);
 /* Checks that the experts of a layer can be spread over `ranks` ranks evenly. Else RV_EPLAN with a
  * sentence. */
 int gpt_check_experts(const struct gpt *gpt, int ranks, struct rv_error_info *err);

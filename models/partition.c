@@ -165,7 +165,7 @@ static int own_head_tensors(const struct gpt *gpt)
 /* ---- of a stage ---- */
 
 /* Where a tensor lies in a shard's memory, one after the other. */
-enum place { PLACE_EXPERTS, PLACE_SPLIT, PLACE_REPLICATED, PLACE_COPY, PLACES };
+enum place { PLACE_EXPERTS, PLACE_SPLIT, PLACE_SUMMED, PLACE_REPLICATED, PLACE_COPY, PLACES };
 
 /* The list under construction. */
 struct list {
@@ -212,7 +212,9 @@ static enum place place_of(const struct program_tensor *whole, const struct stag
 {
         if (whole->copies > 1 && spread_of(stage) > 1)
                 return PLACE_EXPERTS;
-        return stage->shards > 1 && whole->split == TENSOR_WHOLE ? PLACE_REPLICATED : PLACE_SPLIT;
+        if (stage->shards == 1 || whole->split != TENSOR_WHOLE)
+                return PLACE_SPLIT;
+        return whole->summed ? PLACE_SUMMED : PLACE_REPLICATED;
 }
 
 /* `name`: of the whole model. */
@@ -225,7 +227,8 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
                                   .cols = cols_of(whole, shards),
                                   .offset = list->elements[place], /* of its place; see place_all */
                                   .elements = tensor_elements(whole, shards),
-                                  .replicated = place == PLACE_REPLICATED,
+                                  .replicated = place == PLACE_SUMMED || place == PLACE_REPLICATED,
+                                  .summed = place == PLACE_SUMMED,
                                   .expert = place == PLACE_EXPERTS,
                                   .decay = whole->matrix,
                                   .init = whole->init,
@@ -282,13 +285,18 @@ static void add_layer(struct list *list, const struct layer_tensors *tensors, in
 /* From offsets in its place to offsets in the flat buffer. */
 static void place_all(struct list *list)
 {
-        const int64_t experts = list->elements[PLACE_EXPERTS], split = list->elements[PLACE_SPLIT];
+        int64_t begin[PLACES] = {0};
+        for (int place = 1; place < PLACES; place++)
+                begin[place] = begin[place - 1] + list->elements[place - 1];
         for (int i = 0; i < list->count; i++) {
                 struct tensor *tensor = &list->out[i];
-                tensor->offset += tensor->expert ? 0 : tensor->replicated ? experts + split : experts;
+                tensor->offset += begin[tensor->expert       ? PLACE_EXPERTS
+                                        : tensor->summed     ? PLACE_SUMMED
+                                        : tensor->replicated ? PLACE_REPLICATED
+                                                             : PLACE_SPLIT];
         }
         if (list->elements[PLACE_COPY] > 0)
-                list->out[list->count - 1].offset = experts + split + list->elements[PLACE_REPLICATED];
+                list->out[list->count - 1].offset = begin[PLACE_COPY];
 }
 
 static bool has_copy(const struct gpt *gpt, const struct stage *stage)
@@ -379,7 +387,14 @@ int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, i
 {
         if (offset)
                 *offset = stage_elements(gpt, stage, PLACE_EXPERTS) + stage_elements(gpt, stage, PLACE_SPLIT);
-        return stage_elements(gpt, stage, PLACE_REPLICATED);
+        return stage_elements(gpt, stage, PLACE_SUMMED) + stage_elements(gpt, stage, PLACE_REPLICATED);
+}
+
+int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         int64_t *offset)
+{
+        const int64_t replicated = partition_replicated(gpt, stage, offset);
+        return sequence_parallel ? replicated : stage_elements(gpt, stage, PLACE_SUMMED);
 }
 
 int64_t partition_expert_parameters(const struct gpt *gpt, const struct stage *stage)

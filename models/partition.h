@@ -86,6 +86,8 @@ struct tensor {
         } whole;
         /* Every shard has all of it; false if there is one shard. */
         bool replicated;
+        /* So it has, but works with it on heads that no other has: its gradient is the sum of all shards'. */
+        bool summed;
         /* It is of an expert, and other ranks have the other experts. */
         bool expert;
         /* AdamW's weight decay applies: to matrices, not to biases and norms. */
@@ -102,8 +104,9 @@ struct tensor {
  * stage there is only one.
  *
  * They lie in memory in this order too. Experts that are spread over ranks come first in memory; of a shard
- * then comes what is split, then what is replicated, then the last stage's own copy of a tied embedding: so
- * what other replicas do not have is one range, and what all shards have is another. */
+ * then comes what is split, then what is replicated (what is summed before the rest), then the last stage's
+ * own copy of a tied embedding: so what other replicas do not have is one range, and what all shards have is
+ * another. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
 
 /* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the
@@ -113,6 +116,11 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
 /* Returns how many elements of the flat buffer all shards have alike. They are one range, which begins
  * behind what is split; `offset` (may be NULL) becomes its first element. */
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
+
+/* Returns how many elements of these have gradients that are the sum of all shards', because each shard works
+ * on other rows (sequence parallel) or other heads: the first ones, from `offset` on. */
+int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         int64_t *offset);
 
 /* ZeRO-3: how many elements each unit has that is gathered whole before it is worked on. The head's weights
  * include the output projection where that is the token embedding; `head_gradient` leaves it out, because

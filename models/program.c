@@ -205,17 +205,18 @@ int program_embedding(struct program *p, const char *table, const char *places, 
         return x;
 }
 
-/* The files have the last parameter in `count` pieces, one below the other. */
-static void name_pieces(struct program *p, int count, const struct linear_piece pieces[], int parts)
+/* The last tensor, which is a weight or a bias, as the pieces that a model's files have of it. */
+static void split_tensor(struct program *p, int count, const struct linear_piece pieces[], const char *what)
 {
         const struct program_tensor all = p->tensors[--p->tensor_count];
+        assert(count == 1 || all.parts == 1 || all.parts == count);
         for (int i = 0; i < count; i++) {
                 assert(p->tensor_count < PROGRAM_TENSORS);
                 struct program_tensor *tensor = &p->tensors[p->tensor_count++];
                 *tensor = all;
-                tensor->rows = (int)pieces[i].rows;
-                tensor->parts = parts;
-                snprintf(tensor->name, sizeof tensor->name, "%s.weight", pieces[i].name);
+                *(all.matrix ? &tensor->rows : &tensor->cols) = (int)pieces[i].rows;
+                tensor->parts = count == 1 ? all.parts : 1;
+                snprintf(tensor->name, sizeof tensor->name, "%s.%s", pieces[i].name, what);
         }
 }
 
@@ -232,9 +233,7 @@ int program_linear_of(struct program *p, int count, const struct linear_piece pi
         const int w =
                 parameter(p, w_extent,
                           (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL});
-        const struct program_tensor *all = &p->tensors[p->tensor_count - 1];
-        assert(count == 1 || all->parts == 1 || all->parts == count);
-        name_pieces(p, count, pieces, count == 1 ? all->parts : 1);
+        split_tensor(p, count, pieces, "weight");
         const int y = activation(p, pieces[0].name, 2 + outs, y_extent);
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
@@ -263,17 +262,23 @@ static int bias_of(struct program *p, const char *name, int y)
         const struct value of = p->values[y];
         const struct program_tensor *weight = weight_of(p, y);
         const int axes = of.axes - 2, split = weight->axis;
-        assert(weight == &p->tensors[p->tensor_count - 1] || weight[1].value != weight->value);
         return parameter(
                 p, of.extent + 2,
                 (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE, INIT_ZERO});
 }
 
-int program_bias(struct program *p, const char *name, int y)
+int program_bias_of(struct program *p, int count, const struct linear_piece pieces[], int y)
 {
-        const int b = bias_of(p, name, y), sum = in_place(p, y);
+        const int b = bias_of(p, pieces[0].name, y), sum = in_place(p, y);
+        split_tensor(p, count, pieces, "bias");
         emit(p, KERNEL_BIAS, 2, (struct view[]){token_rows(p, sum), vector(p, b)});
         return sum;
+}
+
+int program_bias(struct program *p, const char *name, int y)
+{
+        const struct linear_piece whole = {name, product_of(p->values[y].extent, 2, p->values[y].axes)};
+        return program_bias_of(p, 1, &whole, y);
 }
 
 int program_bias_residual(struct program *p, const char *name, int y, int x)
@@ -342,6 +347,26 @@ int program_rmsnorm(struct program *p, const char *name, int x, double epsilon)
         return y;
 }
 
+int program_head_norms(struct program *p, const char *queries, const char *keys, int qkv, int64_t heads,
+                       double epsilon)
+{
+        const int64_t *e = p->values[qkv].extent, hs = e[3];
+        const struct linear_piece pieces[] = {{queries, hs}, {keys, hs}};
+        const int w = parameter(p, (int64_t[]){2, hs},
+                                (struct parameter){queries, "weight", 2, 0, STATE_WHOLE, INIT_ONE});
+        p->tensors[p->tensor_count - 1].summed = true;
+        split_tensor(p, 2, pieces, "weight");
+        const int y = activation(p, "normalised", 4, e);
+        const int rstd =
+                new_value(p, "rstd", ROLE_ACTIVATION, OPERAND_REAL, 4, (int64_t[]){e[0], e[1], e[2], 1});
+        struct step *step =
+                emit(p, KERNEL_HEAD_RMSNORM, 4,
+                     (struct view[]){token_rows(p, y), all_of(p, rstd), token_rows(p, qkv), vector(p, w)});
+        step->heads = (int)heads;
+        step->scalar[0] = epsilon;
+        return y;
+}
+
 int program_swiglu(struct program *p, int gates)
 {
         const int64_t *e = p->values[gates].extent;
@@ -367,7 +392,8 @@ static int expert_matrices(struct program *p, const struct program_experts *e, i
         const int first = p->tensor_count, split = 2;
         const int w = parameter(p, extent,
                                 (struct parameter){pieces[0].name, "weight", axes, axes - 1, split, init});
-        name_pieces(p, count, pieces, 1);
+        p->tensors[first].parts = 1; /* an expert's own, of which shards have equal parts */
+        split_tensor(p, count, pieces, "weight");
         for (int i = first; i < p->tensor_count; i++) {
                 p->tensors[i].copies = e->count;
                 p->tensors[i].chosen = e->chosen;
@@ -528,27 +554,28 @@ int program_attention(struct program *p, int qkv)
         return y;
 }
 
-int program_rope(struct program *p, int qkv, int64_t heads, double theta)
+int program_rope(struct program *p, int qkv, int64_t heads, const struct rope_angles *angles)
 {
         assert(p->values[qkv].axes == 4);
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        step->scalar[0] = theta;
-        step->scalar[1] = 1;
+        const double scalars[STEP_SCALARS] = {
+                angles->theta, 1, angles->taken, angles->by_frequency, angles->by_column, angles->constant};
+        memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
 }
 
-int program_grouped_attention(struct program *p, int qkv, int64_t heads)
+int program_grouped_attention(struct program *p, int qkv, int64_t heads, double scale)
 {
-        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1], hs = e[3];
-        const int y = activation(p, "attention", 4, (int64_t[]){B, T, heads, hs});
+        const int64_t *e = p->values[qkv].extent, B = e[0], T = e[1];
+        const int y = activation(p, "attention", 4, (int64_t[]){B, T, heads, e[3]});
         const int lse = new_value(p, "lse", ROLE_ACTIVATION, OPERAND_REAL, 3, (int64_t[]){B, heads, T});
         struct step *step = emit(
                 p, KERNEL_ATTENTION, 3,
                 (struct view[]){batched(y, bit(0) | bit(2), T_AXIS, bit(3)), all_of(p, lse), all_of(p, qkv)});
         step->heads = (int)(e[2] - heads) / 2;
-        step->scalar[0] = 1 / sqrt((double)hs);
+        step->scalar[0] = scale;
         return y;
 }
 
@@ -714,7 +741,7 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         const struct view *qkv = view_with(step, EXTENT_QKV);
         if (qkv && step->heads)
                 kernel.group = (unsigned char)(value->extent[2] / step->heads);
-        if (step->kind == KERNEL_ROPE)
+        if (kernel_descriptor(step->kind)->heads)
                 kernel.k = value->extent[value->axes - 1];
         if (!a)
                 kernel.k += step->kind == KERNEL_EXPERT_ENDS ? p->expert_ranks : chosen_experts(p, step);

@@ -14,7 +14,14 @@
 #include "models/kernels/kernel.h"
 
 /* The most of each in one program; more are a mistake in a family, which an assertion names. */
-enum { VALUE_AXES = 5, VALUE_NAME = 48, PROGRAM_VALUES = 160, PROGRAM_STEPS = 96, PROGRAM_TENSORS = 16 };
+enum {
+        VALUE_AXES = 5,
+        VALUE_NAME = 48,
+        PROGRAM_VALUES = 160,
+        PROGRAM_STEPS = 96,
+        PROGRAM_TENSORS = 16,
+        STEP_SCALARS = 6
+};
 
 /* Kinds of layers: a model is an embedding, blocks, and a head. A validation pass has a head of its own,
  * which makes the loss alone. */
@@ -76,6 +83,8 @@ struct program_tensor {
         enum tensor_split split;
         int axis;  /* the axis of the value of which shards have parts; or STATE_WHOLE */
         int parts; /* equal parts of what is split, each of which is split by itself (q, k and v: 3) */
+        /* Shards have all of it, but each works with it on other heads: its gradient is the sum of theirs. */
+        bool summed;
         enum tensor_init init;
         /* Of a stack of experts' matrices: how many there are, each a tensor of the files, whose name has a
          * %d for its number, and how many of them a token's row meets. Tensors that follow each other in one
@@ -103,9 +112,9 @@ struct step {
         unsigned char accumulate; /* it adds to its output */
         /* It may be run for some rows of tokens after others: logits, and what is made of them. */
         unsigned char chunked;
-        double scalar[4]; /* what runtime/device/kernels.h says of the kind's scalars */
-        /* Of rope: the heads that it rotates; of grouped attention: those of keys and values. Of all
-         * shards. */
+        double scalar[STEP_SCALARS]; /* what runtime/device/kernels.h says of the kind's scalars */
+        /* Of rope: the heads that it rotates; of norms of heads: those of queries; of grouped attention:
+         * those of keys and values. Of all shards. */
         int heads;
         /* Steps with the same number belong together: what they gather, or run again, comes before the first
          * of them. */
@@ -165,6 +174,8 @@ int program_linear_of(struct program *, int count, const struct linear_piece pie
 /* Adds the parameter `name`.bias to a product's result y, in place. The bias is one tensor: the product's
  * weight must not be in pieces. */
 int program_bias(struct program *, const char *name, int y);
+/* The same for a product whose weight is in these pieces: each of them has a bias. */
+int program_bias_of(struct program *, int count, const struct linear_piece pieces[], int y);
 /* The same, and adds x too. See program_residual for what must have been built before. */
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias. The bias is added to y in place; the result has memory of its own. */
@@ -176,6 +187,11 @@ int program_residual(struct program *, int y, int x);
  * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
 int program_layernorm(struct program *, const char *name, int x);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
+/* RMSNorm of each head of queries, by the parameter `queries`.weight (hs), and of keys, by `keys`.weight,
+ * from queries, keys and values (B,T, heads + 2 kv_heads, hs) to a copy of them. `heads` are those of
+ * queries. */
+int program_head_norms(struct program *, const char *queries, const char *keys, int qkv, int64_t heads,
+                       double epsilon);
 /* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
 /* A mixture of `count` experts, each a SwiGLU of `inner` columns without biases: every token goes to
@@ -194,13 +210,18 @@ struct program_experts {
  * added beside them (an expert that all tokens share) is built after it. */
 int program_mixture(struct program *, const struct program_experts *, int x);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
- * kv_heads, hs), in this order. `heads` are those of queries; theta is the base of the angles. */
-int program_rope(struct program *, int qkv, int64_t heads, double theta);
+ * kv_heads, hs), in this order. `heads` are those of queries. From a position to the next, column pair i
+ * turns by f = theta^(-2 i / hs), less f taken min(1, max(0, by_frequency f + by_column i + constant)). */
+struct rope_angles {
+        double theta, taken, by_frequency, by_column, constant;
+};
+int program_rope(struct program *, int qkv, int64_t heads, const struct rope_angles *);
 /* Causal attention from qkv (B,T,3,H,hs) to (B,T,H,hs), as two products and a softmax between them. */
 int program_attention(struct program *, int qkv);
 /* Causal attention from (B,T, heads + 2 kv_heads, hs) to (B,T,heads,hs), where several heads of queries
- * share one of keys and values. It is always the fused kernel. */
-int program_grouped_attention(struct program *, int qkv, int64_t heads);
+ * share one of keys and values. It is always the fused kernel. Products of queries and keys are multiplied by
+ * `scale`. */
+int program_grouped_attention(struct program *, int qkv, int64_t heads, double scale);
 /* Appends the loss: logits (B,T,V) = x w^T with the parameter `name`.weight, then the cross entropy, which
  * leaves the gradient of the logits in their place; `loss_only`: the loss alone, and the program has no
  * backward. Both steps may be run for one chunk of rows after another. */

@@ -409,6 +409,7 @@ static void lend_models(struct profile_load *load)
                     {KERNEL_ROUTE_BACKWARD, KERNEL_SWIGLU},
                     {KERNEL_PERMUTE, KERNEL_SWIGLU},
                     {KERNEL_UNPERMUTE, KERNEL_SWIGLU},
+                    {KERNEL_EXPERT_ENDS, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU_BACKWARD, KERNEL_SWIGLU_BACKWARD},
                     {KERNEL_GROUPED_MATMUL, KERNEL_MATMUL},

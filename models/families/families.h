@@ -30,17 +30,13 @@ struct family {
          * has zeroed the model and set its name and family. RV_EINPUT comes with a sentence that names the
          * file, the line and the key. */
         int (*read)(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
+        /* Adds to a config.json what is not in the table. May be NULL. */
+        void (*write)(const struct gpt *, json_t *object);
 };
 /* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
 
-/* What families share that differ from Llama in their MLP alone: the embedding, a block up to the sum behind
- * attention, which they return, the head; and the check of the heads that a file asks for. */
-void llama_embedding(struct program *, const struct gpt *, const struct work *);
-int llama_attention(struct program *, const struct gpt *, const struct work *);
-void llama_head(struct program *, const struct gpt *, const struct work *, bool loss_only);
-int llama_read_heads(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
-
-extern const struct family family_gpt2, family_llama, family_mixtral;
+extern const struct family family_gpt2, family_llama, family_mistral, family_qwen2, family_qwen3,
+        family_mixtral;
 
 #endif

@@ -1,8 +1,11 @@
-/* Llama (Touvron et al. 2023): pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU, no biases. */
-#include "models/config.h"
-#include "models/families/families.h"
+/* Llama (Touvron et al. 2023): pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU; biases only
+ * where the file asks for them. */
+#include "models/families/llama.h"
+
+#include "models/families/rope.h"
 #include "runtime/base/file.h"
 
+#include <math.h>
 #include <string.h>
 
 void llama_embedding(struct program *p, const struct gpt *gpt, const struct work *work)
@@ -12,30 +15,48 @@ void llama_embedding(struct program *p, const struct gpt *gpt, const struct work
                 p, program_embedding(p, "model.embed_tokens", NULL, tokens, gpt->vocab_size, 0, gpt->n_embd));
 }
 
-int llama_attention(struct program *p, const struct gpt *gpt, const struct work *work)
+/* Adds a product, with its bias if there is one, to the residual stream. */
+static int add_to(struct program *p, int x, const char *name, int y, bool bias)
 {
-        const int64_t C = gpt->n_embd, H = gpt->n_head, KV = gpt_kv_heads(gpt), hs = C / H;
+        return bias ? program_bias_residual(p, name, y, x) : program_residual(p, y, x);
+}
+
+int llama_attention(struct program *p, const struct gpt *gpt, const struct work *work,
+                    const struct llama_block *has)
+{
+        const int64_t C = gpt->n_embd, H = gpt->n_head, KV = gpt_kv_heads(gpt), hs = gpt_head_size(gpt);
         enum { HEADS = 0, INNER_HEADS = 1 }; /* axes of weights, outputs first */
         const struct linear_piece qkv_of[] = {
                 {"self_attn.q_proj", H * hs}, {"self_attn.k_proj", KV * hs}, {"self_attn.v_proj", KV * hs}};
+        const struct rope_angles angles = rope_angles_of(gpt);
+        const double length = rope_length(gpt), scale = length * length / sqrt((double)hs);
         const int x = program_input(p, work->micro_batch_size, work->seq_len, C);
         const int norm_1 = program_rmsnorm(p, "input_layernorm", x, gpt->norm_epsilon);
         int qkv = program_linear_of(p, 3, qkv_of, norm_1, 2, (int64_t[]){H + 2 * KV, hs}, HEADS);
-        qkv = program_rope(p, qkv, H, gpt->rope_theta);
-        const int attention = program_grouped_attention(p, qkv, H);
-        return program_residual(p, program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS), x);
+        if (has->qkv_bias)
+                qkv = program_bias_of(p, 3, qkv_of, qkv);
+        if (has->head_norms)
+                qkv = program_head_norms(p, "self_attn.q_norm", "self_attn.k_norm", qkv, H,
+                                         gpt->norm_epsilon);
+        qkv = program_rope(p, qkv, H, &angles);
+        const int attention = program_grouped_attention(p, qkv, H, scale);
+        const int y = program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS);
+        return add_to(p, x, "self_attn.o_proj", y, has->output_bias);
 }
 
-static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+void llama_block(struct program *p, const struct gpt *gpt, const struct work *work,
+                 const struct llama_block *has)
 {
         const int64_t C = gpt->n_embd, F = gpt_inner(gpt);
         enum { HALVES = 1, INNER = 1 };
         const struct linear_piece gates_of[] = {{"mlp.gate_proj", F}, {"mlp.up_proj", F}};
-        const int middle = llama_attention(p, gpt, work);
+        const int middle = llama_attention(p, gpt, work, has);
         const int norm_2 = program_rmsnorm(p, "post_attention_layernorm", middle, gpt->norm_epsilon);
-        const int gates = program_linear_of(p, 2, gates_of, norm_2, 2, (int64_t[]){2, F}, HALVES);
+        int gates = program_linear_of(p, 2, gates_of, norm_2, 2, (int64_t[]){2, F}, HALVES);
+        if (has->mlp_bias)
+                gates = program_bias_of(p, 2, gates_of, gates);
         const int y = program_linear(p, "mlp.down_proj", program_swiglu(p, gates), 1, &C, INNER);
-        program_output(p, program_residual(p, y, middle));
+        program_output(p, add_to(p, middle, "mlp.down_proj", y, has->mlp_bias));
 }
 
 void llama_head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)
@@ -46,75 +67,79 @@ void llama_head(struct program *p, const struct gpt *gpt, const struct work *wor
         program_loss(p, "lm_head", norm, gpt->vocab_size, targets, loss_only);
 }
 
+static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+{
+        llama_block(p, gpt, work,
+                    &(struct llama_block){.qkv_bias = gpt->attention_bias,
+                                          .output_bias = gpt->attention_bias,
+                                          .mlp_bias = gpt->mlp_bias});
+}
+
 /* ---- config.json ---- */
 
 static const struct config_key keys[] = {
-        {"hidden_act", CONFIG_ONLY, .right = {"\"silu\""}, .written = true},
-        {"attention_bias", CONFIG_ONLY, .right = {"false"}},
-        {"mlp_bias", CONFIG_ONLY, .right = {"false"}},
-        {"rope_scaling", CONFIG_ONLY, .right = {"null"}},
+        LLAMA_KEYS,
+        {"attention_bias", CONFIG_BOOL, CONFIG_AT(attention_bias), .absent = false},
+        {"mlp_bias", CONFIG_BOOL, CONFIG_AT(mlp_bias), .absent = false},
         {"sliding_window", CONFIG_ONLY, .right = {"null"}},
-        {"partial_rotary_factor", CONFIG_ONLY, .right = {"1"}},
-        {"quantization_config", CONFIG_ONLY, .right = {"null"}},
-        {"num_hidden_layers", CONFIG_COUNT, CONFIG_AT(n_layer), .max = GPT_MAX_LAYERS},
-        {"hidden_size", CONFIG_COUNT, CONFIG_AT(n_embd), .max = GPT_MAX_WIDTH},
-        {"num_attention_heads", CONFIG_COUNT, CONFIG_AT(n_head), .max = GPT_MAX_HEADS},
         {"num_key_value_heads", CONFIG_OPTIONAL, CONFIG_AT(n_kv_head), .max = GPT_MAX_HEADS},
-        {"intermediate_size", CONFIG_COUNT, CONFIG_AT(n_inner), .max = GPT_MAX_INNER},
-        {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .max = GPT_MAX_VOCABULARY},
-        {"max_position_embeddings", CONFIG_COUNT, CONFIG_AT(n_positions), .max = GPT_MAX_POSITIONS},
-        /* What transformers takes where the file does not say. */
-        {"rms_norm_eps", CONFIG_REAL, CONFIG_AT(norm_epsilon), .min = 1e-12, .max = 1, .absent = 1e-6},
-        {"rope_theta", CONFIG_REAL, CONFIG_AT(rope_theta), .min = 1, .max = 1e12, .absent = 10000},
-        {"tie_word_embeddings", CONFIG_TIED, .absent = false},
-        {"attention_dropout", .kind = CONFIG_DROPOUT},
-        {"rope_parameters", .kind = CONFIG_OTHER},
-        {"head_dim", .kind = CONFIG_OTHER},
+        {"head_dim", CONFIG_OPTIONAL, CONFIG_AT(head_size), .max = GPT_MAX_WIDTH},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
-/* Newer files have the rotary embedding's numbers in an object of their own. */
-static int read_rope(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+/* Where the file does not say, heads share the width, and each of queries has one of keys and values. */
+static int read_heads(struct gpt *gpt, const char *path, struct rv_error_info *err)
 {
-        const json_t *rope = json_object_get(object, "rope_parameters"),
-                     *type = json_object_get(rope, "rope_type");
-        if (type && (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
-                return config_wrong(path, "rope_type", type, err, "only \"default\" is built");
-        return json_object_get(rope, "rope_theta")
-                       ? file_need_real(path, rope, "rope_theta", 1, 1e12, &gpt->rope_theta, err)
-                       : RV_OK;
-}
-
-/* Each head of queries has one of keys and values where the file does not say. */
-int llama_read_heads(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
-{
-        const json_t *size = json_object_get(object, "head_dim");
-        if (gpt->n_embd % gpt->n_head)
-                return rv_fail(err, RV_EINPUT, "%s:%d: num_attention_heads %d does not divide hidden_size %d",
-                               path, file_line_of(path, "num_attention_heads"), gpt->n_head, gpt->n_embd);
-        const int hs = gpt->n_embd / gpt->n_head;
+        if (!gpt->head_size && gpt->n_embd % gpt->n_head)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s:%d: num_attention_heads %d does not divide hidden_size %d, and there is no "
+                        "head_dim",
+                        path, file_line_of(path, "num_attention_heads"), gpt->n_head, gpt->n_embd);
+        const bool own = gpt->head_size > 0;
+        gpt->head_size = gpt_head_size(gpt);
         gpt->n_kv_head = gpt_kv_heads(gpt);
         if (gpt->n_head % gpt->n_kv_head)
                 return rv_fail(err, RV_EINPUT,
                                "%s:%d: num_key_value_heads %d does not divide num_attention_heads %d", path,
                                file_line_of(path, "num_key_value_heads"), gpt->n_kv_head, gpt->n_head);
-        if (hs % 2)
+        if (gpt->head_size % 2)
                 return rv_fail(err, RV_EINPUT,
-                               "%s:%d: a head has hidden_size / num_attention_heads = %d columns; rotary "
-                               "positions need an even number",
-                               path, file_line_of(path, "num_attention_heads"), hs);
-        if (size && !json_is_null(size) && json_integer_value(size) != hs)
-                return config_wrong(path, "head_dim", size, err,
-                                    "only hidden_size / num_attention_heads (%d) is built", hs);
+                               "%s:%d: a head has %s %d columns; rotary positions need an even number", path,
+                               file_line_of(path, own ? "head_dim" : "num_attention_heads"),
+                               own ? "head_dim =" : "hidden_size / num_attention_heads =", gpt->head_size);
+        if ((int64_t)gpt->n_head * gpt->head_size > GPT_MAX_WIDTH)
+                return rv_fail(err, RV_EINPUT, "%s:%d: %d heads of head_dim %d are wider than %d together",
+                               path, file_line_of(path, "head_dim"), gpt->n_head, gpt->head_size,
+                               GPT_MAX_WIDTH);
         return RV_OK;
+}
+
+/* Newer files say of each layer what its attention sees. */
+static int check_layers(const char *path, const json_t *object, struct rv_error_info *err)
+{
+        const json_t *types = json_object_get(object, "layer_types");
+        for (size_t i = 0; i < json_array_size(types); i++) {
+                const char *type = json_string_value(json_array_get(types, i));
+                if (!type || strcmp(type, "full_attention") != 0)
+                        return config_wrong(path, "layer_types", types, err,
+                                            "only \"full_attention\" of every layer is built");
+        }
+        return RV_OK;
+}
+
+int llama_read(struct gpt *gpt, const char *path, const json_t *object, const struct config_key *own,
+               int count, struct rv_error_info *err)
+{
+        const bool sound = config_read(gpt, path, object, own, count, err) == RV_OK &&
+                           check_layers(path, object, err) == RV_OK && read_heads(gpt, path, err) == RV_OK &&
+                           rope_read(gpt, path, object, err) == RV_OK;
+        return sound ? RV_OK : RV_EINPUT;
 }
 
 static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
-        const bool sound = config_read(gpt, path, object, keys, KEYS, err) == RV_OK &&
-                           llama_read_heads(gpt, path, object, err) == RV_OK &&
-                           read_rope(gpt, path, object, err) == RV_OK;
-        return sound ? RV_OK : RV_EINPUT;
+        return llama_read(gpt, path, object, keys, KEYS, err);
 }
 
 const struct family family_llama = {
@@ -127,4 +152,5 @@ const struct family family_llama = {
         .keys = keys,
         .key_count = KEYS,
         .read = read_config,
+        .write = rope_write,
 };

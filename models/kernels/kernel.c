@@ -105,6 +105,8 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
                 [EXTENT_MK] = m * k,
                 [EXTENT_KN] = k * n,
                 [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
+                [EXTENT_HEADS] = k > 0 ? m * n / k : 0,
+                [EXTENT_2K] = 2 * k,
                 [EXTENT_TABLE] = m * n,
                 [EXTENT_TABLE_K] = m * n * k,
                 [EXTENT_EMN] = kernel->experts * m * n,

@@ -31,8 +31,11 @@ enum kernel_kind {
         KERNEL_RMSNORM,            /* y (m=N, n=C), and rstd (N) */
         KERNEL_RMSNORM_BACKWARD,   /* dx (m=N, n=C) is added to (accumulate) or written; adds into dw */
         KERNEL_ROPE,               /* rotary positions of x (m=N, n), heads of k columns, in place; or back */
-        KERNEL_SWIGLU,             /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
-        KERNEL_SWIGLU_BACKWARD,    /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_HEAD_RMSNORM, /* y (m=N, n): x's first heads of k columns normalised, the others copied; rstd
+                              */
+        KERNEL_HEAD_RMSNORM_BACKWARD, /* dx (m=N, n) of dy, in place; adds into dw */
+        KERNEL_SWIGLU,                /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,       /* those rows' gradients, from dy (m,n) and them */
         /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
          * of their experts, those of the first expert first: N K rows, sorted by expert. */
         KERNEL_ROUTE,                    /* from logits (m=N, n=experts): experts, their weights, the order */
@@ -129,6 +132,8 @@ enum operand_extent {
         EXTENT_EMN,   /* an (m,n) matrix for each expert */
         EXTENT_EKN,   /* the right operand of a product for each expert */
         EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
+        EXTENT_HEADS, /* n / k elements a row, one for each head */
+        EXTENT_2K,    /* two heads' columns, which all rows and heads of the others share */
         EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens or an index choose */
         EXTENT_TABLE_K, /* (m k, n) elements of such a table: k rows for one of m */
         EXTENTS
@@ -174,6 +179,8 @@ struct kernel_descriptor {
         int products, flops, accumulate_flops;
         /* Only the elements on and below the diagonal of (m,n) are computed, and read. */
         bool causal;
+        /* Its rows are heads of k columns, one beside the other. */
+        bool heads;
         enum kernel_split split;
         enum kernel_result result;
         /* It must know all tokens of a micro-batch, so that shards that have some of them gather them. */
@@ -202,10 +209,17 @@ static inline bool operand_has_rows(const struct kernel_operand *operand)
         return operand->type == OPERAND_STORED &&
                (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N);
 }
-/* Whether it is a vector of n elements, which every row reads or adds to. */
+/* Whether it is a vector, which every row reads or adds to. */
 static inline bool operand_is_vector(const struct kernel_operand *operand)
 {
-        return operand->type == OPERAND_STORED && operand->extent == EXTENT_N;
+        return operand->type == OPERAND_STORED &&
+               (operand->extent == EXTENT_N || operand->extent == EXTENT_2K);
+}
+/* Returns its elements: n, or 2 k, which is no more. */
+static inline int64_t operand_vector_elements(const struct kernel_operand *operand,
+                                              const struct kernel *kernel)
+{
+        return operand->extent == EXTENT_2K ? 2 * kernel->k : kernel->n;
 }
 /* Whether it is such a vector that every row adds to, as the gradient of a bias. */
 static inline bool operand_is_summed(const struct kernel_operand *operand)
@@ -226,6 +240,8 @@ static inline int64_t operand_row_elements(const struct kernel_operand *operand,
                 return 2 * kernel->n;
         case EXTENT_MK:
                 return operand->type == OPERAND_INDEX ? kernel->k : 0;
+        case EXTENT_HEADS:
+                return kernel->n / kernel->k;
         default:
                 return 0;
         }

@@ -121,8 +121,21 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                      .accumulate_flops = 1,
                                      .split = SPLIT_ROWS},
         /* two products and their sum; sines and cosines, which all heads share, are not counted */
-        [KERNEL_ROPE] =
-                {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .split = SPLIT_ROWS, .whole_tokens = true},
+        [KERNEL_ROPE] = {"rope", {UPDATE("x", EXTENT_MN)}, .flops = 3, .heads = true, .split = SPLIT_ROWS},
+        /* as rmsnorm and its backward, of a row's heads; those of values too, of which nothing is computed */
+        [KERNEL_HEAD_RMSNORM] = {"head_rmsnorm",
+                                 {WRITE("y", EXTENT_MN), WRITE_REAL("rstd", EXTENT_HEADS),
+                                  READ("x", EXTENT_MN), READ("w", EXTENT_2K)},
+                                 .flops = 4,
+                                 .heads = true,
+                                 .split = SPLIT_ROWS},
+        [KERNEL_HEAD_RMSNORM_BACKWARD] = {"head_rmsnorm_backward",
+                                          {UPDATE("dx", EXTENT_MN), UPDATE("dw", EXTENT_2K),
+                                           READ("x", EXTENT_MN), READ_REAL("rstd", EXTENT_HEADS),
+                                           READ("w", EXTENT_2K)},
+                                          .flops = 9,
+                                          .heads = true,
+                                          .split = SPLIT_ROWS},
         /* negation, exp, sum, division; up 1 */
         [KERNEL_SWIGLU] = {"swiglu",
                            {WRITE("y", EXTENT_MN), READ("gu", EXTENT_M2N)},
@@ -143,8 +156,8 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                           .whole_tokens = true},
         /* the probabilities again 3, sums 2, difference and product 2 */
         [KERNEL_ROUTE_BACKWARD] = {"route_backward",
-                                   {WRITE("dlogits", EXTENT_MN), READ_REAL("dweights", EXTENT_TABLE),
-                                    READ_REAL("weights", EXTENT_TABLE), READ_INDEX("place", EXTENT_MK),
+                                   {WRITE("dlogits", EXTENT_MN), READ_REAL("dweights", EXTENT_MK),
+                                    READ_REAL("weights", EXTENT_MK), READ_INDEX("place", EXTENT_MK),
                                     READ_INDEX("ends", EXTENT_N), READ("logits", EXTENT_MN)},
                                    .flops = 7,
                                    .split = SPLIT_ROWS,

@@ -214,6 +214,22 @@ static void rmsnorm(struct adjoint *a, const struct step *step)
                                     v[W]}});
 }
 
+/* In place of the gradient of what is normalised; that of values passes. */
+static void head_norms(struct adjoint *a, const struct step *step)
+{
+        enum { Y, RSTD, X, W };
+        const struct view *v = step->view;
+        const int dx = overwriting(a, gradient_of(a, v[Y].value)), unit = a->unit;
+        a->unit = a->p->units++;
+        emit(a, (struct step){.kind = KERNEL_HEAD_RMSNORM_BACKWARD,
+                              .part = PART_BOTH,
+                              .heads = step->heads,
+                              .view = {of_value(v[Y], dx), gradient_of_parameter(a, &v[W]), saved(a, v[X]),
+                                       v[RSTD], v[W]}});
+        a->unit = unit;
+        set_gradient(a, v[X].value, dx);
+}
+
 /* ---- mixture of experts ---- */
 
 /* The step that made the order of the rows by which `index`, of a permutation, says where they go. */
@@ -403,6 +419,9 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 break;
         case KERNEL_RMSNORM:
                 rmsnorm(a, step);
+                break;
+        case KERNEL_HEAD_RMSNORM:
+                head_norms(a, step);
                 break;
         case KERNEL_SWIGLU:
                 swiglu(a, &v[0], &v[1]);

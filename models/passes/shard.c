@@ -15,14 +15,15 @@ static bool is_whole_parameter(const struct program *p, int value)
 }
 
 /* Whether a step can work on some rows of tokens alone: by its kind, and products with weights that all
- * shards have. */
+ * shards have. What works on heads has all of the rows, as attention has: of rotary positions it matters
+ * which they are. */
 static bool works_on_rows(const struct program *p, const struct step *step)
 {
         const struct kernel_descriptor *kind = kernel_descriptor(step->kind);
         if (step->kind == KERNEL_MATMUL)
                 return is_whole_parameter(p, step->view[1].value) ||
                        is_whole_parameter(p, step->view[2].value);
-        return kind->split == SPLIT_ROWS && !kind->whole_tokens;
+        return kind->split == SPLIT_ROWS && !kind->heads && !kind->whole_tokens;
 }
 
 static const struct kernel_operand *operand_of(const struct step *step, int i)
@@ -104,11 +105,11 @@ static bool is_one_a_row(const struct kernel_operand *operand)
         return operand->extent == EXTENT_2M || operand->extent == EXTENT_M;
 }
 
-/* Of a vector that rows are summed into. */
+/* Of a vector that rows are summed into, or heads, of which each shard has others. */
 static int summed_state(const struct program *p, const struct step *step, int vector)
 {
         const int rows = rows_state(p, step), mn = operand_with(step, EXTENT_MN);
-        if (rows == STATE_ROWS)
+        if (rows == STATE_ROWS || (rows >= 0 && kernel_descriptor(step->kind)->heads))
                 return STATE_PARTIAL;
         return rows < 0 ? STATE_WHOLE : same_place(step->view[mn].cols, step->view[vector].cols, rows);
 }

@@ -37,6 +37,11 @@
  * rmsnorm (Zhang & Sennrich 2019), p: y, rstd, x, w. y = x rstd w with rstd (m), `real`, 1 / sqrt(mean(x^2)
  *   + epsilon). scalar[0]: epsilon.
  * rmsnorm_backward, p: dx, dw, dy, x, rstd, w. As LayerNorm's.
+ * head_rmsnorm, p: y, rstd, x, w. RMSNorm of each head of k columns by itself: those in the first ld[0]
+ *   columns (queries) by the first k elements of w (2,k), those behind them, up to column `inner` (keys), by
+ * the others. Columns from `inner` on (values) are copied. rstd (m, n / k), `real`: of values nothing is
+ * written. scalar[0]: epsilon. head_rmsnorm_backward, p: dx, dw, x, rstd, w. dx, which holds dy, becomes the
+ * gradient of x; adds into dw (2,k). ld[0] and `inner` as forward.
  *
  * Elementwise:
  *
@@ -50,9 +55,10 @@
  *   n u; silu(g) = g / (1 + e^-g).
  * swiglu_backward, p: dgu, dy, gu. Writes all of dgu (m, 2 n).
  * rope (Su et al. 2021), p: x, in place. In each head of k columns, column i is rotated with column i + k /
- *   2 by the angle t theta^(-2 i / k), t being the row's position in its sequence of T. ld[0]: T; ld[1]:
- *   the number of the first row (0); `inner`: columns of a row that are rotated, the first ones, whole
- *   heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is its gradient.
+ *   2 by the angle t f, t being the row's position in its sequence of T, and f = theta^(-2 i / k), or less
+ *   of it as rope.h says. ld[0]: T; ld[1]: the number of the first row (0); `inner`: columns of a row that
+ *   are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is
+ *   its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a scaling, 0 without one.
  *
  * Mixture of experts. N tokens have K experts each of E, and N K rows, sorted by expert; among those of one
  * expert the order is that of tokens. source[r] = token K + which of its experts (0 to K - 1) the row r is

@@ -146,9 +146,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 rc = check_split(o, err);
         if (rc)
                 return rc;
-        if (o->seq_len > o->gpt.n_positions)
-                return rv_fail(err, RV_EPLAN, "--seq-len %d is longer than the n_positions %d of %s",
-                               o->seq_len, o->gpt.n_positions, o->gpt.name);
+        rc = gpt_check_length(&o->gpt, o->seq_len, err);
+        if (rc)
+                return rc;
         if (o->batch_size % step)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
@@ -166,7 +166,7 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
 static int settle(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->seq_len)
-                o->seq_len = o->gpt.n_positions;
+                o->seq_len = gpt_longest(&o->gpt);
         o->fused = o->fusion != FUSION_OFF;
         return options_check(o, ranks, err);
 }
@@ -318,8 +318,8 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                                  .head = units.head,
                                                  .head_gradient = units.head_gradient};
         }
-        if (o->sequence_parallel)
-                part.replicated_count = partition_replicated(&o->gpt, &stage, &part.replicated_offset);
+        part.replicated_count =
+                partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
                 part.embedded_bytes = layout.embedded;

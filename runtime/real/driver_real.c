@@ -280,7 +280,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         double *scalars = d->nn->scalars;
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (plan_replica(&d->plan, d->net->rank) >= d->plan.ep && !d->plan.zero)
+                if (plan_replica(&d->plan, d->net->rank) >= plan_expert_ranks(&d->plan) && !d->plan.zero)
                         scalars[NN_SQUARED_NORM] = 0; /* others hold the same gradients, and count them */
                 if (plan_shard(&d->plan, d->net->rank) > 0)
                         scalars[NN_LOSS] = 0; /* all shards know the same loss */

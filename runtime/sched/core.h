@@ -74,9 +74,9 @@ struct core_stage {
          * chunk of the model store beyond that, for the embedding and for the head. */
         int64_t slot_bytes;
         int64_t embedded_bytes, head_bytes;
-        /* With sequence parallelism: the parameters [offset, offset + count) that every shard has whole
-         * (norms, biases of sums). A shard has their gradients for its own rows only, so they are summed over
-         * the shards first. Count 0: there are none. */
+        /* The parameters [offset, offset + count) that every shard has whole and whose gradients are summed
+         * over the shards first, because a shard has them for its own heads only (norms of heads), or, with
+         * sequence parallelism, for its own rows (norms, biases of sums). Count 0: there are none. */
         int64_t replicated_offset, replicated_count;
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
@@ -102,7 +102,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * least 0 (a batch of 0 has only what follows the pipeline).
  * - `offload` needs `mixed`.
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
- * - ep divides dp, and is at least 1.
+ * - ep divides dp.
  * - `overlap_allreduce` needs zero 0, one shard, ep 1 and one chunk a rank.
  * - zero 3 needs one stage, one shard, ep 1, and a policy that does not split backwards. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);

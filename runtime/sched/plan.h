@@ -55,7 +55,7 @@ struct plan {
         GRID_SIZES;
         enum plan_order order;
         /* Over how many replicas the experts of a layer are spread, those of neighbouring numbers; it divides
-         * dp. 1: each replica has them all. */
+         * dp. 1, or 0: each replica has them all. */
         int ep;
         /* Chunks of the model that each rank works on: 1, or more with the interleaved policy. */
         int virtual_stages;
@@ -132,6 +132,12 @@ static inline int64_t plan_share(const struct plan *plan, int64_t count)
 struct plan_range {
         int64_t begin, count;
 };
+/* Returns over how many replicas experts are spread, at least 1. */
+static inline int plan_expert_ranks(const struct plan *plan)
+{
+        return plan->ep > 1 ? plan->ep : 1;
+}
+
 /* Returns how many ranks the plan has in all. */
 static inline int plan_ranks(const struct plan *plan)
 {
@@ -225,7 +231,7 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
                                                          kind == GROUP_TENSOR      ? GRID_SHARDS
                                                          : kind == GROUP_EMBEDDING ? GRID_STAGES
                                                                                    : GRID_REPLICAS);
-        const int ep = plan->ep, within = along.index % (ep > 0 ? ep : 1), stride = along.stride;
+        const int ep = plan_expert_ranks(plan), within = along.index % ep, stride = along.stride;
         if (kind == GROUP_EXPERTS)
                 return (struct plan_group){along.first + (along.index - within) * stride, stride, ep, within};
         if (kind == GROUP_EXPERT_DATA)
@@ -240,11 +246,11 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
  * which of them `replica` is. */
 static inline int plan_sharers(const struct plan *plan, enum op_group group)
 {
-        return group == GROUP_EXPERT_DATA ? plan->dp / plan->ep : plan->dp;
+        return group == GROUP_EXPERT_DATA ? plan->dp / plan_expert_ranks(plan) : plan->dp;
 }
 static inline int plan_sharer(const struct plan *plan, enum op_group group, int replica)
 {
-        return group == GROUP_EXPERT_DATA ? replica / plan->ep : replica;
+        return group == GROUP_EXPERT_DATA ? replica / plan_expert_ranks(plan) : replica;
 }
 /* Returns the range of [0, count) that is the share of `replica` (0 .. dp - 1) in such a group. */
 static inline struct plan_range plan_own(const struct plan *plan, enum op_group group, int replica,

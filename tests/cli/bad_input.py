@@ -169,9 +169,12 @@ CASES = [
     train("a model file that is a folder", "", model="./folder"),
     train("a model without a layer count", "", model="model_no_layers.json"),
     train("a model with a misspelt key that need not be there", "", model="model_untied.json"),
-    train("a model of a family that is not built", "", model="model_mistral.json"),
+    train("a model of a family that is not built", "", model="model_neox.json"),
     train("a Llama with a sliding window", "", model="model_window.json"),
-    train("a Llama with scaled rotary positions", "", model="model_rope.json", ranks=ALONE),
+    train("a Llama with rotary positions scaled in a way that is not built", "", model="model_rope.json", ranks=ALONE),
+    train("sequences beyond a Mistral's window", "--seq-len 48", model="model_mistral.json"),
+    simulate("sequences beyond a preset's window", "--pp 1 --seq-len 8192 --gpus 1 --schedule 1f1b", model="mistral-7b"),
+    train("a Qwen3 without the size of its heads", "", model="model_qwen3.json", ranks=ALONE),
     train("a Llama with another activation", "", model="model_activation.json", ranks=ALONE),
     train("a Llama whose heads those of keys and values do not divide", "", model="model_kv.json"),
     simulate("shards that do not divide the heads of keys and values", "--pp 1 --tp 4 --gpus 4 --schedule 1f1b", model="llama-tiny"),
@@ -475,8 +478,10 @@ def write_models(folder):
     llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256,
              "intermediate_size": 172, "max_position_embeddings": 64}
     variants = {
-        "model_mistral": {"model_type": "mistral"}, "model_window": {"sliding_window": 4096},
-        "model_rope": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "model_activation": {"hidden_act": "gelu"},
+        "model_neox": {"model_type": "gpt_neox"},
+        "model_mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 32},
+        "model_qwen3": {"model_type": "qwen3", "num_key_value_heads": 2}, "model_window": {"sliding_window": 4096},
+        "model_rope": {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}, "model_activation": {"hidden_act": "gelu"},
         "model_kv": {"num_key_value_heads": 3},
     }
     for name, changes in variants.items():

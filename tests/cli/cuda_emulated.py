@@ -70,15 +70,26 @@ def check_losses(tap, folder, precision, tolerance):
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 
 
-def check_llama(tap, folder, precision, tolerance):
-    cpu, _ = train(folder, "cpu", (1, 1), precision, model="llama-tiny")
-    cuda, _ = train(folder, "cuda", (1, 1), precision, model="llama-tiny")
+def check_llama(tap, folder, precision, tolerance, name, model):
+    cpu, _ = train(folder, "cpu", (1, 1), precision, model=model)
+    cuda, _ = train(folder, "cuda", (1, 1), precision, model=model)
     worst = largest_difference(cuda, cpu)
-    print(f"# {precision}, a Llama: largest relative difference {worst}", flush=True)
+    print(f"# {precision}, {name}: largest relative difference {worst}", flush=True)
     tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
-           f"{precision}, a Llama: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model="llama-tiny")
-    tap.ok(other == cuda, f"{precision}, a Llama --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
+           f"{precision}, {name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model=model)
+    tap.ok(other == cuda, f"{precision}, {name} --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
+
+
+def qwen3_of(folder):
+    """Norms of heads, biases, and positions that are scaled."""
+    path = os.path.join(folder, "qwen3.json")
+    with open(path, "w") as file:
+        json.dump({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
+                   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 256,
+                   "max_position_embeddings": 64, "attention_bias": True,
+                   "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}}, file)
+    return path
 
 
 def check_loop(tap, folder, grid, precision, *more):
@@ -107,7 +118,8 @@ def main():
         text.write(os.path.join(folder, "text.txt"))
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            check_llama(tap, folder, precision, tolerance)
+            check_llama(tap, folder, precision, tolerance, "a Llama", "llama-tiny")
+            check_llama(tap, folder, precision, tolerance, "a Qwen3", qwen3_of(folder))
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

@@ -28,8 +28,12 @@ SENSITIVE = (1e-2, 0.1)
 UNCLIPPED = (1e-2, 0)
 INJECTED = 2  # step of an overflow: one of the first, where Adam's bias correction tells whether it counts
 LAYERS, WIDTH, HEADS, VOCABULARY = 3, 48, 4, 256
-KV_HEADS, INNER, THETA, NORM_EPSILON = 2, 104, 500.0, 1e-5  # of the Llama
+KV_HEADS, INNER, THETA, NORM_EPSILON = 2, 104, 500.0, 1e-5  # of the Llama and its like
 EXPERTS, CHOSEN = 5, 2
+HEAD = 20  # columns of a head, where it is not the width's part
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 40}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
 TOLERANCE = 1e-4  # relative
 # Weights, activations and gradients are rounded by 2^-11 in fp16 and 2^-8 in bf16, each in its own direction; the loss
 # is a mean over all.
@@ -95,17 +99,47 @@ def gpt2(w, x, targets):
     return mean_loss(h @ w.get("lm_head.weight", w["transformer.wte.weight"]).T, targets)
 
 
-def rotated(heads):
+def llama3_frequencies(frequencies, scaling):
+    """As Llama 3.1 has them: by wavelength, in three ranges."""
+    old, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    new = []
+    for f in frequencies.tolist():
+        wavelength = 2 * math.pi / f
+        smooth = (old / wavelength - low) / (high - low)
+        new.append(f if wavelength < old / high else f / factor if wavelength > old / low
+                   else (1 - smooth) * f / factor + smooth * f)
+    return torch.tensor(new)
+
+
+def yarn_frequencies(frequencies, scaling):
+    """Peng et al. 2023, with 32 and 1 rotations: a ramp over columns from those that extrapolate to those that
+    interpolate."""
+    half, old, factor = len(frequencies), scaling["original_max_position_embeddings"], scaling["factor"]
+    first, last = (2 * half * math.log(old / (turns * 2 * math.pi)) / (2 * math.log(THETA)) for turns in (32, 1))
+    first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * half - 1)
+    ramp = ((torch.arange(half) - first) / (last - first)).clamp(0, 1)
+    return frequencies / factor * ramp + frequencies * (1 - ramp)
+
+
+def rotated(heads, scaling=None):
     """Rotary positions of (B, heads, T, head size): columns i and i + half turn by T theta^(-i / half)."""
-    half = heads.shape[3] // 2
-    angles = torch.arange(heads.shape[2])[:, None] * THETA ** (-torch.arange(half) / half)
-    c, s, (a, b) = torch.cos(angles), torch.sin(angles), heads.split(half, 3)
+    half, longer = heads.shape[3] // 2, 1
+    frequencies = THETA ** (-torch.arange(half) / half)
+    if scaling == LLAMA3:
+        frequencies = llama3_frequencies(frequencies, scaling)
+    elif scaling == YARN:
+        frequencies, longer = yarn_frequencies(frequencies, scaling), 0.1 * math.log(scaling["factor"]) + 1
+    elif scaling:
+        frequencies = frequencies / scaling["factor"]
+    angles = torch.arange(heads.shape[2])[:, None] * frequencies
+    c, s, (a, b) = longer * torch.cos(angles), longer * torch.sin(angles), heads.split(half, 3)
     return torch.cat((a * c - b * s, b * c + a * s), 3)
 
 
 def swiglu_mlp(w, p, u):
     def linear(name, value):
-        return F.linear(value, w[p + name + "_proj.weight"])
+        return F.linear(value, w[p + name + "_proj.weight"], w.get(p + name + "_proj.bias"))
     return linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
 
 
@@ -124,38 +158,56 @@ def mixtral_mlp(w, p, u):
     return sums.view_as(u)
 
 
-def llama(w, x, targets, mlp=swiglu_mlp):
+def llama(w, x, targets, scaling=None, mlp=swiglu_mlp):
+    """Of its like too: biases and norms of heads are there where the weights are."""
     def norm(name, value):
-        return value * torch.rsqrt((value * value).mean(2, keepdim=True) + NORM_EPSILON) * w[name + ".weight"]
+        return value * torch.rsqrt((value * value).mean(-1, keepdim=True) + NORM_EPSILON) * w[name + ".weight"]
 
     h = w["model.embed_tokens.weight"][x]
     for i in range(LAYERS):
         p = f"model.layers.{i}."
 
         def linear(name, value):
-            return F.linear(value, w[p + name + "_proj.weight"])
+            return F.linear(value, w[p + name + "_proj.weight"], w.get(p + name + "_proj.bias"))
+
+        def positioned(heads, name):
+            name = f"{p}self_attn.{name}_norm"
+            return rotated(norm(name, heads) if name + ".weight" in w else heads, scaling)
 
         u = norm(p + "input_layernorm", h)
-        q, k, v = (linear("self_attn." + name, u).view(*x.shape, -1, WIDTH // HEADS).transpose(1, 2) for name in "qkv")
-        k, v = (heads.repeat_interleave(HEADS // KV_HEADS, 1) for heads in (rotated(k), v))
-        h = h + linear("self_attn.o", causal_attention(rotated(q), k, v))
+        q, k, v = (linear("self_attn." + name, u).view(*x.shape, count, -1).transpose(1, 2)
+                   for name, count in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)))
+        k, v = (heads.repeat_interleave(HEADS // KV_HEADS, 1) for heads in (positioned(k, "k"), v))
+        h = h + linear("self_attn.o", causal_attention(positioned(q, "q"), k, v))
         u = norm(p + "post_attention_layernorm", h)
         h = h + mlp(w, p, u)
     return mean_loss(norm("model.norm", h) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T, targets)
 
 
-def mixtral(w, x, targets):
-    return llama(w, x, targets, mixtral_mlp)
+LLAMA = {"model_type": "llama", "num_hidden_layers": LAYERS, "hidden_size": WIDTH, "num_attention_heads": HEADS,
+         "num_key_value_heads": KV_HEADS, "intermediate_size": INNER, "max_position_embeddings": LENGTH,
+         "rope_theta": THETA, "rms_norm_eps": NORM_EPSILON}
+
+
+def like_llama(model_type, scaling=None, mlp=swiglu_mlp, **keys):
+    if scaling:
+        keys["rope_scaling"] = scaling
+    return {**LLAMA, "model_type": model_type, **keys}, lambda w, x, targets: llama(w, x, targets, scaling, mlp)
 
 
 # What a model is in a config.json and in PyTorch.
 FAMILIES = {
-    "gpt2": ({"n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "n_positions": LENGTH}, gpt2),
-    "llama": ({"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "num_attention_heads": HEADS,
-               "num_key_value_heads": KV_HEADS, "intermediate_size": INNER, "max_position_embeddings": LENGTH,
-               "rope_theta": THETA, "rms_norm_eps": NORM_EPSILON}, llama),
+    "gpt2": ({"model_type": "gpt2", "n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "n_positions": LENGTH}, gpt2),
+    "llama": like_llama("llama"),
+    "llama with biases, llama3 positions": like_llama("llama", LLAMA3, attention_bias=True, mlp_bias=True),
+    "llama with linear positions": like_llama("llama", {"type": "linear", "factor": 4.0}),
+    "mistral": like_llama("mistral", head_dim=HEAD, sliding_window=LENGTH),
+    "qwen2": like_llama("qwen2"),
+    "qwen2 with yarn": like_llama("qwen2", YARN),
+    "qwen3": like_llama("qwen3", head_dim=HEAD),
+    "qwen3 with biases": like_llama("qwen3", head_dim=HEAD, attention_bias=True),
+    "mixtral": like_llama("mixtral", None, mixtral_mlp, num_local_experts=EXPERTS, num_experts_per_tok=CHOSEN),
 }
-FAMILIES["mixtral"] = ({**FAMILIES["llama"][0], "num_local_experts": EXPERTS, "num_experts_per_tok": CHOSEN}, mixtral)
 
 
 def learning_rate(step):
@@ -190,7 +242,7 @@ def torch_losses(forward, weights, tokens, epsilon, clip, skipped):
 def write_model(folder, family, tied):
     path = os.path.join(folder, "model.json")
     with open(path, "w") as file:
-        json.dump({"model_type": family, "vocab_size": VOCABULARY, "tie_word_embeddings": tied, **FAMILIES[family][0]},
+        json.dump({"vocab_size": VOCABULARY, "tie_word_embeddings": tied, **FAMILIES[family][0]},
                   file)
     return path
 
@@ -268,15 +320,14 @@ def main():
                 gradients(tap, folder, family, tied)
             gradients(tap, folder, family, False, "--fusion", "off", "--recompute", "full")
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
-            compare(tap, folder, tied, pp)
-            compare(tap, folder, tied, pp, family="llama")
-            compare(tap, folder, tied, pp, family="mixtral")
+            for family in FAMILIES if pp < 3 else ("gpt2", "llama", "qwen3", "mixtral"):
+                compare(tap, folder, tied, pp, family=family)
         unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
         for precision in ("mixed", "bf16"):
-            compare(tap, folder, False, 1, precision=precision, family="llama")
-            compare(tap, folder, False, 1, precision=precision, family="mixtral")
+            for family in ("llama", "qwen2", "qwen3", "mixtral"):
+                compare(tap, folder, False, 1, precision=precision, family=family)
             compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),
                                 (UNCLIPPED, 2, offload)):

@@ -106,18 +106,45 @@ void kernels_rmsnorm_backward(struct device *device, void *dx, void *dw, const v
                        &(struct kernel_args){.p = {dx, dw, (void *)dy, (void *)x, (void *)rstd, (void *)w}});
 }
 
-void kernels_rope(struct device *device, const struct rope *rope, void *x, int64_t B, int64_t T)
+void kernels_head_rmsnorm(struct device *device, void *y, real *rstd, const void *x, const void *w, int64_t N,
+                          int64_t H, int64_t KV, int64_t hs, double epsilon)
 {
         kernels_launch(device,
-                       (struct kernel){.kind = KERNEL_ROPE,
-                                       .part = rope->inverse ? PART_INPUT : 0,
-                                       .m = B * T,
-                                       .n = rope->columns,
-                                       .k = rope->head_size},
-                       &(struct kernel_args){.p = {x},
-                                             .ld = {T},
-                                             .inner = rope->rotated,
-                                             .scalar = {rope->theta, rope->inverse ? -1 : 1}});
+                       (struct kernel){.kind = KERNEL_HEAD_RMSNORM, .m = N, .n = (H + 2 * KV) * hs, .k = hs},
+                       &(struct kernel_args){.p = {y, rstd, (void *)x, (void *)w},
+                                             .ld = {H * hs},
+                                             .inner = (H + KV) * hs,
+                                             .scalar = {epsilon}});
+}
+
+void kernels_head_rmsnorm_backward(struct device *device, void *dx, void *dw, const void *x, const real *rstd,
+                                   const void *w, int64_t N, int64_t H, int64_t KV, int64_t hs)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_HEAD_RMSNORM_BACKWARD,
+                                       .part = PART_BOTH,
+                                       .m = N,
+                                       .n = (H + 2 * KV) * hs,
+                                       .k = hs},
+                       &(struct kernel_args){.p = {dx, dw, (void *)x, (void *)rstd, (void *)w},
+                                             .ld = {H * hs},
+                                             .inner = (H + KV) * hs});
+}
+
+void kernels_rope(struct device *device, const struct rope *rope, void *x, int64_t B, int64_t T)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_ROPE,
+                                .part = rope->inverse ? PART_INPUT : 0,
+                                .m = B * T,
+                                .n = rope->columns,
+                                .k = rope->head_size},
+                &(struct kernel_args){.p = {x},
+                                      .ld = {T},
+                                      .inner = rope->rotated,
+                                      .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
+                                                 rope->scaling[1], rope->scaling[2], rope->scaling[3]}});
 }
 
 void kernels_swiglu(struct device *device, void *y, const void *gu, int64_t m, int64_t n)

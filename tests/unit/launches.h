@@ -30,11 +30,18 @@ void kernels_rmsnorm(struct device *, void *y, real *rstd, const void *x, const 
 void kernels_rmsnorm_backward(struct device *, void *dx, void *dw, const void *dy, const void *x,
                               const real *rstd, const void *w, int64_t N, int64_t C, bool accumulate);
 
+/* Of rows of H heads of queries and KV of keys and of values. */
+void kernels_head_rmsnorm(struct device *, void *y, real *rstd, const void *x, const void *w, int64_t N,
+                          int64_t H, int64_t KV, int64_t hs, double epsilon);
+void kernels_head_rmsnorm_backward(struct device *, void *dx, void *dw, const void *x, const real *rstd,
+                                   const void *w, int64_t N, int64_t H, int64_t KV, int64_t hs);
+
 struct rope {
         int64_t columns, rotated; /* of a row; the first ones that are rotated, whole heads */
         int64_t head_size;        /* even */
         double theta;
         bool inverse;
+        double scaling[4]; /* taken, by_frequency, by_column, constant */
 };
 void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
 void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);

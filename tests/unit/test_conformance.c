@@ -838,6 +838,81 @@ static void rmsnorms_conform(void **state)
                 }
 }
 
+/* ---- norms of heads ---- */
+
+static void launch_head_rmsnorm(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_head_rmsnorm(device, p[0], p[1], p[2], p[3], c->n[0], c->n[1], c->n[2], c->n[3], rms_epsilon);
+}
+
+static void launch_head_rmsnorm_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_head_rmsnorm_backward(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1], c->n[2],
+                                      c->n[3]);
+}
+
+static void check_head_rmsnorm(struct pair *pair, int64_t N, int64_t H, int64_t KV, int64_t hs)
+{
+        struct test_case c = {.launch = launch_head_rmsnorm, .n = {N, H, KV, hs}};
+        const int64_t heads = H + 2 * KV;
+        NAME(&c, "head_rmsnorm N %lld H %lld KV %lld of %lld", LL(N), LL(H), LL(KV), LL(hs));
+        double *y = add_output(pair, &c, TENSOR, N * heads * hs);
+        add_random(pair, &c, REAL, N * heads, 1); /* those of values stay */
+        double *rstd = written(&c);
+        const double *x = add_random(pair, &c, TENSOR, N * heads * hs, 2);
+        const double *w = add_random(pair, &c, TENSOR, 2 * hs, 1);
+        const double relative = (0.5 * (double)hs + 6) * u;
+        for (int64_t at = 0; at < N * heads; at++) {
+                const bool values = at % heads >= H + KV;
+                const double scale = rms_rstd(x + at * hs, hs);
+                const double *of = w + (at % heads < H ? 0 : hs);
+                rstd[at] = values ? 0 : relative * scale;
+                for (int64_t i = 0; i < hs; i++)
+                        y[at * hs + i] = values ? 0 : relative * fabs(x[at * hs + i] * scale * of[i]);
+        }
+        conforms(pair, &c);
+}
+
+static void check_head_rmsnorm_backward(struct pair *pair, int64_t N, int64_t H, int64_t KV, int64_t hs)
+{
+        struct test_case c = {.launch = launch_head_rmsnorm_backward, .n = {N, H, KV, hs}};
+        const int64_t heads = H + 2 * KV;
+        NAME(&c, "head_rmsnorm_backward N %lld H %lld KV %lld of %lld", LL(N), LL(H), LL(KV), LL(hs));
+        const double *dy = add_random(pair, &c, TENSOR, N * heads * hs, 1);
+        double *dx = written(&c);
+        const double *dw0 = add_random(pair, &c, TENSOR, 2 * hs, 1);
+        double *dw = written(&c);
+        const double *x = add_random(pair, &c, TENSOR, N * heads * hs, 2);
+        double *rstd = new_doubles(N * heads);
+        for (int64_t at = 0; at < N * heads; at++)
+                rstd[at] = rms_rstd(x + at * hs, hs);
+        add(pair, &c, REAL, N * heads, rstd);
+        const double *w = add_random(pair, &c, TENSOR, 2 * hs, 1);
+        for (int64_t i = 0; i < 2 * hs; i++)
+                dw[i] = fabs(dw0[i]);
+        for (int64_t at = 0; at < N * heads; at++) {
+                const int64_t of = at % heads < H ? 0 : hs;
+                if (at % heads < H + KV)
+                        bound_rmsnorm_row(dy + at * hs, x + at * hs, w + of, NULL, hs, rstd[at], dx + at * hs,
+                                          dw + of);
+        }
+        for (int64_t i = 0; i < 2 * hs; i++)
+                dw[i] *= (double)(N * H + 4) * u;
+        conforms(pair, &c);
+}
+
+static void norms_of_heads_conform(void **state)
+{
+        static const int64_t cases[][4] = {{1, 1, 1, 2},  {5, 3, 1, 6},   {33, 4, 2, 64},   {130, 2, 1, 128},
+                                           {9, 8, 8, 20}, {64, 5, 1, 96}, {2000, 4, 2, 16}, {3, 2, 2, 127}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                for (int again = 0; again < AGAIN; again++) { /* aligned in other ways */
+                        const int64_t *n = cases[i];
+                        check_head_rmsnorm(*state, n[0], n[1], n[2], n[3]);
+                        check_head_rmsnorm_backward(*state, n[0], n[1], n[2], n[3]);
+                }
+}
+
 /* ---- rotary positions ---- */
 
 static void launch_rope(struct device *device, void *p[], const struct test_case *c)
@@ -870,10 +945,16 @@ static void rotary_positions_conform(void **state)
                 int64_t B, T;
                 struct rope rope;
         } cases[] = {
-                {1, 1, {2, 2, 2, 10000, false}},       {3, 5, {12, 8, 4, 10000, false}},
-                {2, 33, {97, 72, 24, 500000, false}},  {2, 131, {192, 128, 64, 500000, true}},
-                {1, 70, {768, 640, 128, 1e4, false}},  {2, 3, {1040, 1036, 518, 10000, true}},
-                {1, 3, {1024, 1024, 1024, 1e4, true}}, {1, 32768, {8, 8, 8, 500000, false}},
+                {1, 1, {2, 2, 2, 10000, false, {0}}},
+                {3, 5, {12, 8, 4, 10000, false, {0}}},
+                {2, 33, {97, 72, 24, 500000, false, {0}}},
+                {2, 131, {192, 128, 64, 500000, true, {0}}},
+                {1, 70, {768, 640, 128, 1e4, false, {0}}},
+                {2, 3, {1040, 1036, 518, 10000, true, {0}}},
+                {1, 3, {1024, 1024, 1024, 1e4, true, {0}}},
+                {1, 32768, {8, 8, 8, 500000, false, {0}}},
+                {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}}},
+                {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}}},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 for (int again = 0; again < AGAIN; again++) /* aligned in other ways */
@@ -1757,10 +1838,11 @@ static void use_emulated_plugin(void)
         cmocka_unit_test(products_conform), cmocka_unit_test(fused_products_conform),                        \
                 cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
                 cmocka_unit_test(products_with_layernorm_conform), cmocka_unit_test(rmsnorms_conform),       \
-                cmocka_unit_test(rotary_positions_conform), cmocka_unit_test(elementwise_kernels_conform),   \
-                cmocka_unit_test(softmaxes_conform), cmocka_unit_test(cross_entropies_conform),              \
-                cmocka_unit_test(attention_conforms), cmocka_unit_test(attention_backward_conforms),         \
-                cmocka_unit_test(squared_norms_conform), cmocka_unit_test(adamw_conforms)
+                cmocka_unit_test(norms_of_heads_conform), cmocka_unit_test(rotary_positions_conform),        \
+                cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(softmaxes_conform),          \
+                cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
+                cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
+                cmocka_unit_test(adamw_conforms)
 
 /* An argument is a pattern of the names of tests to run: "attention*". */
 int main(int argc, char **argv)

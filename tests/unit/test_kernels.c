@@ -611,8 +611,10 @@ static void check_rope(struct device *device, const struct rope *rope, int64_t B
                         assert_true(x[at] == before[at]);
                         continue;
                 }
-                const double angle =
-                        (double)t * pow(rope->theta, -2 * (double)(i % half) / (double)rope->head_size);
+                const double f = pow(rope->theta, -2 * (double)(i % half) / (double)rope->head_size);
+                const double slow =
+                        rope->scaling[1] * f + rope->scaling[2] * (double)(i % half) + rope->scaling[3];
+                const double angle = (double)t * f * (1 - rope->scaling[0] * fmin(1, fmax(0, slow)));
                 const double sine = (i < half) == rope->inverse ? sin(angle) : -sin(angle);
                 const double with = (double)before[i < half ? at + half : at - half];
                 const double expected = (double)before[at] * cos(angle) + with * sine;
@@ -626,9 +628,15 @@ static void rope_rotates_heads_by_their_position(void **state)
         static const struct {
                 int64_t B, T;
                 struct rope rope;
-        } cases[] = {{1, 1, {2, 2, 2, 10000, false}},        {3, 5, {12, 8, 4, 10000, false}},
-                     {2, 33, {97, 72, 24, 500000, false}},   {2, 131, {192, 128, 64, 500000, true}},
-                     {1, 1300, {20, 16, 16, 500000, false}}, {2, 3, {1040, 1036, 518, 10000, true}}};
+        } cases[] = {{1, 1, {2, 2, 2, 10000, false, {0}}},
+                     {3, 5, {12, 8, 4, 10000, false, {0}}},
+                     {2, 33, {97, 72, 24, 500000, false, {0}}},
+                     {2, 131, {192, 128, 64, 500000, true, {0}}},
+                     {1, 1300, {20, 16, 16, 500000, false, {0}}},
+                     {2, 3, {1040, 1036, 518, 10000, true, {0}}},
+                     {1, 40, {30, 24, 8, 10000, false, {0.75, 0, 0, 1}}},
+                     {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}}},
+                     {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}}}};
         struct device *device = *state;
         uint64_t random = seed;
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -646,7 +654,7 @@ static void rope_rotates_heads_by_their_position(void **state)
 static void rope_is_accurate_at_far_positions(void **state)
 {
         enum { T = 131072, HEAD = 6 };
-        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false};
+        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}};
         struct device *device = *state;
         uint64_t random = seed;
         real *x = random_tensor(device, &random, T * HEAD, 1), *before = copied_reals(x, T * HEAD);
@@ -655,6 +663,84 @@ static void rope_is_accurate_at_far_positions(void **state)
         check_rope(device, &rope, 1, T, before, x);
         free(x);
         free(before);
+}
+
+/* Rows of `heads` heads of queries, `kv` of keys and `kv` of values, and what is computed of them. */
+struct head_case {
+        int64_t N, heads, kv, hs, n;
+        real *x, *w, *y, *rstd, *dy, *dx, *dw, *dw_before;
+};
+
+/* The weight of a head; NULL: it is one of values. */
+static const real *head_weight(const struct head_case *k, int64_t head)
+{
+        return head < k->heads ? k->w : head < k->heads + k->kv ? k->w + k->hs : NULL;
+}
+
+static void check_head(const struct device *device, const struct head_case *k, int64_t at, int64_t head,
+                       double *dw, double *dw_size)
+{
+        const real *w = head_weight(k, head), *x = k->x + at, *dy = k->dy + at;
+        const double relative = (0.5 * (double)k->hs + 5) * u, rstd = rms_rstd(x, k->hs);
+        double mean = 0, size = 0;
+        for (int64_t i = 0; i < k->hs && w; i++) {
+                const double gh = (double)dy[i] * (double)w[i] * (double)x[i] * rstd;
+                mean += gh / (double)k->hs;
+                size += fabs(gh) / (double)k->hs;
+        }
+        for (int64_t i = 0; i < k->hs; i++) {
+                if (!w) {
+                        assert_true(k->y[at + i] == x[i] && k->dx[at + i] == dy[i]);
+                        continue;
+                }
+                const double h = (double)x[i] * rstd, g = (double)dy[i] * (double)w[i];
+                assert_stored(device, k->y[at + i], h * (double)w[i], relative * fabs(h * (double)w[i]), "y",
+                              i);
+                assert_stored(device, k->dx[at + i], rstd * (g - h * mean),
+                              2 * (double)(k->hs + 8) * u * rstd * (fabs(g) + fabs(h) * size), "dx", i);
+                dw[(w - k->w) + i] += (double)dy[i] * h;
+                dw_size[(w - k->w) + i] += fabs((double)dy[i] * h);
+        }
+}
+
+static void norms_of_heads_scale_each_by_itself_and_go_back(void **state)
+{
+        static const int64_t shapes_of[][4] = {
+                {1, 1, 1, 2}, {7, 3, 1, 6}, {33, 4, 2, 64}, {19, 8, 8, 20}, {70, 2, 1, 128}};
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (size_t s = 0; s < sizeof shapes_of / sizeof *shapes_of; s++) {
+                const int64_t N = shapes_of[s][0], H = shapes_of[s][1], KV = shapes_of[s][2],
+                              hs = shapes_of[s][3];
+                const int64_t heads = H + 2 * KV, n = heads * hs;
+                struct head_case k = {.N = N, .heads = H, .kv = KV, .hs = hs, .n = n};
+                k.x = random_tensor(device, &random, N * n, 2);
+                k.w = random_tensor(device, &random, 2 * hs, 1);
+                k.dy = random_tensor(device, &random, N * n, 1);
+                k.dx = copied_reals(k.dy, N * n);
+                k.dw = random_tensor(device, &random, 2 * hs, 1);
+                k.dw_before = copied_reals(k.dw, 2 * hs);
+                k.y = poisoned_reals(N * n);
+                k.rstd = poisoned_reals(N * heads);
+                kernels_head_rmsnorm(device, lend(device, k.y, N * n), k.rstd, lend(device, k.x, N * n),
+                                     lend(device, k.w, 2 * hs), N, H, KV, hs, rms_epsilon);
+                kernels_head_rmsnorm_backward(device, lend(device, k.dx, N * n), lend(device, k.dw, 2 * hs),
+                                              lend(device, k.x, N * n), k.rstd, lend(device, k.w, 2 * hs), N,
+                                              H, KV, hs);
+                finish(device);
+                double *dw = calloc(4 * (size_t)hs, sizeof *dw), *dw_size = dw + 2 * hs;
+                for (int64_t i = 0; i < N * heads; i++)
+                        check_head(device, &k, i * hs, i % heads, dw, dw_size);
+                for (int64_t i = 0; i < 2 * hs; i++)
+                        assert_stored(device, k.dw[i], (double)k.dw_before[i] + dw[i],
+                                      ((double)(N * H + hs) + 8) * u *
+                                              (dw_size[i] + fabs((double)k.dw_before[i])),
+                                      "dw", i);
+                real *all[] = {k.x, k.w, k.y, k.rstd, k.dy, k.dx, k.dw, k.dw_before};
+                for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                        free(all[i]);
+                free(dw);
+        }
 }
 
 /* Small and large arguments, and ones far out where the logistic is 0 or 1. */
@@ -1796,6 +1882,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(bias_gradients_are_column_sums), cmocka_unit_test(the_residual_is_added),   \
                 cmocka_unit_test(rmsnorm_scales_rows),                                                       \
                 cmocka_unit_test(rmsnorm_backward_writes_or_adds_dx_and_adds_to_its_weight),                 \
+                cmocka_unit_test(norms_of_heads_scale_each_by_itself_and_go_back),                           \
                 cmocka_unit_test(rope_rotates_heads_by_their_position),                                      \
                 cmocka_unit_test(rope_is_accurate_at_far_positions),                                         \
                 cmocka_unit_test(swiglu_multiplies_by_the_gate),                                             \

@@ -44,6 +44,16 @@ static void published_models_have_their_published_parameters(void **state)
                          {"llama2-13b", 13015864320},
                          {"llama2-70b", 68976648192},
                          {"llama3-8b", 8030261248},
+                         {"llama3.1-8b", 8030261248},
+                         {"llama3.1-70b", 70553706496},
+                         {"llama3.1-405b", 405853388800},
+                         {"llama3.2-1b", 1235814400},
+                         {"mistral-7b", 7241732096},
+                         {"qwen2.5-0.5b", 494032768},
+                         {"qwen2.5-7b", 7615616512},
+                         {"qwen3-0.6b", 596049920},
+                         {"qwen3-8b", 8190735360},
+                         {"mixtral-8x7b", 46702792704},
                          {"llama3-70b", 70553706496}};
         for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
                 struct gpt gpt = preset(published[i].name);
@@ -662,9 +672,32 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                  2 * 152 + 4 * 4,
                  4 * 156},
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64, 4 * 64},
+                /* x, y (32); w of queries and of keys (2); rstd of 4 heads in 4 rows in fp32 */
+                {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 68 + 4 * 16, 4 * 84},
+                {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2},
+                 2 * 108 + 4 * 16,
+                 4 * 124},
                 /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
+                /* logits (32); of 2 experts a row the weight and two indices, and 8 ends */
+                {{KERNEL_ROUTE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 32 + 4 * 32, 4 * 64},
+                {{KERNEL_ROUTE_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64 + 4 * 32, 4 * 96},
+                /* rows written and read, and an index for each that is read */
+                {{KERNEL_PERMUTE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64 + 4 * 4, 4 * 68},
+                {{KERNEL_UNPERMUTE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 96 + 4 * 8, 4 * 104},
+                {{KERNEL_UNPERMUTE, .accumulate = 1, .batch = 1, .m = 4, .n = 8, .k = 2},
+                 2 * 128 + 4 * 8,
+                 4 * 136},
+                /* a (10), c (6), 4 experts' b (15); backward a (10), b (15), 4 experts' c (6) twice */
+                {{KERNEL_GROUPED_MATMUL, .experts = 4, .batch = 1, .m = 2, .n = 3, .k = 5}, 2 * 76, 4 * 76},
+                {{KERNEL_GROUPED_MATMUL_BACKWARD, .experts = 4, .batch = 1, .m = 2, .n = 3, .k = 5},
+                 2 * 73,
+                 4 * 73},
+                {{KERNEL_EXPERT_ENDS, .batch = 1, .m = 4, .k = 2}, 16, 16},
+                /* SwiGLU's, and a weight a row in fp32; backward also its gradient */
+                {{KERNEL_WEIGHTED_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96 + 4 * 4, 4 * 100},
+                {{KERNEL_WEIGHTED_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160 + 4 * 8, 4 * 168},
                 /* 10 of 16 elements are on or below the diagonal */
                 {{KERNEL_SOFTMAX, .batch = 2, .m = 4, .n = 4}, 2 * 52, 4 * 52},
                 {{KERNEL_SOFTMAX_BACKWARD, .batch = 2, .m = 4, .n = 4}, 2 * 72, 4 * 72},
@@ -775,6 +808,8 @@ static void operations_on_rows_are_those_counted_by_hand(void **state)
                 {{KERNEL_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8}, 9 * 32},
                 {{KERNEL_RMSNORM_BACKWARD, .accumulate = 1, .batch = 1, .m = 4, .n = 8}, 10 * 32},
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 3 * 32},
+                {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 4 * 32},
+                {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 9 * 32},
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
         };
@@ -1269,7 +1304,8 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
         check_refused("{" REST ",\n \"n_embd\": 64, \"n_head\": 8,\n \"model_type\": \"gptj\"}",
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
-                      ":1: model_type is \"gpt_neox\", only \"gpt2\" and \"llama\" are built");
+                      ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
+                      "\"qwen3\" and \"mixtral\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");
@@ -1303,13 +1339,14 @@ static void wrong_files_of_a_llama_are_refused_with_the_line(void **state)
         check_refused(LLAMA "\"sliding_window\": 4096}", ":3: sliding_window is 4096, only null is built");
         check_refused(LLAMA "\"hidden_act\": \"gelu\"}",
                       ":3: hidden_act is \"gelu\", only \"silu\" is built");
-        check_refused(LLAMA "\"attention_bias\": true}", ":3: attention_bias is true, only false is built");
-        check_refused(LLAMA "\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}}",
-                      ":3: rope_scaling is {\"factor\":8.0,\"rope_type\":\"llama3\"}, only null is built");
-        check_refused(LLAMA "\"rope_parameters\": {\"rope_type\": \"yarn\"}}",
-                      ":3: rope_type is \"yarn\", only \"default\" is built");
-        check_refused(LLAMA "\"head_dim\": 16}",
-                      ":3: head_dim is 16, only hidden_size / num_attention_heads (8) is built");
+        check_refused(LLAMA "\"attention_bias\": 1}", ":3: attention_bias is 1, true or false was expected");
+        check_refused(LLAMA "\"head_dim\": 15}",
+                      ":3: a head has head_dim = 15 columns; rotary positions need an even number");
+        check_refused(LLAMA "\"head_dim\": 32768}", ":3: 8 heads of head_dim 32768 are wider than 131072");
+        check_refused(
+                LLAMA "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+                ":3: layer_types is [\"full_attention\",\"sliding_attention\"], only \"full_attention\" of "
+                "every layer is built");
         check_refused(LLAMA "\"rope_theta\": -1}", ":3: rope_theta is -1");
         check_refused(LLAMA "\"rms_norm_epps\": 1e-6}",
                       ":3: a model has no member \"rms_norm_epps\"; the nearest is \"rms_norm_eps\"");
@@ -1318,6 +1355,118 @@ static void wrong_files_of_a_llama_are_refused_with_the_line(void **state)
                 "9,\n"
                 "\"max_position_embeddings\": 64, \"intermediate_size\": 172,\n\"num_attention_heads\": 8}",
                 ":3: num_attention_heads 8 does not divide hidden_size 60");
+}
+
+static void scaled_positions_that_are_not_built_are_refused_with_the_line(void **state)
+{
+        static const char types[] =
+                ", only the types \"default\", \"linear\", \"llama3\" and \"yarn\" are built";
+        static const char *const texts[][2] = {
+                {"\"rope_scaling\": 8}", ":3: rope_scaling is 8, an object or null was expected"},
+                {"\"rope_scaling\": {\"factor\": 8.0}}", ":3: rope_scaling is {\"factor\":8.0}"},
+                {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 8.0}}", ":3: type is \"dynamic\""},
+                {"\"rope_scaling\": {\"rope_type\": \"longrope\"}}", ":3: rope_type is \"longrope\""},
+                {"\"rope_parameters\": {\"rope_type\": \"mrope\"}}", ":3: rope_type is \"mrope\""},
+                {"\"rope_scaling\": {\"rope_type\": \"linear\"}}", ": factor is missing, a number"},
+                {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}",
+                 ": low_freq_factor is missing, a number"},
+                {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 4.0,\n"
+                 "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}}",
+                 ":3: low_freq_factor is 4.0, low_freq_factor must be below high_freq_factor"},
+                {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0}}",
+                 ":3: mscale is 1.0, only null is built"},
+                {"\"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}}",
+                 ":3: partial_rotary_factor is 0.5, only 1 is built"},
+        };
+        (void)state;
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+                char text[700], expected[300];
+                snprintf(text, sizeof text, LLAMA "%s", texts[i][0]);
+                snprintf(expected, sizeof expected, "%s%s", texts[i][1], i >= 1 && i <= 4 ? types : "");
+                check_refused(text, expected);
+        }
+}
+
+#define LIKE_LLAMA(type)                                                                                     \
+        "{\"model_type\": \"" type                                                                           \
+        "\", \"num_hidden_layers\": 2, \"hidden_size\": 60, \"vocab_size\": 256,\n"                          \
+        "\"max_position_embeddings\": 64, \"intermediate_size\": 172, \"num_attention_heads\": 8,\n"
+
+static void wrong_files_of_those_like_a_llama_are_refused_with_the_line(void **state)
+{
+        (void)state;
+        check_refused(LIKE_LLAMA("mistral") "\"head_dim\": 8}", ": num_key_value_heads is missing");
+        check_refused(LIKE_LLAMA("mistral") "\"num_key_value_heads\": 2}",
+                      ":2: num_attention_heads 8 does not divide hidden_size 60, and there is no head_dim");
+        check_refused(LIKE_LLAMA("mistral") "\"num_key_value_heads\": 2, \"sliding_window\": 0}",
+                      ":3: sliding_window is 0, a whole number");
+        check_refused(LIKE_LLAMA("qwen2") "\"num_key_value_heads\": 2, \"use_sliding_window\": true}",
+                      ":3: use_sliding_window is true, only false is built");
+        check_refused(LIKE_LLAMA("qwen3") "\"num_key_value_heads\": 2}", ": head_dim is missing");
+        check_refused(
+                LIKE_LLAMA("qwen3") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"hidden_act\": \"relu\"}",
+                ":3: hidden_act is \"relu\", only \"silu\" is built");
+}
+
+/* What their files say is read, is written, and read again the same. */
+static void check_back(const char *text, struct gpt *gpt)
+{
+        struct gpt back;
+        struct rv_error_info err = {0};
+        json_t *object = json_loads(text, 0, NULL);
+        if (gpt_from_json(gpt, "x", object, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        json_decref(object);
+        object = gpt_to_json(gpt);
+        if (gpt_from_json(&back, "x", object, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        json_decref(object);
+        assert_true(gpt_same(gpt, &back));
+}
+
+static void files_of_those_like_a_llama_are_read(void **state)
+{
+        struct gpt gpt;
+        struct rv_error_info err = {0};
+        (void)state;
+        check_back(LIKE_LLAMA("mistral") "\"num_key_value_heads\": 2, \"head_dim\": 8}", &gpt);
+        assert_true(gpt.window == 4096 && gpt.head_size == 8 && gpt_longest(&gpt) == 64);
+        check_back(
+                LIKE_LLAMA(
+                        "mistral") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"sliding_window\": null}",
+                &gpt);
+        assert_int_equal(gpt.window, 0);
+        check_back(
+                LIKE_LLAMA("mistral") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"sliding_window\": 16}",
+                &gpt);
+        assert_int_equal(gpt_longest(&gpt), 16);
+        assert_int_equal(gpt_check_length(&gpt, 16, &err), RV_OK);
+        assert_int_equal(gpt_check_length(&gpt, 17, &err), RV_EPLAN);
+        assert_string_equal(err.sentence,
+                            "--seq-len 17 is longer than the sliding_window 16 of x; attention that "
+                            "leaves out what is further back is not built");
+        check_back(
+                LIKE_LLAMA("qwen2") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"sliding_window\": 16,\n"
+                                    "\"max_window_layers\": 1, \"use_sliding_window\": false,\n"
+                                    "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0}}",
+                &gpt);
+        assert_true(gpt.rope_scaling.type == ROPE_YARN && gpt.rope_scaling.positions == 64);
+        assert_true(gpt.rope_scaling.low == 1 && gpt.rope_scaling.high == 32 &&
+                    gpt.rope_scaling.length > 1.138);
+        assert_int_equal(gpt.window, 0);
+        check_back(
+                LIKE_LLAMA("qwen3") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"attention_bias\": true,\n"
+                                    "\"layer_types\": [\"full_attention\", \"full_attention\"],\n"
+                                    "\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2.0,\n"
+                                    "\"rope_theta\": 1000000}}",
+                &gpt);
+        assert_true(gpt.attention_bias && gpt.rope_theta == 1e6 && gpt.rope_scaling.factor == 2);
+        check_back(LLAMA
+                   "\"mlp_bias\": true, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0,\n"
+                   "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0,\n"
+                   "\"original_max_position_embeddings\": 8192}}",
+                   &gpt);
+        assert_true(gpt.mlp_bias && !gpt.attention_bias && gpt.rope_scaling.positions == 8192);
 }
 
 /* As transformers 4 and 5 write them; what a file does not say is as it is there. */
@@ -1766,6 +1915,9 @@ int main(void)
                 cmocka_unit_test(every_buffer_is_rounded_up_on_its_own),
                 cmocka_unit_test(wrong_model_files_are_refused_with_the_line),
                 cmocka_unit_test(wrong_files_of_a_llama_are_refused_with_the_line),
+                cmocka_unit_test(scaled_positions_that_are_not_built_are_refused_with_the_line),
+                cmocka_unit_test(wrong_files_of_those_like_a_llama_are_refused_with_the_line),
+                cmocka_unit_test(files_of_those_like_a_llama_are_read),
                 cmocka_unit_test(a_llama_is_read_as_transformers_writes_it),
                 cmocka_unit_test(weights_are_no_model),
                 cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),

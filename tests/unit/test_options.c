@@ -129,8 +129,7 @@ static const struct {
         {GOOD "--checkpoint_every=5", 1, RV_ENOTBUILT,
          "--checkpoint_every is not built yet: --checkpoint writes the model once, at the end of the "
          "training"},
-        {GOOD "--ep 2", 1, RV_ENOTBUILT,
-         "--ep is not built yet: there are no experts, and so no expert parallelism"},
+        {GOOD "--ep 2", 1, RV_EPLAN, "--ep 2: tiny has no experts"},
         {GOOD "--cp 2", 1, RV_ENOTBUILT,
          "--cp is not built yet: a sequence is not split over ranks but by --sequence-parallel, among the "
          "shards of --tp"},

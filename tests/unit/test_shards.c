@@ -145,6 +145,42 @@ static void what_is_replicated_is_one_range_of_memory(void **state)
                                 }
 }
 
+/* Of a Qwen3 each shard has other heads, with all of the weight of their norms. */
+static void what_is_summed_is_where_what_is_replicated_begins(void **state)
+{
+        const struct gpt gpt = {.family = FAMILY_QWEN3,
+                                .n_layer = 4,
+                                .n_embd = 32,
+                                .n_head = 4,
+                                .n_kv_head = 4,
+                                .head_size = 6,
+                                .vocab_size = 97,
+                                .n_positions = 8};
+        (void)state;
+        for (int index = 0; index < 2; index++) {
+                const struct stage whole = partition_stage(&gpt, 2, index),
+                                   shard = partition_shard(&whole, 2, 1);
+                int64_t offset, all, found = 0;
+                const int64_t summed = partition_summed(&gpt, &shard, false, &offset);
+                int count;
+                struct tensor *tensors = tensors_of(&gpt, &shard, &count);
+                assert_int_equal(summed, shard.layers * 2 * 6);
+                assert_int_equal(partition_summed(&gpt, &whole, false, NULL), 0);
+                assert_int_equal(partition_summed(&gpt, &shard, true, &all),
+                                 partition_replicated(&gpt, &shard, NULL));
+                assert_int_equal(all, offset);
+                for (int i = 0; i < count; i++) {
+                        const bool inside =
+                                tensors[i].offset >= offset && tensors[i].offset < offset + summed;
+                        assert_int_equal(tensors[i].summed, inside);
+                        assert_true(!inside || tensors[i].replicated);
+                        found += inside ? tensors[i].elements : 0;
+                }
+                assert_int_equal(found, summed);
+                free(tensors);
+        }
+}
+
 /* Over all shards, the norm counts every element of the model once, the vocabulary's padding with it. */
 static void the_norms_of_shards_count_every_parameter_once(void **state)
 {
@@ -301,6 +337,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(shards_have_every_element_once_and_what_is_replicated_each),
                 cmocka_unit_test(what_is_replicated_is_one_range_of_memory),
+                cmocka_unit_test(what_is_summed_is_where_what_is_replicated_begins),
                 cmocka_unit_test(the_norms_of_shards_count_every_parameter_once),
                 cmocka_unit_test(products_of_shards_add_up_to_the_whole_s),
                 cmocka_unit_test(shards_sum_twice_a_layer_in_each_pass),

@@ -232,6 +232,22 @@ static void rmsnorm_backward(struct world *w)
         kernels_rmsnorm_backward(&w->device, dx, dw, dy, x, reals(w, M), weight, M, N, true);
 }
 
+enum { HEAD = N / 8 }; /* four of queries, two of keys, two of values */
+
+static void head_rmsnorm(struct world *w)
+{
+        void *y = tensor(w, M * N), *x = tensor(w, M * N);
+        kernels_head_rmsnorm(&w->device, y, reals(w, M * 8), x, tensor(w, 2 * HEAD), M, 4, 2, HEAD, 1e-5);
+}
+
+static void head_rmsnorm_backward(struct world *w)
+{
+        void *dx = tensor(w, M * N), *dw = tensor(w, 2 * HEAD), *x = tensor(w, M * N);
+        void *weight = tensor(w, 2 * HEAD);
+        w->terms = 4 * M;
+        kernels_head_rmsnorm_backward(&w->device, dx, dw, x, reals(w, M * 8), weight, M, 4, 2, HEAD);
+}
+
 /* Parts begin in the middle of a sequence. */
 static void rope(struct world *w)
 {
@@ -618,6 +634,8 @@ static const struct {
         {"residual", residual, ALWAYS, ANY_FORMAT},
         {"rmsnorm", rmsnorm, ALWAYS, ANY_FORMAT},
         {"rmsnorm_backward", rmsnorm_backward, IN_REALS, ANY_FORMAT},
+        {"head_rmsnorm", head_rmsnorm, ALWAYS, ANY_FORMAT},
+        {"head_rmsnorm_backward", head_rmsnorm_backward, IN_REALS, ANY_FORMAT},
         {"rope", rope, ALWAYS, ANY_FORMAT},
         {"swiglu", swiglu, ALWAYS, ANY_FORMAT},
         {"swiglu_backward", swiglu_backward, ALWAYS, ANY_FORMAT},

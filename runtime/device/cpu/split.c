@@ -97,11 +97,11 @@ static void rows_part(void *context, int part, real *scratch)
         w->split->run(&kernel, &args, scratch);
 }
 
-static void add_partial_sums(const struct job *w, real *restrict sum, int index)
+static void add_partial_sums(const struct job *w, real *restrict sum, int64_t elements, int index)
 {
         for (int part = 0; part < w->parts; part++) {
                 const real *restrict partial = partial_sum(w, part, index);
-                for (int64_t j = 0; j < w->kernel->n; j++)
+                for (int64_t j = 0; j < elements; j++)
                         sum[j] += partial[j];
         }
 }
@@ -113,7 +113,8 @@ static void add_sums(const struct job *w)
                 const struct kernel_operand *operand = &w->kind->operands[i];
                 const bool number = operand->type == OPERAND_NUMBER && w->args->p[i];
                 if (operand_is_summed(operand))
-                        add_partial_sums(w, w->args->p[i], sums++);
+                        add_partial_sums(w, w->args->p[i], operand_vector_elements(operand, w->kernel),
+                                         sums++);
                 for (int part = 0; number && part < w->parts; part++)
                         *(double *)w->args->p[i] += w->sums[part];
         }

@@ -36,6 +36,8 @@ typedef cudaError_t cuda_launch_fn(cudaStream_t stream, const struct kernel *ker
 cuda_launch_fn cuda_embedding, cuda_embedding_backward;
 /* layernorm.cu */
 cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm, cuda_rmsnorm_backward;
+/* head_rmsnorm.cu: heads of at most 128 columns, as fused attention */
+cuda_launch_fn cuda_head_rmsnorm, cuda_head_rmsnorm_backward;
 /* elementwise.cu */
 cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward, cuda_bias_residual,
         cuda_residual;

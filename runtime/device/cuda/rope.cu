@@ -9,6 +9,7 @@
  * to fp32, which brings at most 2^-25 pi = 9.4e-8 to the sine and the cosine. Their own error is an ulp or
  * two, as sincospif's argument needs no reduction. */
 #include "runtime/device/cuda/reduce.cuh"
+#include "runtime/device/rope.h"
 
 #include <limits.h>
 
@@ -18,15 +19,15 @@ template <typename T> struct rope_operands {
         T *x;
         int N, positions, first; /* rows; of a sequence; the first row's */
         int64_t columns, rotated, head_size;
-        double log2_theta, direction;
+        double direction;
+        struct rope_rule rule;
 };
 
-/* theta^(-2 i / head_size) / pi: half turns a position. */
+/* Half turns a position. */
 template <typename T>
 static __device__ __forceinline__ double half_turns(const struct rope_operands<T> &of, int64_t i)
 {
-        return of.direction * 0.318309886183790671538 *
-               exp2(-2 * (double)i / (double)of.head_size * of.log2_theta);
+        return of.direction * 0.318309886183790671538 * rope_frequency(&of.rule, of.head_size, i);
 }
 
 static __device__ __forceinline__ void sine_and_cosine(double half_turns, float *sine, float *cosine)
@@ -102,8 +103,8 @@ static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const 
                 return cudaErrorInvalidValue;
         const struct rope_operands<T> of = {
                 (T *)args->p[0], (int)kernel->m, (int)positions,
-                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k,
-                        log2(args->scalar[0]), args->scalar[1]
+                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k, args->scalar[1],
+                        rope_rule_of(args->scalar)
         };
         if (of.N == 0 || of.rotated == 0)
                 return cudaSuccess;

@@ -18,7 +18,7 @@ typedef void cpu_kernel_fn(const struct kernel *kernel, const struct kernel_args
 cpu_kernel_fn cpu_matmul, cpu_matmul_fused, cpu_matmul_layernorm;
 cpu_kernel_fn cpu_embedding, cpu_embedding_backward;
 cpu_kernel_fn cpu_layernorm, cpu_layernorm_backward;
-cpu_kernel_fn cpu_rmsnorm, cpu_rmsnorm_backward;
+cpu_kernel_fn cpu_rmsnorm, cpu_rmsnorm_backward, cpu_head_rmsnorm, cpu_head_rmsnorm_backward;
 cpu_kernel_fn cpu_bias, cpu_bias_backward, cpu_bias_residual, cpu_residual;
 cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward;
 cpu_kernel_fn cpu_swiglu, cpu_swiglu_backward, cpu_weighted_swiglu, cpu_weighted_swiglu_backward;

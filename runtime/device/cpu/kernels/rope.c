@@ -3,6 +3,7 @@
  * fp32 rounds by 2^-8; sines and cosines are made once a row, for all heads. */
 #include "runtime/device/cpu/kernels/kernels.h"
 #include "runtime/device/cpu/kernels/math.h"
+#include "runtime/device/rope.h"
 
 /* Frequencies at a time: those of a head of 256. */
 enum { FREQUENCIES = 128 };
@@ -63,13 +64,13 @@ static void rotate(real *x, int64_t columns, int64_t head_size, int64_t count, c
 void cpu_rope(const struct kernel *kernel, const struct kernel_args *args)
 {
         const int64_t N = kernel->m, half = kernel->k / 2, T = args->ld[0];
+        const struct rope_rule rule = rope_rule_of(args->scalar);
         double frequency[FREQUENCIES];
         real sine[FREQUENCIES], cosine[FREQUENCIES];
         for (int64_t first = 0; first < half; first += FREQUENCIES) {
                 const int64_t count = half - first < FREQUENCIES ? half - first : FREQUENCIES;
                 for (int64_t i = 0; i < count; i++)
-                        frequency[i] = args->scalar[1] *
-                                       pow(args->scalar[0], -2 * (double)(first + i) / (double)kernel->k);
+                        frequency[i] = args->scalar[1] * rope_frequency(&rule, kernel->k, first + i);
                 for (int64_t n = 0; n < N; n++) {
                         const double position = (double)((args->ld[1] + n) % T);
                         for (int64_t i = 0; i < count; i++)

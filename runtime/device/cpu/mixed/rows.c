@@ -18,7 +18,8 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 if (operand_is_vector(&operands[i])) {
                         real *vector = piece->p[i] = scratch + vectors++ * n;
-                        reals_from(kernel->dtype, vector, args->p[i], n);
+                        reals_from(kernel->dtype, vector, args->p[i],
+                                   operand_vector_elements(&operands[i], kernel));
                 }
                 if (operand_has_rows(&operands[i]))
                         row_elements += operand_row_elements(&operands[i], kernel);
@@ -89,5 +90,6 @@ void cpu_mixed_rows(const struct kernel *kernel, const struct kernel_args *args,
         }
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
                 if (operand_is_summed(&operands[i]))
-                        reals_to(kernel->dtype, args->p[i], piece.p[i], kernel->n);
+                        reals_to(kernel->dtype, args->p[i], piece.p[i],
+                                 operand_vector_elements(&operands[i], kernel));
 }

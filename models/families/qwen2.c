@@ -1,0 +1,34 @@
+/* Qwen2 and Qwen2.5 (Yang et al. 2024): a Llama whose products of queries, keys and values have biases. */
+#include "models/families/llama.h"
+#include "models/families/rope.h"
+
+static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+{
+        llama_block(p, gpt, work, &(struct llama_block){.qkv_bias = true});
+}
+
+static const struct config_key keys[] = {
+        LLAMA_KEYS,
+        {"num_key_value_heads", CONFIG_COUNT, CONFIG_AT(n_kv_head), .max = GPT_MAX_HEADS},
+        {"head_dim", CONFIG_OPTIONAL, CONFIG_AT(head_size), .max = GPT_MAX_WIDTH},
+        {"use_sliding_window", CONFIG_ONLY, .right = {"false"}},
+};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        return llama_read(gpt, path, object, keys, KEYS, err);
+}
+
+const struct family family_qwen2 = {
+        .model_type = "qwen2",
+        .id = FAMILY_QWEN2,
+        .layers = "model.layers.",
+        .embedding = llama_embedding,
+        .block = block,
+        .head = llama_head,
+        .keys = keys,
+        .key_count = KEYS,
+        .read = read_config,
+        .write = rope_write,
+};

@@ -88,7 +88,7 @@ $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models base)
 	$(LINK) -ljansson
 $(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,nn device engine core models base)
+$(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,real nn device engine core models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

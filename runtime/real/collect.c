@@ -159,7 +159,7 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
                         abort();
                 gather_tensor(net, plan, stage, i, nn, has, values);
                 if (net->rank == 0 && rc == 0 && writer)
-                        rc = checkpoint_append(writer, values, tensors[i].elements, err);
+                        rc = checkpoint_append(writer, values, err);
                 free(values);
         }
         free(tensors);

@@ -549,11 +549,15 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = check_memory(run, err);
         if (rc == 0)
                 rc = trainer_open_data(&run->trainer, err);
+        if (rc == 0) /* the data was opened alike on every rank */
+                rc = net_agree(run->net, trainer_open_init(&run->trainer, err), err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, err);
         if (rc == 0)
                 rc = open_log(run, err);
         rc = net_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = trainer_compare_init(&run->trainer, err);
         if (rc == 0)
                 rc = train(run, err);
         if (rc == 0)

@@ -82,7 +82,7 @@ def gpt2(w, x, targets):
             return F.layer_norm(value, (WIDTH,), w[p + name + ".weight"], w[p + name + ".bias"], 1e-5)
 
         def linear(name, value):
-            return F.linear(value, w[p + name + ".weight"], w[p + name + ".bias"])
+            return value @ w[p + name + ".weight"] + w[p + name + ".bias"]  # (in, out), as transformers has it
 
         q, k, v = (part.view(*x.shape, HEADS, -1).transpose(1, 2)
                    for part in linear("attn.c_attn", norm("ln_1", h)).split(WIDTH, 2))

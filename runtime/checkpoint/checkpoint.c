@@ -88,14 +88,16 @@ int checkpoint_check_writable(const char *path, struct rv_error_info *err)
         struct stat info;
         if (!is_folder_name(path))
                 return file_check_writable(path, err);
-        if (stat(path, &info) == 0 && check_replaceable(path, err) != RV_OK)
+        const bool there = stat(path, &info) == 0;
+        if (there && check_replaceable(path, err) != RV_OK)
                 return RV_EINPUT;
-        /* Written is a new name in the same folder, which this one asks for. */
+        /* Beside one that is there, a new one is written. */
         char beside[FOLDER];
         size_t length = strlen(path);
         while (length > 1 && path[length - 1] == '/')
                 length--;
-        if (snprintf(beside, sizeof beside, "%.*s.tmp", (int)length, path) >= (int)sizeof beside)
+        if (snprintf(beside, sizeof beside, "%.*s%s", (int)length, path, there ? ".tmp" : "") >=
+            (int)sizeof beside)
                 return rv_fail(err, RV_EINPUT, "%.200s...: the path is longer than %zu bytes", path,
                                sizeof beside - 1);
         return file_check_writable(beside, err);

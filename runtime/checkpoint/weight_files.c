@@ -231,9 +231,8 @@ int weight_files_model(const struct weight_files *w, struct gpt *gpt, struct rv_
         struct rv_error_info why = {0};
         json_t *config = read_config(w, where, &why);
         if (!config && why.code == RV_OK)
-                return rv_fail(err, RV_EINPUT,
-                               "%s: of which model it is a config.json beside it would say: there is none",
-                               w->path);
+                return rv_fail(err, RV_EINPUT, "%s: nothing says of which model it is: %s is missing",
+                               w->path, where);
         const int rc = config && why.code == RV_OK ? gpt_from_json(gpt, where, config, err)
                                                    : rv_fail(err, why.code, "%s", why.sentence);
         json_decref(config);
@@ -326,13 +325,14 @@ static int check_shape(const struct weight_files *w, const struct tensor *tensor
         return rc;
 }
 
-/* Takes note in `wanted` of the name under which the files have the tensor. */
-static int check_tensor(const struct weight_files *w, const struct tensor *tensor, json_t *wanted,
-                        struct rv_error_info *err)
+/* Takes note in `wanted` of the name under which the files have the tensor; `name`: the model's. */
+static int check_tensor(const struct weight_files *w, const struct tensor *tensor, const char *name,
+                        json_t *wanted, struct rv_error_info *err)
 {
         struct found found;
         if (!find(w, tensor->name, &found))
-                return rv_fail(err, RV_EINPUT, "%s: tensor %s is missing", w->path, tensor->name);
+                return rv_fail(err, RV_EINPUT, "%s: tensor %s of the model %s is missing", w->path,
+                               tensor->name, name);
         if (safetensors_dtype(found.tensor) == SAFETENSORS_OTHER)
                 return rv_fail(err, RV_EINPUT, "%s: tensor %s has dtype %s, F32, F16 or BF16 was expected",
                                found.file->path, found.name,
@@ -366,7 +366,7 @@ static int check_others(const struct weight_files *w, const struct gpt *gpt, con
 
 /* The output projection of a tied model is not among its tensors. */
 static int check_tied(struct weight_files *w, const struct tensor *embedding, const struct tensor *head,
-                      json_t *wanted, struct rv_error_info *err)
+                      const char *name, json_t *wanted, struct rv_error_info *err)
 {
         struct found found;
         w->head[0] = '\0';
@@ -374,7 +374,7 @@ static int check_tied(struct weight_files *w, const struct tensor *embedding, co
                 return RV_OK;
         snprintf(w->embedding, sizeof w->embedding, "%s", embedding->name);
         snprintf(w->head, sizeof w->head, "%s", head->name);
-        return check_tensor(w, head, wanted, err);
+        return check_tensor(w, head, name, wanted, err);
 }
 
 /* `tensors`: with room for those of the model as if it were not tied. */
@@ -389,9 +389,9 @@ static int check_tensors(struct weight_files *w, const struct gpt *gpt, struct t
         snprintf(w->prefix, sizeof w->prefix, "%.*s", (int)strcspn(tensors[0].name, ".") + 1,
                  tensors[0].name);
         for (int i = 0; i < count - gpt->tied; i++)
-                if (check_tensor(w, &tensors[i], wanted, err) != RV_OK)
+                if (check_tensor(w, &tensors[i], gpt->name, wanted, err) != RV_OK)
                         return RV_EINPUT;
-        if (gpt->tied && check_tied(w, &tensors[0], head, wanted, err) != RV_OK)
+        if (gpt->tied && check_tied(w, &tensors[0], head, gpt->name, wanted, err) != RV_OK)
                 return RV_EINPUT;
         return check_others(w, gpt, wanted, err);
 }

@@ -257,7 +257,7 @@ static void wrong_headers_are_refused(void **state)
         check_refused("__metadata__", "__netadata__",
                       "tensor __netadata__ has dtype (none), which safetensors have not");
         check_refused("\\\"n_layer\\\":1", "\\\"n_layer\\\":2",
-                      "tensor transformer.h.1.ln_1.weight is missing");
+                      "tensor transformer.h.1.ln_1.weight of the model small is missing");
         check_refused("\\\"n_layer\\\":1", "\\\"n_layer\\\":0", "its config:1: n_layer is 0, a whole number");
         check_refused("\\\"n_embd\\\":4", "\\\"n_embd\\\":6",
                       "tensor transformer.wte.weight has shape [7,4], [7,6]");
@@ -273,7 +273,7 @@ static void wrong_headers_are_refused(void **state)
         check_refused("[7,4]", "[7,0]", "its data_offsets do not span its 0 bytes");
         check_refused("[7,4]", "[\"4\"]", "tensor transformer.wte.weight has no shape");
         check_refused("\"transformer.ln_f.bias\"", "\"transformer.ln_f.tias\"",
-                      "tensor transformer.ln_f.bias is missing");
+                      "tensor transformer.ln_f.bias of the model small is missing");
         check_refused("[0,112]", "[4,112]",
                       "transformer.wte.weight: its data_offsets do not span its 112 bytes");
         check_refused("[1152,1168]", "[1156,1172]",

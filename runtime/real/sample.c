@@ -8,7 +8,6 @@
 #include "runtime/plan/options.h"
 #include "runtime/real/load.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -106,18 +106,29 @@ const char *gpt_warning(const struct gpt *gpt)
                             : NULL;
 }
 
-/* The file's "name", or else its own name without folder and suffix. */
+/* What is before `end` in a path, without folders; false if the path does not end so, or that is no name. */
+static bool name_by_end(struct gpt *gpt, const char *path, size_t length, const char *end)
+{
+        const size_t tail = strlen(end);
+        if (length <= tail || strcmp(path + length - tail, end) != 0)
+                return false;
+        size_t begin = length -= tail;
+        while (begin > 0 && path[begin - 1] != '/')
+                begin--;
+        snprintf(gpt->name, sizeof gpt->name, "%.*s", (int)(length - begin), path + begin);
+        return strspn(gpt->name, ".") < strlen(gpt->name);
+}
+
+/* The file's "name", or else its own name without folder and suffix; that of its folder if it is called
+ * config.json, as all are. */
 static void name_model(struct gpt *gpt, const char *path, const json_t *object)
 {
         const char *name = json_string_value(json_object_get(object, "name"));
-        if (!name) {
-                const char *slash = strrchr(path, '/');
-                name = slash ? slash + 1 : path;
-        }
-        snprintf(gpt->name, sizeof gpt->name, "%s", name);
-        size_t length = strlen(gpt->name);
-        if (length > 5 && strcmp(gpt->name + length - 5, ".json") == 0)
-                gpt->name[length - 5] = '\0';
+        const size_t length = strlen(path);
+        if (name)
+                snprintf(gpt->name, sizeof gpt->name, "%s", name);
+        else if (!name_by_end(gpt, path, length, "/config.json") && !name_by_end(gpt, path, length, ".json"))
+                name_by_end(gpt, path, length, "");
 }
 
 /* The family that a file is of: what its model_type says, or, where that is missing, GPT-2. */
@@ -171,7 +182,11 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
                         "%.100s: no such model; a config.json or one of these presets was expected: %s",
                         name_or_path, presets);
         }
-        if (snprintf(path, path_size, "%s", name_or_path) >= (int)path_size)
+        const bool folder = stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode);
+        const size_t length = strlen(name_or_path);
+        const char *slash = name_or_path[length - 1] == '/' ? "" : "/";
+        if (snprintf(path, path_size, "%s%s%s", name_or_path, folder ? slash : "",
+                     folder ? "config.json" : "") >= (int)path_size)
                 return rv_fail(err, RV_EINPUT, "%.100s...: the path of the model is too long", name_or_path);
         return RV_OK;
 }
@@ -198,7 +213,7 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
         if (is_weights(path))
                 return rv_fail(err, RV_EINPUT,
                                "%.200s: is a file of weights; as a model, a config.json or the name of a "
-                               "preset was expected (initial weights from a file are not built yet)",
+                               "preset was expected (--init of ranvier train takes weights)",
                                path);
         json_t *object = file_read_json(path, err);
         if (!object)
@@ -215,6 +230,14 @@ json_t *gpt_to_json(const struct gpt *gpt)
         if (family->write)
                 family->write(gpt, object);
         return object;
+}
+
+void gpt_add_architecture(const struct gpt *gpt, json_t *config)
+{
+        const char *architecture = family_at(gpt->family)->architecture;
+        if (architecture)
+                json_object_set_new(config, "architectures", json_pack("[s]", architecture));
+        json_object_set_new(config, "torch_dtype", json_string("float32"));
 }
 
 static const char *const recomputes[RECOMPUTES] = {[RECOMPUTE_NONE] = "none",

@@ -78,12 +78,15 @@ struct gpt {
  * where there is nothing to say. The text is static. */
 const char *gpt_warning(const struct gpt *gpt);
 
-/* Reads a model: a preset's name (models/presets) or the path of a config.json. Whatever is wrong with it is
- * RV_EINPUT with a sentence. */
+/* Reads a model: a preset's name (models/presets), or the path of a config.json or of a folder with one.
+ * Whatever is wrong with it is RV_EINPUT with a sentence. */
 int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err);
 
 /* Returns the model as a config.json that gpt_from_json reads; the caller owns the result. */
 json_t *gpt_to_json(const struct gpt *gpt);
+/* Adds to such an object what transformers looks for beside it: the class of the model, and that its weights
+ * are fp32. */
+void gpt_add_architecture(const struct gpt *gpt, json_t *config);
 /* Reads a model from parsed JSON, as gpt_load does. `path` stands in the sentences of errors, and names the
  * model where the object has no "name". */
 int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err);

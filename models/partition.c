@@ -264,9 +264,10 @@ static int turns_of(const struct layer_tensors *tensors, int first)
         return last - first + 1;
 }
 
-/* The first `rows` rows of a layer's tensors, `prefix` before their names, and identities from `id` on. */
+/* The first `rows` rows of a layer's tensors, `prefix` before their names, and identities from `id` on.
+ * `transposed`: files have the matrices as (in, out). */
 static void add_layer(struct list *list, const struct layer_tensors *tensors, int rows, const char *prefix,
-                      uint32_t id)
+                      bool transposed, uint32_t id)
 {
         for (int i = 0, turns; i < rows; i += turns) {
                 turns = turns_of(tensors, i);
@@ -277,6 +278,7 @@ static void add_layer(struct list *list, const struct layer_tensors *tensors, in
                         char name[sizeof list->out->name];
                         name_tensor(name, sizeof name, prefix, whole, at / turns);
                         add(list, whole, name, place_of(whole, list->stage), id + (uint32_t)at);
+                        list->out[list->count - 1].transposed = transposed && whole->matrix;
                 }
                 id += (uint32_t)(tensors->at[i].copies * turns);
         }
@@ -333,20 +335,21 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
 {
         const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
         const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
+        const struct family *family = family_at(gpt->family);
         struct list list = {.out = out, .stage = stage};
         if (!out)
                 return tensor_count(gpt, stage);
         if (stage->first)
-                add_layer(&list, embedding, embedding->rows, "", EMBEDDING_ID);
+                add_layer(&list, embedding, embedding->rows, "", false, EMBEDDING_ID);
         for (int i = 0; i < stage->layers; i++) {
                 const int layer = partition_layer(stage, i);
                 char prefix[sizeof out->name];
-                snprintf(prefix, sizeof prefix, "%s%d.", family_at(gpt->family)->layers, layer);
-                add_layer(&list, block, block->rows, prefix,
+                snprintf(prefix, sizeof prefix, "%s%d.", family->layers, layer);
+                add_layer(&list, block, block->rows, prefix, family->transposed,
                           (uint32_t)(FIRST_BLOCK_ID + layer * block->count));
         }
         if (stage->last)
-                add_layer(&list, head, own_head_tensors(gpt), "", HEAD_ID);
+                add_layer(&list, head, own_head_tensors(gpt), "", false, HEAD_ID);
         if (has_copy(gpt, stage))
                 add(&list, &embedding->at[0], embedding->at[0].name, PLACE_COPY, EMBEDDING_ID);
         place_all(&list);
@@ -417,6 +420,13 @@ int64_t partition_whole_index(const struct tensor *tensor, int64_t index)
         const int64_t row = whole_place(tensor, index / tensor->cols, tensor->rows, tensor->whole.rows);
         const int64_t col = whole_place(tensor, index % tensor->cols, tensor->cols, tensor->whole.cols);
         return row < 0 || col < 0 ? -1 : row * tensor->whole.cols + col;
+}
+
+int64_t partition_whole_run(const struct tensor *tensor, int64_t index, int64_t *run)
+{
+        const int64_t col = index % tensor->cols, each = tensor->cols / tensor->whole.parts;
+        *run = tensor->cols == tensor->whole.cols ? tensor->cols - col : each - col % each;
+        return partition_whole_index(tensor, index);
 }
 
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,

@@ -92,6 +92,8 @@ struct tensor {
         bool expert;
         /* AdamW's weight decay applies: to matrices, not to biases and norms. */
         bool decay;
+        /* The family's files have the matrix as (in, out). */
+        bool transposed;
         enum tensor_init init;
         /* A number that is the same on every layout: it seeds the initial values. */
         uint32_t id;
@@ -112,6 +114,10 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
 /* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the
  * vocabulary. */
 int64_t partition_whole_index(const struct tensor *tensor, int64_t index);
+
+/* The same, and in `run` how many elements from this one on, of the same row, follow each other in the whole
+ * tensor too (or are nowhere, as this one). */
+int64_t partition_whole_run(const struct tensor *tensor, int64_t index, int64_t *run);
 
 /* Returns how many elements of the flat buffer all shards have alike. They are one range, which begins
  * behind what is split; `offset` (may be NULL) becomes its first element. */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, after saying which. DEPS=0 skips it.
-#   tests/deps.sh build | demo | test | lint
+#   tests/deps.sh build | demo | test | transformers | lint
 set -eu
 [ "${DEPS:-1}" = 0 ] && exit 0
 command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of docs/develop.md by hand, then DEPS=0" >&2; exit 1; }
@@ -10,8 +10,9 @@ case "${1:-build}" in
 build) wanted="$build" ;;
 demo) wanted="$build gnuplot-nox" ;;
 test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch" ;;
+transformers) wanted="$build python3 python3-numpy python3-torch python3-venv" ;;
 lint) wanted="clang-format cppcheck git shellcheck" ;;
-*) echo "deps: '$1' is not known; there are build, demo, test, lint" >&2; exit 2 ;;
+*) echo "deps: '$1' is not known; there are build, demo, test, transformers, lint" >&2; exit 2 ;;
 esac
 
 missing=""

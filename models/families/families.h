@@ -15,8 +15,13 @@ struct family {
         /* The value of "model_type" in config.json. */
         const char *model_type;
         enum gpt_family id;
+        /* The class of transformers that such a model is ("architectures" in config.json). */
+        const char *architecture;
         /* The prefix of the names of a block's tensors; the block's number and a point follow it. */
         const char *layers;
+        /* Its files have the matrices of a block as (in, out): transformers' GPT-2, whose products are called
+         * convolutions. */
+        bool transposed;
         void (*embedding)(struct program *, const struct gpt *, const struct work *);
         void (*block)(struct program *, const struct gpt *, const struct work *);
         /* Builds the head. `loss_only` asks for that of a validation pass, which makes the loss alone. The

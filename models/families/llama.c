@@ -145,6 +145,7 @@ static int read_config(struct gpt *gpt, const char *path, const json_t *object, 
 const struct family family_llama = {
         .model_type = "llama",
         .id = FAMILY_LLAMA,
+        .architecture = "LlamaForCausalLM",
         .layers = "model.layers.",
         .embedding = llama_embedding,
         .block = block,

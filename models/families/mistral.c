@@ -25,6 +25,7 @@ static int read_config(struct gpt *gpt, const char *path, const json_t *object, 
 
 const struct family family_mistral = {
         .model_type = "mistral",
+        .architecture = "MistralForCausalLM",
         .id = FAMILY_MISTRAL,
         .layers = "model.layers.",
         .embedding = llama_embedding,

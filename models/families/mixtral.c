@@ -56,6 +56,7 @@ static void write_config(const struct gpt *gpt, json_t *object)
 
 const struct family family_mixtral = {
         .model_type = "mixtral",
+        .architecture = "MixtralForCausalLM",
         .id = FAMILY_MIXTRAL,
         .layers = "model.layers.",
         .embedding = llama_embedding,

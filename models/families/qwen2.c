@@ -22,6 +22,7 @@ static int read_config(struct gpt *gpt, const char *path, const json_t *object, 
 
 const struct family family_qwen2 = {
         .model_type = "qwen2",
+        .architecture = "Qwen2ForCausalLM",
         .id = FAMILY_QWEN2,
         .layers = "model.layers.",
         .embedding = llama_embedding,

@@ -27,6 +27,7 @@ static int read_config(struct gpt *gpt, const char *path, const json_t *object, 
 
 const struct family family_qwen3 = {
         .model_type = "qwen3",
+        .architecture = "Qwen3ForCausalLM",
         .id = FAMILY_QWEN3,
         .layers = "model.layers.",
         .embedding = llama_embedding,

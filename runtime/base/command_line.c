@@ -74,6 +74,9 @@ static const struct {
         {"adam-eps", "epsilon", ""},
         {"data-path", "data", ""},
         {"save", "checkpoint", ""},
+        {"init-from", "init", ""},
+        {"model-name-or-path", "init", ""},
+        {"pretrained-checkpoint", "init", ""},
         {"eval-interval", "validate-every", ""},
 };
 
@@ -81,11 +84,10 @@ static const struct {
 static const struct {
         const char *name, *what;
 } unbuilt[] = {
-        {"resume", "training begins with new weights, and cannot go on from a checkpoint"},
-        {"resume-from-checkpoint", "training begins with new weights, and cannot go on from a checkpoint"},
-        {"load", "training begins with new weights, and cannot go on from a checkpoint"},
-        {"init", "training begins with new weights, and reads none"},
-        {"init-from", "training begins with new weights, and reads none"},
+        {"resume", "a training cannot go on where it ended; --init begins a new one from weights"},
+        {"resume-from-checkpoint",
+         "a training cannot go on where it ended; --init begins a new one from weights"},
+        {"load", "a training cannot go on where it ended; --init begins a new one from weights"},
         {"checkpoint-every", "--checkpoint writes the model once, at the end of the training"},
         {"save-interval", "--checkpoint writes the model once, at the end of the training"},
         {"save-steps", "--checkpoint writes the model once, at the end of the training"},

@@ -401,7 +401,7 @@ bool file_would_replace(const char *path, const char *other)
 {
         struct stat first, second;
         if (stat(path, &first) == 0 && stat(other, &second) == 0)
-                return S_ISREG(first.st_mode) && first.st_dev == second.st_dev &&
+                return (S_ISREG(first.st_mode) || S_ISDIR(first.st_mode)) && first.st_dev == second.st_dev &&
                        first.st_ino == second.st_ino;
         return same_name(path, other) && !written_in_place(path);
 }

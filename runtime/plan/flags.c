@@ -230,8 +230,10 @@ const struct argp *options_common_argp(void)
 
 const struct argp *options_argp(void)
 {
-        static struct argp_option rows[MAX_FLAGS + 2] = {
-                {0, 0, 0, 0, "The plan: MODEL is a preset's name or a Hugging Face style config.json", 1}};
+        static struct argp_option rows[MAX_FLAGS + 2] = {{0, 0, 0, 0,
+                                                          "The plan: MODEL is a preset's name or a Hugging "
+                                                          "Face style config.json, or a folder with one",
+                                                          1}};
         static struct argp_child children[2];
         static const struct argp argp = {.options = rows, .parser = plan_parser, .children = children};
         if (!rows[1].name)

@@ -73,48 +73,77 @@ void collect_trace(struct net *net, struct trace *trace)
         bring(net, trace->memory, trace->memory_count, sizeof *trace->memory, trace, add_memory);
 }
 
-void collect_sum(struct net *net, float *values, int64_t elements)
+void collect_sum(struct net *net, float *values, int64_t elements, enum net_group group)
 {
         const int64_t max = PART_BYTES / (int64_t)sizeof *values;
         for (int64_t at = 0; at < elements; at += max) {
                 const int64_t left = elements - at;
-                net->ops->iallreduce(net, values + at, left < max ? left : max, NET_FLOAT, NET_DATA, 0);
+                net->ops->iallreduce(net, values + at, left < max ? left : max, NET_FLOAT, group, 0);
                 wait(net);
         }
 }
 
-/* Where this rank has a tensor in its flat buffers. */
-static int64_t offset_of(const struct nn_stage *nn, uint32_t id)
+/* The tensor of an identity in a table; NULL: it is not there. */
+static const struct tensor *find_tensor(const struct tensor *tensors, int count, uint32_t id)
 {
-        int i = 0;
-        while (nn->tensors[i].id != id)
-                i++;
-        return nn->tensors[i].offset;
+        for (int i = 0; i < count; i++)
+                if (tensors[i].id == id)
+                        return &tensors[i];
+        return NULL;
 }
 
 /* ZeRO-1, mixed precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
  * all of them. */
+static bool is_shared(const struct nn_stage *nn)
+{
+        return nn->own && nn->master;
+}
+
 static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)
 {
-        nn_read_parameters(nn, offset_of(nn, tensor->id), tensor->elements, out);
-        if (!nn->own || !nn->master)
-                return;
-        collect_sum(net, out, tensor->elements);
+        const struct tensor *here = find_tensor(nn->tensors, nn->tensor_count, tensor->id);
+        nn_read_parameters(nn, here->offset, tensor->elements, out);
+        if (is_shared(nn))
+                collect_sum(net, out, tensor->elements, tensor->expert ? NET_EXPERT_DATA : NET_DATA);
+}
+
+/* The part of a tensor that one shard has, in `parts`, room for all of a stage's; and the first replica that
+ * has it, which of an expert need not be 0. */
+static const struct tensor *part_of(const struct plan *plan, const struct gpt *gpt, const struct stage *stage,
+                                    int shard, uint32_t id, struct tensor *parts, int *replica)
+{
+        const struct tensor *found = NULL;
+        for (*replica = 0; !found; ++*replica) {
+                const struct stage experts = partition_experts(stage, plan_expert_ranks(plan), *replica);
+                const struct stage part = partition_shard(&experts, stage->shards, shard);
+                found = find_tensor(parts, partition_tensors(gpt, &part, parts), id);
+        }
+        --*replica;
+        return found;
+}
+
+/* Whether this rank reads the part: the one rank that sends it does, and all that share it. */
+static bool takes_part(const struct plan *plan, const struct nn_stage *nn, int rank, bool expert, int replica)
+{
+        const int mine = plan_replica(plan, rank);
+        if (!is_shared(nn))
+                return mine == replica;
+        return !expert || mine % plan_expert_ranks(plan) == replica;
 }
 
 /* A tensor of which each shard has a part, put together on rank 0. `has`: this rank is one of those that have
  * the stage. */
-static void gather_tensor(struct net *net, const struct plan *plan, const struct stage *stage, int tensor,
+static void gather_tensor(struct net *net, const struct plan *plan, const struct stage *stage, uint32_t id,
                           struct nn_stage *nn, bool has, float *whole)
 {
         const int count = partition_tensors(&nn->gpt, stage, NULL);
         struct tensor *parts = calloc((size_t)count, sizeof *parts);
         for (int shard = 0; parts && shard < stage->shards; shard++) {
-                const struct stage part = partition_shard(stage, stage->shards, shard);
-                const int from = plan_rank(plan, 0, stage->index % plan->pp, shard);
-                const bool reads = has && plan_shard(plan, net->rank) == shard;
-                partition_tensors(&nn->gpt, &part, parts);
-                const struct tensor *t = &parts[tensor];
+                int replica;
+                const struct tensor *t = part_of(plan, &nn->gpt, stage, shard, id, parts, &replica);
+                const int from = plan_rank(plan, replica, stage->index % plan->pp, shard);
+                const bool reads = has && plan_shard(plan, net->rank) == shard &&
+                                   takes_part(plan, nn, net->rank, t->expert, replica);
                 if (net->rank != 0 && !reads)
                         continue;
                 float *values = malloc((size_t)t->elements * sizeof *values);
@@ -145,7 +174,7 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
                         struct rv_error_info *err)
 {
         const struct gpt *gpt = &nn->gpt;
-        const struct stage whole = partition_shard(stage, 1, 0);
+        const struct stage all = partition_experts(stage, 1, 0), whole = partition_shard(&all, 1, 0);
         int count = partition_tensors(gpt, &whole, NULL), rc = 0;
         struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         if (!tensors)
@@ -157,9 +186,9 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
                 float *values = NULL;
                 if (net->rank == 0 && !(values = malloc((size_t)tensors[i].elements * sizeof *values)))
                         abort();
-                gather_tensor(net, plan, stage, i, nn, has, values);
+                gather_tensor(net, plan, stage, tensors[i].id, nn, has, values);
                 if (net->rank == 0 && rc == 0 && writer)
-                        rc = checkpoint_append(writer, values, tensors[i].elements, err);
+                        rc = checkpoint_append(writer, values, err);
                 free(values);
         }
         free(tensors);
@@ -173,9 +202,9 @@ int collect_checkpoint(struct net *net, const struct options *options, struct nn
         struct checkpoint_writer *writer = NULL;
         struct checkpoint_training training = {.step = step, .seq_len = nn->plan.work.seq_len};
         const struct plan grid = options_plan(options, false), *plan = &grid;
-        const bool shared = nn->own && nn->master; /* then every replica takes part */
-        int rc = 0,
-            stage_of_mine = shared || plan_replica(plan, net->rank) == 0 ? plan_stage(plan, net->rank) : -1;
+        const bool reads = is_shared(nn) || plan_replica(plan, net->rank) < plan_expert_ranks(plan);
+        const int stage_of_mine = reads ? plan_stage(plan, net->rank) : -1;
+        int rc = 0;
         nn->device->ops->synchronize(nn->device);
         if (net->rank == 0) {
                 writer = checkpoint_begin(path, &nn->gpt, &training, err);

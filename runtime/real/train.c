@@ -328,10 +328,11 @@ static json_t *extra_members(const struct run *run, const struct results *result
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
         bool validated = validates(run), mixed = options_mixed(&s->plan);
-        json_t *training = json_pack("{s:s, s:i, s:o, s:o, s:f}", "data", s->data, "threads", s->threads,
-                                     "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
-                                     "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
-                                     "host_link_bytes_per_second", s->host_link_bytes_per_second);
+        json_t *training =
+                json_pack("{s:s, s:s?, s:i, s:o, s:o, s:f}", "data", s->data, "init", s->init, "threads",
+                          s->threads, "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
+                          "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
+                          "host_link_bytes_per_second", s->host_link_bytes_per_second);
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
@@ -552,11 +553,15 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = check_memory(run, err);
         if (rc == 0)
                 rc = trainer_open_data(&run->trainer, err);
+        if (rc == 0) /* the data was opened alike on every rank */
+                rc = net_agree(run->net, trainer_open_init(&run->trainer, err), err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, err);
         if (rc == 0)
                 rc = open_log(run, err);
         rc = net_agree(run->net, rc, err);
+        if (rc == 0)
+                rc = trainer_compare_init(&run->trainer, err);
         if (rc == 0)
                 rc = train(run, err);
         if (rc == 0)

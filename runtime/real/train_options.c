@@ -5,6 +5,8 @@
 #include "runtime/base/file.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/setting.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/device.h"
 #include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_STEPS = 10000000 };
 
@@ -47,6 +50,10 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The training:"},
         {SETTING_PATH, "data", .argument = "PATH", AT(data),
          .help = "Text (bytes are the tokens), or a .bin of tokens: nanoGPT's bare uint16 or llm.c's (required)"},
+        {SETTING_PATH, "init", .argument = "PATH", AT(init),
+         .help = "Initial weights (default: random ones): a folder that transformers saved, as on the Hugging Face "
+                 "hub, with model.safetensors or its parts and their index; such an index; or one .safetensors file. "
+                 "Without MODEL the model is that of PATH"},
         {SETTING_WHOLE, "steps", .argument = "K", AT(optim.steps), FROM(0, MAX_STEPS),
          .help = "Batches to train (default 100); 0 writes the initial weights"},
         {SETTING_REAL, "lr", .argument = "X", AT(optim.lr), WITHIN(0, 10),
@@ -75,8 +82,9 @@ static const struct setting option_rows[] = {
          .help = "Batches of one validation, always the same (default 4)"},
         {SETTING_PATH, "log", .argument = "FILE.csv", AT(log),
          .help = "Write losses, learning rate and speed of every step"},
-        {SETTING_PATH, "checkpoint", .argument = "FILE", AT(checkpoint),
-         .help = "Write the trained model (safetensors), for ranvier sample"},
+        {SETTING_PATH, "checkpoint", .argument = "PATH", AT(checkpoint),
+         .help = "Write the trained model, for transformers, ranvier sample and --init: a folder with config.json and "
+                 "model.safetensors, or that file alone if PATH ends in .safetensors"},
         {SETTING_SET, "kernels", AT(kernels),
          .help = "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
                  "measured before the training in a second or so; the report has it too"},
@@ -118,7 +126,7 @@ static struct argp_option train_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = train_options,
         .parser = parser,
-        .args_doc = "MODEL",
+        .args_doc = "[MODEL]",
         .doc = "Trains a GPT on P x D x T ranks, in P pipeline stages times D replicas times T shards, and "
                "reports what it took.\v"
                "Start it with mpirun, one rank a device:\n"
@@ -126,6 +134,10 @@ static const struct argp argp = {
                "      --micro-batch-size 4 --batch-size 32 --steps 200 \\\n"
                "      --report measured.json --checkpoint model.safetensors\n"
                "  ranvier sample model.safetensors\n\n"
+               "A model that others have trained goes on from its folder, and into one:\n"
+               "  ranvier train --init gpt2 --data tokens.bin --seq-len 256 \\\n"
+               "      --micro-batch-size 1 --batch-size 8 --steps 50 --lr 1e-5 \\\n"
+               "      --checkpoint finetuned\n\n"
                "If a run fails, the line that begins with 'ranvier train:' says why. mpirun adds a dozen of "
                "its "
                "own; 'mpirun -q' leaves them out, and also what mpirun itself has to complain of, such as "
@@ -185,15 +197,25 @@ static int check_messages(const struct options *o, const struct net *net, struct
         return 0;
 }
 
+/* It may be a folder, which file_check_uses does not know. It may not take the place of what is read. */
+static int check_checkpoint(const struct train_settings *s, const struct file_use *uses, int count,
+                            struct rv_error_info *err)
+{
+        for (int i = 0; i < count; i++)
+                if (uses[i].path && (uses[i].written || access(uses[i].path, F_OK) == 0) &&
+                    file_would_replace(s->checkpoint, uses[i].path))
+                        return rv_fail(err, RV_EINPUT, "%s and --checkpoint are the same, %s", uses[i].name,
+                                       s->checkpoint);
+        return checkpoint_check_writable(s->checkpoint, err);
+}
+
 static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
 {
-        const struct file_use uses[] = {{"MODEL", s->plan.model, false},
-                                        {"--data", s->data, false},
-                                        {"--report", s->plan.report, true},
-                                        {"--trace", s->plan.trace, true},
-                                        {"--log", s->log, true},
-                                        {"--checkpoint", s->checkpoint, true}};
-        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const struct file_use uses[] = {{"MODEL", s->plan.model, false},  {"--data", s->data, false},
+                                        {"--init", s->init, false},       {"--report", s->plan.report, true},
+                                        {"--trace", s->plan.trace, true}, {"--log", s->log, true}};
+        int rc = file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        return rc || !s->checkpoint ? rc : check_checkpoint(s, uses, sizeof uses / sizeof *uses, err);
 }
 
 static int check_injection(const struct train_settings *s, int ranks, struct rv_error_info *err)
@@ -228,11 +250,22 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
         return 0;
 }
 
+/* Without MODEL it is the model of the initial weights. */
+static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_info *err)
+{
+        if (s->plan.model || !s->init)
+                return options_resolve(&s->plan, ranks, err);
+        struct weight_files *files = weight_files_open(s->init, err);
+        const int rc = files ? weight_files_model(files, &s->plan.gpt, err) : (int)err->code;
+        weight_files_close(files);
+        return rc ? rc : options_resolve_gpt(&s->plan, ranks, err);
+}
+
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
-                rc = options_resolve(&s->plan, net->ranks, err);
+                rc = resolve_plan(s, net->ranks, err);
         if (rc == 0 && s->plan.zero == 3)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--zero 3 is simulated only: ranvier simulate predicts it, ranvier train has "
@@ -319,6 +352,7 @@ static json_t *common_json(const struct train_settings *s, bool done)
         json_decref(training);
         json_object_set_new(options, "device", json_string(options_device(&s->plan)));
         json_object_set_new(options, "trace", json_boolean(s->plan.trace));
+        json_object_set_new(options, "init", json_boolean(s->init));
         json_object_set_new(options, "checkpoint", json_boolean(s->checkpoint));
         json_object_set_new(options, "kernels", json_boolean(s->kernels));
         return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);

@@ -1,5 +1,6 @@
 #include "runtime/real/trainer.h"
 
+#include "runtime/real/load.h"
 #include "runtime/sched/regions.h"
 
 #include <assert.h>
@@ -147,6 +148,60 @@ int trainer_open_data(struct trainer *t, struct rv_error_info *err)
         return rc ? rc : net_agree(t->net, compare_data(t, err), err);
 }
 
+int trainer_open_init(struct trainer *t, struct rv_error_info *err)
+{
+        if (!t->settings->init)
+                return 0;
+        t->init = weight_files_open(t->settings->init, err);
+        return t->init ? weight_files_check(t->init, &t->settings->plan.gpt, err) : (int)err->code;
+}
+
+/* The files are not needed any more afterwards. */
+static int set_weights(struct trainer *t, struct rv_error_info *err)
+{
+        if (!t->init) {
+                nn_initialize(t->nn, t->settings->seed, t->settings->threads);
+                return 0;
+        }
+        const int rc = load_weights(t->nn, t->init, t->init_checksums, err);
+        weight_files_close(t->init);
+        t->init = NULL;
+        return rc;
+}
+
+/* `checksums`: of every rank. Experts are the same on some replicas only. */
+static int compare_checksums(const struct plan *plan, uint64_t (*checksums)[LOAD_CHECKSUMS],
+                             struct rv_error_info *err)
+{
+        for (int rank = 0; rank < plan->pp * plan->dp * plan->tp; rank++)
+                for (int of = 0; of < LOAD_CHECKSUMS; of++) {
+                        const int replica = of ? plan_replica(plan, rank) % plan_expert_ranks(plan) : 0;
+                        const int first =
+                                plan_rank(plan, replica, plan_stage(plan, rank), plan_shard(plan, rank));
+                        if (checksums[rank][of] != checksums[first][of])
+                                return rv_fail(err, RV_EINPUT,
+                                               "--init: rank %d has read other weights than rank %d, of "
+                                               "which it is a replica: all ranks of a training need the same "
+                                               "files",
+                                               rank, first);
+                }
+        return 0;
+}
+
+int trainer_compare_init(const struct trainer *t, struct rv_error_info *err)
+{
+        struct net *net = t->net;
+        if (!t->settings->init)
+                return 0;
+        uint64_t(*checksums)[LOAD_CHECKSUMS] = calloc((size_t)net->ranks, sizeof *checksums);
+        if (!checksums)
+                abort(); /* others wait in the gathering */
+        net->ops->gather(net, t->init_checksums, sizeof t->init_checksums, checksums);
+        const int rc = net->rank == 0 ? compare_checksums(&t->plan, checksums, err) : 0;
+        free(checksums);
+        return net_agree(net, rc, err);
+}
+
 int trainer_open(struct trainer *t, struct rv_error_info *err)
 {
         const struct train_settings *settings = t->settings;
@@ -167,7 +222,9 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
                 rc = open_shares(t, err);
         if (rc)
                 return rc;
-        nn_initialize(t->nn, settings->seed, settings->threads);
+        rc = set_weights(t, err);
+        if (rc)
+                return rc;
         rc = open_lane(t, &t->train, false, err);
         if (rc == 0)
                 rc = open_lane(t, &t->validate, true, err);
@@ -217,6 +274,7 @@ void trainer_close(struct trainer *t)
         close_lane(&t->train);
         close_lane(&t->validate);
         nn_close(t->nn);
+        weight_files_close(t->init);
         free(t->own);
         if (t->device)
                 t->device->ops->close(t->device);

@@ -7,17 +7,19 @@
 #ifndef RANVIER_RUNTIME_REAL_TRAINER_H
 #define RANVIER_RUNTIME_REAL_TRAINER_H
 
+#include "runtime/checkpoint/weight_files.h"
 #include "runtime/data/data.h"
 #include "runtime/real/driver_real.h"
+#include "runtime/real/load.h"
 #include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 
 /* The options of `ranvier train`, as train_options_parse completes them. */
 struct train_settings {
         struct options plan;
-        /* Files: the tokens that are read, and the CSV log and the checkpoint that rank 0 writes, which may
-         * be NULL. */
-        const char *data, *log, *checkpoint;
+        /* Files: the tokens that are read; the initial weights (weight_files.h), or NULL for random ones; and
+         * the CSV log and the checkpoint that rank 0 writes, which may be NULL. */
+        const char *data, *init, *log, *checkpoint;
         struct optim optim;
         int64_t validate_every;     /* steps; 0: only before the first and after the last */
         double validation_fraction; /* of the tokens, at their end; 0: there is no validation */
@@ -55,8 +57,10 @@ struct trainer {
         struct plan plan; /* of training; this rank's place follows from it and net->rank */
         struct device *device;
         struct nn_stage *nn;
-        struct nn_own *own; /* with ZeRO: which parameters this rank updates; else NULL */
-        struct data data;   /* all of it; each replica draws its own sequences */
+        struct nn_own *own;        /* with ZeRO: which parameters this rank updates; else NULL */
+        struct weight_files *init; /* until they are loaded; NULL: initial weights are random */
+        uint64_t init_checksums[LOAD_CHECKSUMS]; /* of what this rank loaded */
+        struct data data;                        /* all of it; each replica draws its own sequences */
         struct trainer_lane train, validate;
         struct optim optim;        /* the settings', and how many steps were skipped so far */
         struct loss_scaler scaler; /* for mixed precision; the same on every rank */
@@ -77,12 +81,18 @@ struct device_request trainer_device_request(const struct train_settings *, cons
  *
  * trainer_open_device opens this rank's device. The caller then settles the routes (routes.h) and the limits
  * of memory (limits.h). trainer_open_data reads the data, which must be the same on every rank; it is
- * collective, and fails alike on all of them. trainer_open allocates everything else within the device's
- * limits and initialises the weights; its result is this rank's own. */
+ * collective, and fails alike on all of them. trainer_open_init opens the files of initial
+ * weights, if there are any, and checks that they are of the model. trainer_open allocates everything else
+ * within the device's limits and sets the initial weights. The results of these two are this rank's own. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
 int trainer_open_data(struct trainer *, struct rv_error_info *err);
+int trainer_open_init(struct trainer *, struct rv_error_info *err);
 int trainer_open(struct trainer *, struct rv_error_info *err);
+
+/* Checks that replicas have loaded the same initial weights, as each rank reads them for itself. Collective,
+ * after trainer_open; fails alike on every rank. */
+int trainer_compare_init(const struct trainer *, struct rv_error_info *err);
 
 /* Frees everything and closes the device. A trainer of all zeros is fine. */
 void trainer_close(struct trainer *);

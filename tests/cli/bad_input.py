@@ -17,6 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import ranvier
+import tensors
 import text
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -208,7 +209,37 @@ CASES = [
 
     train("a report in a folder that does not exist", "--report nowhere/report.json"),
     train("a log below a regular file", "--log text.txt/log.csv"),
-    train("a checkpoint that is a folder", "--checkpoint folder"),
+    train("a checkpoint into a folder with other files", "--checkpoint notes"),
+    train("a checkpoint into a folder of others", "--checkpoint hf_whole"),
+    train("a checkpoint below a regular file", "--checkpoint text.txt/model"),
+    train("a checkpoint in the place of the initial weights", "--init whole.safetensors --checkpoint ./whole.safetensors"),
+
+    train("initial weights that do not exist", "--init missing"),
+    train("initial weights in an empty folder", "--init folder"),
+    train("initial weights of PyTorch's own format", "--init hf_pickled"),
+    train("a text as initial weights", "--init text.txt"),
+    train("a config as initial weights", "--init hf_whole/config.json", ranks=ALONE),
+    train("initial weights whose header would take all memory", "--init hf_header"),
+    train("initial weights whose header is a deep nest", "--init hf_nest", ranks=ALONE),
+    train("initial weights of which a part is cut short", "--init hf_cut"),
+    train("initial weights of which a part is missing", "--init hf_part"),
+    train("initial weights whose index leads out of their folder", "--init hf_outside"),
+    train("initial weights whose index names a wrong file", "--init hf_index", ranks=ALONE),
+    train("initial weights whose index is cut short", "--init hf_index_cut", ranks=ALONE),
+    train("initial weights with a tensor in two files", "--init hf_twice", ranks=ALONE),
+    train("initial weights with a tensor of another shape", "--init hf_shape"),
+    train("initial weights without a tensor", "--init hf_missing"),
+    train("initial weights with a tensor too many", "--init hf_extra"),
+    train("initial weights with a tensor of integers", "--init hf_integers"),
+    train("initial weights that share bytes", "--init hf_shared", ranks=ALONE),
+    train("initial weights that are not finite", "--init hf_nan"),
+    train("initial weights that are not finite, on the second stage", "--init hf_nan --pp 2", ranks=(2,)),
+    train("initial weights of another model", "--init hf_whole", model="llama-tiny"),
+    train("initial weights of a model with other heads", "--init hf_heads"),
+    train("initial weights of a model that is not built", "--init hf_mamba", ranks=ALONE),
+    case("train: initial weights whose config has more layers", "train --init hf_layers TRAIN"),
+    case("train: initial weights that do not say of which model", "train --init hf_bare TRAIN", ranks=ALONE),
+    train("a folder of weights as a model without a config", "", model="./hf_bare", ranks=ALONE),
     train("a trace without a name", "--trace="),
     train("two outputs of one name", "--report out --log out"),
     train("an output that would replace the data", "--log ./text.txt"),
@@ -450,6 +481,12 @@ CASES = [
     case("sample of a folder", "sample folder"),
     case("sample of no number of tokens", "sample whole.safetensors --tokens many"),
     case("sample at a temperature below zero", "sample whole.safetensors --temperature -1"),
+    case("sample of a text where tokens are no bytes", "sample hf_words --prompt text"),
+    case("sample of tokens that are none", "sample hf_words --prompt-tokens 1,200"),
+    case("sample of tokens with a word among them", "sample hf_words --prompt-tokens 1,word,3"),
+    case("sample of two prompts", "sample hf_words --prompt-tokens 1 --prompt text"),
+    case("sample of more likely tokens than there are", "sample hf_words --prompt-tokens 1 --top-k 201"),
+    case("sample of a folder of which a part is missing", "sample hf_part"),
 ]
 
 
@@ -628,6 +665,65 @@ def write_platforms(folder):
     write(folder, "platform.xml", "<?xml version='1.0'?>\n<platfrm/>\n")
 
 
+def write_weights(folder, whole):
+    """Folders as transformers saves them, from a checkpoint of tiny, each but one wrong in its way."""
+    metadata, weights = tensors.read(os.path.join(folder, whole))
+    config = json.loads(metadata["config"])
+    names = list(weights)
+    half = names[:len(names) // 2]
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+    def save(name, weights=weights, **changes):
+        os.mkdir(os.path.join(folder, name))
+        write(folder, f"{name}/config.json", json.dumps({**config, **changes}))
+        tensors.write(os.path.join(folder, name, "model.safetensors"), weights, {"format": "pt"})
+
+    def save_parts(name, **where):
+        """`where`: files that the index names for some tensors, with _ for a point."""
+        os.mkdir(os.path.join(folder, name))
+        for file, part in zip(files, (half, names[len(half):])):
+            tensors.write(os.path.join(folder, name, file), {key: weights[key] for key in part})
+        index = {key: files[key not in half] for key in names}
+        index.update({key: where[key.replace(".", "_")] for key in names if key.replace(".", "_") in where})
+        write(folder, f"{name}/model.safetensors.index.json", json.dumps({"weight_map": index}, indent=1))
+
+    def changed(name, change):
+        return {**weights, name: change(*weights[name])}
+
+    fc, last = "transformer.h.1.mlp.c_fc.weight", "transformer.ln_f.bias"
+    save("hf_whole")
+    save("hf_shape", changed(fc, lambda dtype, shape, elements: (dtype, shape[::-1], elements)))
+    save("hf_integers", changed(fc, lambda dtype, shape, elements: ("I32", shape, elements)))
+    save("hf_nan", changed(last, lambda dtype, shape, elements: (dtype, shape, elements[:-8] + b"\0\0\xc0\x7f" + elements[-4:])))
+    save("hf_missing", {key: weights[key] for key in names if key != fc})
+    save("hf_extra", {**weights, "transformer.h.1.adapter.weight": weights[last]})
+    save("hf_heads", n_head=2)
+    save("hf_layers", n_layer=config["n_layer"] + 1)
+    save("hf_mamba", model_type="mamba")
+    save("hf_words", changed("transformer.wte.weight", lambda dtype, shape, elements:
+                             (dtype, (200, shape[1]), elements[:800 * shape[1]])), vocab_size=200)
+    save_parts("hf_cut")
+    write(folder, f"hf_cut/{files[1]}", read(folder, f"hf_cut/{files[1]}")[:-100])
+    save_parts("hf_part")
+    os.unlink(os.path.join(folder, "hf_part", files[1]))
+    save_parts("hf_outside", transformer_ln_f_bias="../whole.safetensors")
+    save_parts("hf_index", transformer_ln_f_bias=files[0])
+    save_parts("hf_index_cut")
+    write(folder, "hf_index_cut/model.safetensors.index.json", read(folder, "hf_index_cut/model.safetensors.index.json")[:300])
+    save_parts("hf_twice")
+    tensors.write(os.path.join(folder, "hf_twice", files[0]), {key: weights[key] for key in half + [last]})
+    for name in ("hf_bare", "hf_pickled", "hf_header", "hf_nest", "hf_shared", "notes"):
+        os.mkdir(os.path.join(folder, name))
+    tensors.write(os.path.join(folder, "hf_bare", "model.safetensors"), weights)
+    write(folder, "hf_pickled/pytorch_model.bin", b"PK\3\4")
+    write(folder, "hf_header/model.safetensors", struct.pack("<Q", 1 << 40) + b"{}")
+    nest = b'{"a":' + b"[" * 100000
+    write(folder, "hf_nest/model.safetensors", struct.pack("<Q", len(nest)) + nest)
+    shared = json.dumps({f"t{i}": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for i in range(3)}).encode()
+    write(folder, "hf_shared/model.safetensors", struct.pack("<Q", len(shared)) + shared + bytes(8))
+    write(folder, "notes/notes.txt", "not a checkpoint")
+
+
 def write_results(folder):
     """Reports and tables from the fixtures, and a trace and checkpoints that ranvier itself wrote."""
     for name, fixture in (("predicted", "predicted-1"), ("measured", "measured-1"), ("other_plan", "measured-2")):
@@ -645,6 +741,7 @@ def write_results(folder):
             raise SystemExit(f"nothing to cut: {said}")
     events = read(trace)
     write(folder, "trace_truncated.json", events[:events.index(b'"name":"forward') + len('"name":"forw')])
+    write_weights(folder, "whole.safetensors")
     checkpoint = read(whole)
     write(folder, "truncated.safetensors", checkpoint[:-4])
     write(folder, "header.safetensors", checkpoint[:100])

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,13 @@ def bring(folder):
         shutil.copy(os.path.join(fixtures, f"measured-{i}.json"), os.path.join(folder, f"m{i}.json"))
     for name in ("48", "96", "192", "without", "with"):
         shutil.copy(os.path.join(fixtures, "predicted-1.json"), os.path.join(folder, name + ".json"))
+    write("gpt2.json", json.dumps({**small, "vocab_size": 50257}))
+    with open(os.path.join(folder, "tokens.bin"), "wb") as file:
+        file.write(b"".join(struct.pack("<H", i * i % 50257) for i in range(20000)))
+    train = "train gpt2.json --data text.txt --micro-batch-size 1 --batch-size 1 --seq-len 64 --steps 0 --checkpoint gpt2"
+    status, _, said = ranvier.run(train.split(), folder=folder)
+    if status:
+        raise SystemExit(said)
     train = "train demo --data text.txt --micro-batch-size 4 --batch-size 4 --steps 5 --checkpoint demo.safetensors --trace trace.json"
     status, _, said = ranvier.run(train.split(), folder=folder)
     if status:

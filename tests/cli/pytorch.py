@@ -87,7 +87,7 @@ def gpt2(w, x, targets):
             return F.layer_norm(value, (WIDTH,), w[p + name + ".weight"], w[p + name + ".bias"], 1e-5)
 
         def linear(name, value):
-            return F.linear(value, w[p + name + ".weight"], w[p + name + ".bias"])
+            return value @ w[p + name + ".weight"] + w[p + name + ".bias"]  # (in, out), as transformers has it
 
         q, k, v = (part.view(*x.shape, HEADS, -1).transpose(1, 2)
                    for part in linear("attn.c_attn", norm("ln_1", h)).split(WIDTH, 2))
@@ -253,6 +253,16 @@ def training_tokens(data):
     return tokens[:len(tokens) - len(tokens) // 10]
 
 
+def training_flags(epsilon, clip):
+    """Of ranvier, for what torch_losses does."""
+    return ["--steps", STEPS, "--lr", LR, "--warmup", WARM_UP, "--beta1", BETAS[0], "--beta2", BETAS[1], "--epsilon",
+            epsilon, "--weight-decay", DECAY, "--clip", clip]
+
+
+def data_flags(data):
+    return ["--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED]
+
+
 def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="gpt2"):
     """`precision`: mixed or bf16, with an injected overflow."""
     epsilon, clip = adam
@@ -260,7 +270,7 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="
         flags = ["--precision", precision, "--inject-overflow", INJECTED, *flags]
     model, data = write_model(folder, family, tied), os.path.join(folder, "text.txt")
     initial, log = os.path.join(folder, "initial.safetensors"), os.path.join(folder, "log.csv")
-    common = ["train", model, "--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED]
+    common = ["train", model, *data_flags(data)]
     status, _, err = ranvier.run(common + ["--steps", 0, "--checkpoint", initial])
     name = f"{family}, {'tied' if tied else 'untied'}, {pp} stage{'s' if pp > 1 else ''}"
     name += (f", {precision}" if precision else "") + (", not fused" if "--fusion" in flags else "")
@@ -268,9 +278,7 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="
     tolerance = {None: TOLERANCE, "mixed": MIXED_TOLERANCE, "bf16": BF16_TOLERANCE}[precision]
     if status:
         return tap.ok(False, f"{name}: the initial weights are written", err)
-    status, _, err = ranvier.run(common + [
-        "--pp", pp, "--steps", STEPS, "--lr", LR, "--warmup", WARM_UP, "--beta1", BETAS[0], "--beta2", BETAS[1],
-        "--epsilon", epsilon, "--weight-decay", DECAY, "--clip", clip, "--log", log, *flags], pp)
+    status, _, err = ranvier.run([*common, "--pp", pp, *training_flags(epsilon, clip), "--log", log, *flags], pp)
     if status:
         return tap.ok(False, f"{name}: ranvier trains", err)
     with open(log) as file:
@@ -285,25 +293,32 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="
                   f"{name}: {STEPS} losses equal PyTorch's within {tolerance:g}", f"{ours}\n{theirs}")
 
 
+# Of its first step AdamW makes lr g / (|g| + epsilon), from which the gradient g is had again; lr and epsilon are such
+# that weights move by 100 g, which their own rounding does not hide.
+GRADIENT_LR, GRADIENT_EPSILON = 10, 0.1
+GRADIENT_FLAGS = ["--lr", GRADIENT_LR, "--warmup", 0, "--epsilon", GRADIENT_EPSILON, "--weight-decay", 0, "--clip", 0]
+
+
+def gradient(before, after):
+    """Of a tensor, from its elements before and after that step."""
+    step = (before - after).detach().double()
+    return step * GRADIENT_EPSILON / (GRADIENT_LR - step.abs())
+
+
 def gradients(tap, folder, family, tied, *flags):
-    """Of every tensor, as autograd has them. Of its first step AdamW makes lr g / (|g| + epsilon), from which g is had
-    again; lr and epsilon are such that weights move by 100 g, which their own rounding does not hide."""
-    lr, epsilon = 10, 0.1
+    """Of every tensor, as autograd has them."""
     model, data = write_model(folder, family, tied), os.path.join(folder, "text.txt")
     paths = [os.path.join(folder, f"{steps}.safetensors") for steps in (0, 1)]
     for steps, path in enumerate(paths):
         status, _, err = ranvier.run(
-            ["train", model, "--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED, "--steps",
-             steps, "--lr", lr, "--warmup", 0, "--epsilon", epsilon, "--weight-decay", 0, "--clip", 0, "--checkpoint",
-             path, *flags])
+            ["train", model, *data_flags(data), "--steps", steps, *GRADIENT_FLAGS, "--checkpoint", path, *flags])
         if status:
             return tap.ok(False, f"{family}: ranvier trains", err)
     before, after = map(read_safetensors, paths)
     FAMILIES[family][1](before, *batch(training_tokens(data), 0)).backward()
     worst = 0
     for name, tensor in before.items():
-        step = (tensor - after[name]).detach().double()
-        found, expected = step * epsilon / (lr - step.abs()), tensor.grad.double()
+        found, expected = gradient(tensor, after[name]), tensor.grad.double()
         worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
     name = f"{family}, {'tied' if tied else 'untied'}{', not fused' if '--fusion' in flags else ''}"
     print(f"# {name}: largest difference of a gradient {worst:.2g} of its tensor's largest", flush=True)

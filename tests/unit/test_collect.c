@@ -51,7 +51,7 @@ static void a_tensor_of_more_elements_than_mpi_counts_is_summed_in_pieces(void *
         assert_true(values != MAP_FAILED);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
                 struct noting noting = {.net = {.ops = &ops, .ranks = 1}, .next = values};
-                collect_sum(&noting.net, values, counts[i]);
+                collect_sum(&noting.net, values, counts[i], NET_DATA);
                 assert_ptr_equal(noting.next, values + counts[i]);
                 assert_true(noting.largest <= INT_MAX / (int64_t)sizeof(float));
                 assert_int_equal(noting.under_way, 0);

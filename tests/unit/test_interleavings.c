@@ -308,6 +308,8 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
         /* Of several shards a forward or backward has two parts, and what is done together between them. */
         op.more = s->plan.tp > 1 && (op.kind == OP_TENSOR ||
                                      ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
+        if (op.more && op.kind != OP_TENSOR)
+                op.group = GROUP_TENSOR;
         if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer */
                 op.more = op.offset > 0;
         core_complete(core_of(rank), &op);

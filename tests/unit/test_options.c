@@ -125,7 +125,8 @@ static const struct {
         {GOOD "--learning-rate 2", 1, RV_EINPUT,
          "unknown option '--learning-rate'; --help lists what there is"},
         {GOOD "--resume a.safetensors", 1, RV_ENOTBUILT,
-         "--resume is not built yet: training begins with new weights, and cannot go on from a checkpoint"},
+         "--resume is not built yet: a training cannot go on where it ended; --init begins a new one from "
+         "weights"},
         {GOOD "--checkpoint_every=5", 1, RV_ENOTBUILT,
          "--checkpoint_every is not built yet: --checkpoint writes the model once, at the end of the "
          "training"},

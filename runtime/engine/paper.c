@@ -156,7 +156,13 @@ static int group_members(const struct paper *paper, const struct member *of, enu
                 for (int i = 0; i < paper->replicas; i++)
                         members[count++] = i * pp + of->stage;
                 break;
+        case GROUP_EXPERT_DATA:
+                for (int i = me / pp % plan_expert_ranks(&paper->plan); i < paper->replicas;
+                     i += plan_expert_ranks(&paper->plan))
+                        members[count++] = i * pp + of->stage;
+                break;
         case GROUP_TENSOR:
+        case GROUP_EXPERTS:
                 members[count++] = me;
                 break;
         default:

@@ -64,13 +64,34 @@ static void price_messages(const struct batch *b, int replica, struct stage_cost
         }
 }
 
+/* Whether passes have collectives in them: of shards, or of spread experts. */
+static bool has_parts(const struct batch *b)
+{
+        return b->plan.tp > 1 || b->plan.ep > 1;
+}
+
+/* What the rank with the most rows of experts takes longer for a pass than with an even share, layer by
+ * layer: all wait for it. */
+static double slowest_experts(const struct batch *b, int rank, enum op_kind kind, int chunk)
+{
+        const struct price_list *prices = prices_of(b, rank);
+        const int stage = plan_stage(&b->plan, rank);
+        struct op op = {.kind = kind, .of = kind, .chunk = chunk};
+        double seconds = 0;
+        const int parts = prices->loads ? price_pass_of(prices, stage, &op)->parts : 0;
+        for (; op.segment < parts; op.segment++)
+                seconds += price_imbalance(prices, stage, &op, price_slowest(prices, stage, &op));
+        return seconds;
+}
+
 static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
 {
         const struct stage_price *prices = prices_of(b, rank)->stages;
-        for (int i = 0; b->plan.tp > 1 && i < 2 * b->plan.virtual_stages; i++) {
+        for (int i = 0; has_parts(b) && i < 2 * b->plan.virtual_stages; i++) {
                 const struct stage_price *chunk = &prices[i / 2 * b->plan.pp + plan_stage(&b->plan, rank)];
-                stage->tensor[i] =
-                        b->links->tensor(b->links->context, rank, i % 2 ? &chunk->backward : &chunk->forward);
+                stage->tensor[i] = b->links->tensor(b->links->context, rank,
+                                                    i % 2 ? &chunk->backward : &chunk->forward) +
+                                   slowest_experts(b, rank, i % 2 ? OP_BACKWARD : OP_FORWARD, i / 2);
         }
 }
 
@@ -156,13 +177,13 @@ static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk
 {
         const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
         const double own = price_pass_of(prices_of(b, rank), plan_stage(&b->plan, rank), &op)->seconds;
-        return b->plan.tp == 1 ? own : own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)];
+        return has_parts(b) ? own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)] : own;
 }
 
 /* With shards a pass is one operation here. */
 static double pass_seconds(const struct batch *b, int rank, const struct op *op)
 {
-        if (b->plan.tp > 1)
+        if (has_parts(b))
                 return pass(b, rank, op->kind, op->chunk, op->parts);
         return price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
 }

@@ -142,7 +142,9 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
         const struct options *o = pricing->options;
         const double host = pricing->basis->host_seconds;
         const struct plan *plan = &pricing->plan;
-        struct core_stage part = {.stage = stage->index, .parameters = partition_parameters(&o->gpt, stage)};
+        struct core_stage part = {.stage = stage->index,
+                                  .parameters = partition_parameters(&o->gpt, stage),
+                                  .expert_parameters = partition_expert_parameters(&o->gpt, stage)};
         if (plan->zero == 3)
                 part.parameters = plan_share(plan, part.parameters);
         const struct regions regions = regions_of(plan, &part);
@@ -180,28 +182,32 @@ static int collectives_in(const struct kernel *kernels, int count)
  * host needs to launch them all: it launches the next part's kernels as soon as the shards are done, which is
  * one more operation to start. */
 static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count, double host,
-                       double *part_seconds, struct kernel *collectives, struct price_pass *pass)
+                       double *part_seconds, double *expert_seconds, struct kernel *collectives,
+                       struct price_pass *pass)
 {
         const double start = pricing->basis->start_seconds;
         double sum = 0, each;
         int part = 0, launched = 0;
-        part_seconds[0] = 0;
+        part_seconds[0] = expert_seconds[0] = 0;
         for (int i = 0; i < count; i++) {
                 if (kernel_collective(kernels[i].kind)) {
                         collectives[part++] = kernels[i];
-                        part_seconds[part] = 0;
+                        part_seconds[part] = expert_seconds[part] = 0;
                         continue;
                 }
                 int rc = price_kernel(pricing, &kernels[i], &each);
                 if (rc)
                         return rc;
                 part_seconds[part] += each;
+                if (kernels[i].experts)
+                        expert_seconds[part] += each;
                 sum += each;
                 launched++;
         }
         *pass = (struct price_pass){.seconds = (part + 1) * start + fmax(sum, launched * host),
                                     .parts = part + 1,
                                     .part_seconds = part_seconds,
+                                    .expert_seconds = expert_seconds,
                                     .collectives = collectives};
         const bool by_host = launched * host > sum;
         for (int i = 0, at = 0; i <= part; i++, at++) {
@@ -341,6 +347,41 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
         return rc;
 }
 
+/* How many collectives a pass of some layers alone has; -1: there is no memory. */
+static int count_collectives(const struct workload *w, const struct stage *layers, enum layer_pass pass)
+{
+        const int count = list_unit(w, layers, pass, NULL);
+        struct kernel *kernels = malloc((size_t)(count + 1) * sizeof *kernels);
+        if (!kernels)
+                return -1;
+        list_unit(w, layers, pass, kernels);
+        const int found = collectives_in(kernels, count);
+        free(kernels);
+        return found;
+}
+
+/* Which parts of a pass are of which block. */
+static int find_blocks(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
+{
+        struct stage block = *chunk, before = *chunk;
+        block.first = block.last = false;
+        block.layers = 1;
+        before.layers = 0;
+        for (int backward = 0; backward < 2; backward++) {
+                struct price_pass *pass = backward ? &price->backward : &price->forward;
+                const enum layer_pass kind = backward ? PASS_BACKWARD : PASS_FORWARD;
+                before.first = chunk->first && !backward;
+                before.last = chunk->last && backward;
+                pass->backward = backward;
+                pass->first_block = count_collectives(pricing->workload, &before, kind);
+                pass->block_parts = count_collectives(pricing->workload, &block, kind);
+                if (pass->first_block < 0 || pass->block_parts < 0)
+                        return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of stage %d",
+                                       chunk->index);
+        }
+        return 0;
+}
+
 /* Forward and backward of one chunk. In the second part of a backward, where there is one, shards do nothing
  * together (those that would are refused by runtime/plan/options.c). */
 static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
@@ -354,21 +395,23 @@ static int price_passes(struct pricing *pricing, const struct stage *chunk, stru
                             *weights = backward + lists.backward;
         const size_t forwards = (size_t)collectives_in(forward, lists.forward);
         const size_t backwards = (size_t)collectives_in(backward, lists.backward);
-        struct kernel *collectives = price->memory = malloc((forwards + backwards) * sizeof *collectives +
-                                                            (forwards + backwards + 3) * sizeof(double));
+        const size_t parts = forwards + backwards + 3;
+        struct kernel *collectives = price->memory =
+                malloc((forwards + backwards) * sizeof *collectives + 2 * parts * sizeof(double));
         if (!collectives)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of stage %d",
                                chunk->index);
         assert(collectives_in(weights, lists.weights) == 0);
-        double *seconds = (double *)(collectives + forwards + backwards);
-        rc = price_parts(pricing, forward, lists.forward, host, seconds, collectives, &price->forward);
+        double *seconds = (double *)(collectives + forwards + backwards), *experts = seconds + parts;
+        rc = price_parts(pricing, forward, lists.forward, host, seconds, experts, collectives,
+                         &price->forward);
         if (rc == 0)
                 rc = price_parts(pricing, backward, lists.backward, host, seconds + forwards + 1,
-                                 collectives + forwards, &price->backward);
+                                 experts + forwards + 1, collectives + forwards, &price->backward);
         if (rc == 0 && lists.weights > 0)
-                rc = price_parts(pricing, weights, lists.weights, host, seconds + forwards + backwards + 2,
-                                 NULL, &price->weights);
-        return rc;
+                rc = price_parts(pricing, weights, lists.weights, host, seconds + parts - 1,
+                                 experts + parts - 1, NULL, &price->weights);
+        return rc == 0 && pricing->plan.ep > 1 ? find_blocks(pricing, chunk, price) : rc;
 }
 
 /* Chunks that have as many layers, and the same ends of the model, do the same. */
@@ -421,6 +464,17 @@ static int price_all(struct pricing *pricing)
         return rc;
 }
 
+static bool open_loads(struct price_list *list, const struct options *options)
+{
+        const int layers = list->gpt.n_layer, ep = options->ep;
+        if (ep <= 1)
+                return true;
+        list->loads = malloc((size_t)layers * (size_t)ep * sizeof *list->loads);
+        for (int layer = 0; list->loads && layer < layers; layer++)
+                routing_loads(&options->routing, &list->gpt, layer, ep, &list->loads[layer * ep]);
+        return list->loads;
+}
+
 int price_stages(struct price_list *list, const struct options *options, const struct price_basis *basis,
                  struct rv_error_info *err)
 {
@@ -429,11 +483,12 @@ int price_stages(struct price_list *list, const struct options *options, const s
         struct pricing pricing = {list, options, basis, err, .plan = options_plan(options, false)};
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
+                                    .ep = options->ep,
                                     .gpt = options->gpt,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         pricing.workload = workloads_get(workloads, &options->gpt, &work, options->tp);
         int rc;
-        if (list->stages && pricing.workload) {
+        if (list->stages && pricing.workload && open_loads(list, options)) {
                 list->stage_count = stages;
                 rc = price_all(&pricing);
         } else {
@@ -448,6 +503,7 @@ void price_free(struct price_list *list)
         for (int i = 0; i < list->stage_count; i++)
                 free(list->stages[i].memory);
         free(list->stages);
+        free(list->loads);
         free(list->prices);
         *list = (struct price_list){0};
 }
@@ -493,6 +549,42 @@ const struct price_pass *price_pass_of(const struct price_list *list, int stage,
         if (op->of == OP_FORWARD)
                 return &price->forward;
         return op->parts == OP_WEIGHT_GRADIENT ? &price->weights : &price->backward;
+}
+
+/* The loads of the layer that a part is of; NULL: of none, or no experts are spread. */
+static const double *loads_of(const struct price_list *list, int stage, const struct op *op)
+{
+        const struct price_pass *pass = price_pass_of(list, stage, op);
+        const int at = op->segment - pass->first_block;
+        if (!list->loads || at < 0 || pass->block_parts == 0)
+                return NULL;
+        const struct stage chunk = partition_chunk(&list->stages[stage].stage, op->chunk);
+        const int block = at / pass->block_parts;
+        if (block >= chunk.layers)
+                return NULL;
+        const int layer = chunk.first_layer + (pass->backward ? chunk.layers - 1 - block : block);
+        return &list->loads[(int64_t)layer * list->ep];
+}
+
+double price_load(const struct price_list *list, int stage, const struct op *op, int member)
+{
+        const double *loads = loads_of(list, stage, op);
+        return loads ? loads[member] : 1;
+}
+
+double price_slowest(const struct price_list *list, int stage, const struct op *op)
+{
+        double slowest = 1;
+        const double *loads = loads_of(list, stage, op);
+        for (int member = 0; loads && member < list->ep; member++)
+                slowest = fmax(slowest, loads[member]);
+        return slowest;
+}
+
+double price_imbalance(const struct price_list *list, int stage, const struct op *op, double load)
+{
+        const struct price_pass *pass = price_pass_of(list, stage, op);
+        return pass->expert_seconds ? pass->expert_seconds[op->segment] * (load - 1) : 0;
 }
 
 bool price_more(const struct price_list *list, int stage, const struct op *op)

@@ -27,12 +27,19 @@ struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
         const double *part_seconds; /* [parts] */
-        /* [parts - 1]: the collective of shards behind each part but the last; of zero 3 NULL. */
+        /* [parts - 1]: the collective behind each part but the last, of shards or of spread experts; of zero
+         * 3 NULL. */
         const struct kernel *collectives;
+        /* [parts]: what of a part's seconds are kernels on the rows of experts, with even shares of these;
+         * NULL: none. Block b's parts are block_parts, from first_block + b block_parts on; backward, the
+         * last block's come first. */
+        const double *expert_seconds;
+        int first_block, block_parts;
+        bool backward;
 };
 
 /* The most sizes that updates of one stage have. */
-enum { PRICE_UPDATES = 16 };
+enum { PRICE_UPDATES = 24 };
 /* Kinds of layers that are priced by themselves. */
 enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 /* The seconds of each operation on the compute lane of a stage, the cost of starting it included: its
@@ -63,8 +70,11 @@ struct stage_price {
 
 /* The prices of a plan. It owns its arrays; price_free frees them. */
 struct price_list {
-        int pp;
+        int pp, ep;
         struct gpt gpt;
+        /* [n_layer x ep]: what the ranks over which a layer's experts are spread have of its rows
+         * (routing_loads); NULL where ep is 1. */
+        double *loads;
         /* [chunks x pp], the stages of the model: that of a rank's chunk is at chunk x pp + its position in
          * the pipeline. Norms, checks and updates stand in a rank's first chunk. */
         struct stage_price *stages;
@@ -114,6 +124,15 @@ double price_operation(const struct price_list *list, int stage, const struct op
 /* Widens the range of a backward that is to make gradients final to the end of a layer, as far as it really
  * goes, and returns whether more of that backward follows. Any other operation is left alone: false. */
 bool price_widen(const struct price_list *list, int stage, struct op *op);
+
+/* Of a part of a forward or backward, or of the collective behind it: returns what a rank has of its layer's
+ * rows of experts, as a multiple of an even share; `member` is its index among those that share the experts.
+ * 1 where no experts are spread. price_slowest returns the largest of all members. */
+double price_load(const struct price_list *list, int stage, const struct op *op, int member);
+double price_slowest(const struct price_list *list, int stage, const struct op *op);
+
+/* Returns by how much a part takes longer on a rank with such a load than with an even one. */
+double price_imbalance(const struct price_list *list, int stage, const struct op *op, double load);
 
 /* Returns the forward or backward that a part of it, or a collective behind a part, belongs to; a backward
  * in spans (price_span) has no such parts. */

@@ -9,6 +9,7 @@
 #define RANVIER_RUNTIME_PLAN_OPTIONS_H
 
 #include "models/memory.h"
+#include "models/routing.h"
 #include "runtime/base/command_line.h"
 #include "runtime/sched/core.h"
 
@@ -41,6 +42,7 @@ struct options {
         bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
         int ep;                 /* over so many replicas the experts of a layer are spread; divides dp */
+        struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */

@@ -171,8 +171,12 @@ static double price_tensor(void *context, int rank, const struct price_pass *pas
         (void)rank;
         for (int i = 0; i + 1 < pass->parts; i++) {
                 const struct kernel *k = &pass->collectives[i];
-                seconds += price_ring(probed, probed->plan.tp, k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1,
-                                      kernel_collective_bytes(k, sizeof(float)));
+                const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
+                if (kernel_of_experts(k->kind))
+                        seconds += price_ring(probed, probed->plan.ep, 1, bytes);
+                else
+                        seconds += price_ring(probed, probed->plan.tp,
+                                              k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1, bytes);
         }
         return seconds;
 }

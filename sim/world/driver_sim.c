@@ -209,12 +209,28 @@ static void alarm_rings(void *context)
         }
 }
 
+/* Of an exchange: when the last of its flows is over, it ends on all members' lanes. */
+static void exchange_over(struct sim_exchange *exchange)
+{
+        const struct sim_exchange over = *exchange;
+        if (--exchange->flows > 0)
+                return;
+        free(exchange);
+        for (int i = 0; i < over.group.ranks.size; i++)
+                sim_lane_ends(sim_find(over.world, sim_group_member(&over.group, i))->lanes[over.lane],
+                              over.world->now + over.seconds);
+}
+
 /* A message ends on both sides, a copy on its own. */
 static void flow_over(void *context, void *what)
 {
         struct sim_world *world = context;
-        struct sim_lane *lane = what, *opposite = sim_lane_opposite(lane);
         world->now = flow_now();
+        if (*(enum sim_subject *)what == SIM_EXCHANGE) {
+                exchange_over(what);
+                return;
+        }
+        struct sim_lane *lane = what, *opposite = sim_lane_opposite(lane);
         lane_ended(lane);
         if (opposite)
                 lane_ended(opposite);
@@ -250,6 +266,15 @@ void sim_lane_flow(struct sim_lane *lane, sg_host_t from, sg_host_t to, int64_t 
         flow_start(from, to, (double)bytes, lane);
 }
 
+void sim_exchange_flow(struct sim_exchange *exchange, int from, int to, double bytes)
+{
+        const struct sim_lane *ends[] = {
+                sim_find(exchange->world, sim_group_member(&exchange->group, from))->lanes[exchange->lane],
+                sim_find(exchange->world, sim_group_member(&exchange->group, to))->lanes[exchange->lane]};
+        exchange->flows++;
+        flow_start(sim_lane_host(ends[0]), sim_lane_host(ends[1]), bytes, exchange);
+}
+
 /* ---- building ---- */
 
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
@@ -270,7 +295,7 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
         case LANE_SEND_NEXT:
                 return !last || around;
         case LANE_TENSOR:
-                return world->plan.tp > 1;
+                return world->plan.tp > 1 || world->plan.ep > 1;
         default:
                 return true;
         }

@@ -34,8 +34,9 @@ struct sim_op {
         double ends;
 };
 
-/* What an entry of the agenda is about. The entry points to a struct whose first member this is. */
-enum sim_subject { SIM_RANK_STARTS, SIM_LANE_ENDS, SIM_OPERATION_ENDS };
+/* What an entry of the agenda, or a flow, is about. The entry points to a struct whose first member this is.
+ */
+enum sim_subject { SIM_RANK_STARTS, SIM_LANE_ENDS, SIM_OPERATION_ENDS, SIM_EXCHANGE };
 
 struct sim_lane {
         /* SIM_LANE_ENDS; must be the first member. */
@@ -186,6 +187,20 @@ struct sim_group {
         const struct network_place *twins;
 };
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind);
+/* A collective in which every member may send to every other: as many flows at once, and `seconds` more when
+ * the last one is over. It then ends on the lane of all members, and is freed; who begins it has allocated it
+ * by malloc, and starts at least one flow. */
+struct sim_exchange {
+        /* SIM_EXCHANGE; must be the first member. */
+        enum sim_subject subject;
+        struct sim_world *world;
+        struct sim_group group;
+        enum op_lane lane;
+        int flows;
+        double seconds;
+};
+/* Starts the flow of `bytes` from a member to another. */
+void sim_exchange_flow(struct sim_exchange *, int from, int to, double bytes);
 /* Returns the rank of the plan that is member `i`. */
 static inline int sim_group_member(const struct sim_group *group, int i)
 {

@@ -52,8 +52,7 @@ static double message(void *context, int from, int to)
 static double tensor(void *context, int rank, const struct price_pass *pass)
 {
         const struct machine_links *l = context;
-        return nudged(l, PRICE_TENSOR, 0,
-                      tensor_seconds(&l->costs->platform, plan_group(&l->plan, rank, GROUP_TENSOR), pass));
+        return nudged(l, PRICE_TENSOR, 0, tensor_seconds(&l->costs->platform, &l->plan, rank, pass));
 }
 
 static double collective_of(const struct machine_links *l, int rank, const struct op *op)

@@ -38,26 +38,62 @@ static double tensor_of(struct priced *priced, struct plan_group shards, const s
         return known->seconds;
 }
 
+static struct sim_lane *tensor_lane(const struct sim_rank *rank, const struct sim_group *group, int member)
+{
+        return sim_find(rank->world, sim_group_member(group, member))->lanes[LANE_TENSOR];
+}
+
+/* Rows of experts to and from every member: flows of as many bytes as go to the experts that it has. */
+static void begin_exchange(const struct priced *priced, const struct sim_rank *rank,
+                           const struct sim_group *group, const struct op *op)
+{
+        const struct price_list *prices = &priced->costs->prices;
+        const struct kernel *kernel = &price_pass_of(prices, rank->stage, op)->collectives[op->segment];
+        struct sim_exchange *exchange = malloc(sizeof *exchange);
+        if (!exchange)
+                abort(); /* a driver cannot fail */
+        *exchange = (struct sim_exchange){
+                .subject = SIM_EXCHANGE,
+                .world = rank->world,
+                .group = *group,
+                .lane = LANE_TENSOR,
+                .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
+        const double even = (double)kernel_collective_bytes(kernel, sizeof(float)) / group->ranks.size;
+        for (int i = 0; i < group->ranks.size; i++)
+                for (int j = 0; j < group->ranks.size; j++) {
+                        const bool counts = kernel->kind == KERNEL_EXPERT_COUNTS;
+                        const int experts = kernel->kind == KERNEL_EXPERT_COMBINE ? i : j;
+                        const double load = counts ? 1 : price_load(prices, rank->stage, op, experts);
+                        if (i != j)
+                                sim_exchange_flow(exchange, i, j, even * load);
+                }
+}
+
 /* A collective of shards begins when the last of them has come to it, and takes the closed form: there are
- * thousands a batch, one after another, on links that nothing else uses meanwhile. */
+ * thousands a batch, one after another, on links that nothing else uses meanwhile. So does one of spread
+ * experts begin, whose links others use too. */
 static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;
         struct op *op = &lane->now.op;
-        const struct sim_group group = sim_group_of(rank, GROUP_TENSOR);
+        const struct sim_group group = sim_group_of(rank, op->group);
         op->more = true; /* a part follows, an empty one behind the last */
         for (int i = 0; i < group.ranks.size; i++)
-                if (!sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR]->ready)
+                if (!tensor_lane(rank, &group, i)->ready)
                         return false;
-        const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
-        const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
         for (int i = 0; i < group.ranks.size; i++) {
-                struct sim_lane *other =
-                        sim_find(rank->world, sim_group_member(&group, i))->lanes[LANE_TENSOR];
+                struct sim_lane *other = tensor_lane(rank, &group, i);
                 other->ready = false;
                 other->busy = true;
-                sim_lane_ends(other, ends);
         }
+        if (op->group == GROUP_EXPERTS) {
+                begin_exchange(priced, rank, &group, op);
+                return true;
+        }
+        const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
+        const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
+        for (int i = 0; i < group.ranks.size; i++)
+                sim_lane_ends(tensor_lane(rank, &group, i), ends);
         return true;
 }
 
@@ -227,14 +263,26 @@ int priced_check_lines(const struct platform *platform, const struct options *op
         return 0;
 }
 
+/* What the rank's share of experts' rows adds to a part. */
+static double imbalance(const struct price_list *prices, const struct sim_rank *rank, const struct op *op)
+{
+        if (!prices->loads || op->count > 0)
+                return 0;
+        const int member = plan_group(&rank->world->plan, rank->rank, GROUP_EXPERTS).index;
+        return price_imbalance(prices, rank->stage, op, price_load(prices, rank->stage, op, member));
+}
+
 /* Says of a part of a forward or backward whether another follows, and how far it brings gradients. */
 static void compute(const struct price_list *prices, struct sim_lane *lane)
 {
         struct op *op = &lane->now.op;
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
-        sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op));
+        sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
+                                    (pass ? imbalance(prices, lane->rank, op) : 0));
         op->more = pass && op->count == 0 ? price_more(prices, stage, op) : price_widen(prices, stage, op);
+        if (op->more && op->count == 0)
+                op->group = tensor_group(&price_pass_of(prices, stage, op)->collectives[op->segment]);
 }
 
 static bool begin(void *context, struct sim_lane *lane)

@@ -70,6 +70,11 @@ static const struct setting option_rows[] = {
         {SETTING_TOKENS, "tokens", .argument = "T", AT(tokens),
          .help = "Tokens of the whole training, such as 300B, for its days (default: 300B, and below a billion "
                  "parameters no days)"},
+        {SETTING_REAL, "routing-exponent", .argument = "S", AT(plan.routing.exponent), .low = 0, .high = 10,
+         .help = "Of a mixture of experts: the i-th most popular expert of a layer gets tokens in proportion to i^-S "
+                 "(default 0: all alike), which ones being drawn layer by layer; ranks wait for the one that has most"},
+        {SETTING_INT, "routing-seed", .argument = "N", AT(plan.routing.seed), .min = 0, .max = INT_MAX,
+         .help = "Draw other experts to be popular (default 0)"},
         {SETTING_SET, "fits-only", AT(fits_only),
          .help = "Price kernels, and messages on the local platform, by the profile's fits even where they were "
                  "measured"},

@@ -18,17 +18,55 @@ double tensor_collective_seconds(const struct platform *p, const struct collecti
                                   bytes, dtype);
 }
 
-double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
+enum op_group tensor_group(const struct kernel *collective)
+{
+        return kernel_of_experts(collective->kind) ? GROUP_EXPERTS : GROUP_TENSOR;
+}
+
+double tensor_start_seconds(const struct platform *platform, struct plan_group members,
+                            const struct kernel *collective)
+{
+        const struct collective_group gpus = {members.first, members.stride, members.size, 1};
+        const struct collective_shape shape = collective_shape(platform, &gpus);
+        if (platform->messages || platform->xml[0])
+                return 0;
+        return collective_choose(platform, &shape, COLLECTIVE_ALL_GATHER,
+                                 kernel_collective_bytes(collective, sizeof(float)),
+                                 (enum dtype)collective->dtype)
+                .start_seconds;
+}
+
+/* Every member sends an even part of its rows to every other: in its node, and to other nodes meanwhile. */
+static double exchange_seconds(const struct platform *platform, const struct collective_group *gpus,
+                               struct plan_group members, const struct kernel *k)
+{
+        const double each = (double)kernel_collective_bytes(k, sizeof(float)) / members.size;
+        const struct collective_shape shape = collective_shape(platform, gpus);
+        if (platform->messages)
+                return (members.size - 1) *
+                       profile_line_seconds(platform->messages, LINE_MESSAGE, (int64_t)each, false);
+        if (platform->xml[0])
+                return 0;
+        const int near = (shape.nodes > 1 ? shape.per_node : members.size) - 1;
+        const int far = members.size - 1 - (near > 0 ? near : 0);
+        const double inside = near > 0 ? shape.near_seconds + near * each / shape.near_bytes_per_second : 0;
+        const double outside = far > 0 ? shape.far_seconds + far * each / shape.far_bytes_per_second : 0;
+        return tensor_start_seconds(platform, members, k) + fmax(inside, outside);
+}
+
+double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part)
 {
         const struct kernel *k = &pass->collectives[part];
-        const struct collective_group gpus = {shards.first, shards.stride, shards.size, 1};
+        const struct collective_group gpus = {group.first, group.stride, group.size, 1};
+        if (kernel_of_experts(k->kind))
+                return exchange_seconds(platform, &gpus, group, k);
         return tensor_collective_seconds(platform, &gpus, k->kind, kernel_collective_bytes(k, sizeof(float)),
                                          (enum dtype)k->dtype);
 }
 
 /* A pass has few different collectives, so the last ones' seconds are kept. */
-double tensor_seconds(const struct platform *platform, struct plan_group shards,
+double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass)
 {
         enum { KEPT = 4 };
@@ -42,7 +80,8 @@ double tensor_seconds(const struct platform *platform, struct plan_group shards,
                 if (same == count) {
                         same = count < KEPT ? count++ : 0;
                         which[same] = part;
-                        kept[same] = tensor_part_seconds(platform, shards, pass, part);
+                        const enum op_group group = tensor_group(&pass->collectives[part]);
+                        kept[same] = tensor_part_seconds(platform, plan_group(plan, rank, group), pass, part);
                 }
                 seconds += kept[same];
         }

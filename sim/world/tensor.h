@@ -15,12 +15,20 @@
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype);
 
-/* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), and of all
- * collectives in the pass together. */
-double tensor_part_seconds(const struct platform *platform, struct plan_group shards,
+/* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), of the
+ * group that has it, and of all collectives in the pass of `rank` together. Rows of experts are taken to be
+ * even. */
+double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part);
-double tensor_seconds(const struct platform *platform, struct plan_group shards,
+double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass);
+
+/* Returns the group that has such a collective: GROUP_TENSOR, or GROUP_EXPERTS. */
+enum op_group tensor_group(const struct kernel *collective);
+
+/* Returns the seconds that an exchange of rows of experts takes beside the time of its messages. */
+double tensor_start_seconds(const struct platform *platform, struct plan_group members,
+                            const struct kernel *collective);
 
 /* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3;
  * op->bytes are the unit's. If `load` has the line layer_gather, which stands for a framework whose

@@ -284,17 +284,37 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         loss_scaler_step(&bench->scaler, overflow);
 }
 
-/* A shard's kernels, one segment after the other: the collectives of shards are left out. */
+/* In the place of an exchange of rows of experts: as many rows for each as if all were alike, which are some
+ * of this rank's own. */
+static void stand_in(struct nn_stage *nn)
+{
+        const struct nn_collective *what = nn->collective;
+        const int experts = nn->gpt.n_expert, ranks = nn->stage.expert_ranks;
+        const int64_t rows =
+                (int64_t)nn->plan.work.micro_batch_size * nn->plan.work.seq_len * nn->gpt.n_expert_chosen;
+        if (!kernel_of_experts(what->kind))
+                return;
+        nn->device->ops->synchronize(nn->device);
+        if (what->kind != KERNEL_EXPERT_COUNTS) {
+                const size_t bytes = what->dtype == DTYPE_FP32 ? sizeof(real) : 2;
+                memcpy(what->all, what->own, (size_t)what->elements * bytes);
+                return;
+        }
+        for (int i = 0; i < ranks * experts; i++)
+                ((int32_t *)what->all)[i] = (int32_t)(rows * (i % experts + 1) / experts);
+}
+
+/* A rank's kernels, one segment after the other: collectives of shards are left out. */
 static void run_forward(struct nn_stage *nn)
 {
-        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, false);)
-                nn->segment++;
+        for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, false); nn->segment++)
+                stand_in(nn);
 }
 
 static void run_backward(struct nn_stage *nn)
 {
-        for (nn->segment = 0; nn_backward(nn, 0, 0, -1, 0, 0);)
-                nn->segment++;
+        for (nn->segment = 0; nn_backward(nn, 0, 0, -1, 0, 0); nn->segment++)
+                stand_in(nn);
 }
 
 static void begin_log(struct bench *bench)

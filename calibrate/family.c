@@ -69,7 +69,8 @@ static struct regions regions_of_stage(const struct gpt *gpt, const struct stage
                 .allreduce_buckets = ALLREDUCE_BUCKETS,
         };
         const struct core_stage part = {.stage = stage->index,
-                                        .parameters = partition_parameters(gpt, stage)};
+                                        .parameters = partition_parameters(gpt, stage),
+                                        .expert_parameters = partition_expert_parameters(gpt, stage)};
         return regions_of(&plan, &part);
 }
 
@@ -120,7 +121,7 @@ struct kernel *family_parted(const struct family_run *whole, int *count)
         struct family_run run = *whole;
         const struct work *work = &run.plan.work;
         *count = 0;
-        if (run.shards > 1) /* such plans are refused (runtime/plan/options.c) */
+        if (run.shards > 1 || run.expert_ranks > 1) /* such plans are refused (runtime/plan/options.c) */
                 return NULL;
         run.stage.layers = 1; /* all blocks launch the same */
         const int first = workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, NULL);
@@ -147,7 +148,7 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
         for (int i = 0; i < count; i++)
                 if (!kernel_collective(kernels[i].kind))
                         new |= add_kernel(family, &kernels[i]);
-                else
+                else if (!kernel_of_experts(kernels[i].kind)) /* whose messages are among those of any size */
                         add_reduction(family, kernel_collective_bytes(&kernels[i], sizeof(float)),
                                       (enum dtype)kernels[i].dtype);
         for (int i = 0; i < parted; i++)
@@ -193,19 +194,42 @@ static struct int_list splits_of(const struct request *request, const struct gpt
         return request->stages.count ? request->stages : usual;
 }
 
+/* The ways to split a stage: numbers of shards, and of ranks for its experts. */
+struct way {
+        int shards, expert_ranks;
+};
+
+static int count_ways(const struct request *request, const struct gpt *gpt)
+{
+        return request->shards.count * (gpt->n_expert > 0 ? request->expert_ranks.count : 1);
+}
+
+static struct way way_of(const struct request *request, const struct gpt *gpt, int i)
+{
+        const int shards = request->shards.count;
+        return (struct way){request->shards.values[i % shards],
+                            gpt->n_expert > 0 ? request->expert_ranks.values[i / shards] : 1};
+}
+
+static struct stage split_stage(const struct stage *whole, struct way way)
+{
+        const struct stage experts = partition_experts(whole, way.expert_ranks, 0);
+        return partition_shard(&experts, way.shards, 0);
+}
+
 /* The optimizers of all stages that a model is split into, each once. Returns how many. */
 static int find_optimizers(struct family *family, const struct request *request, int model, enum dtype dtype)
 {
         const struct gpt *gpt = &request->gpts[model];
         const struct int_list splits = splits_of(request, gpt);
         struct family_optimizer **optimizers = &family->optimizers[model][dtype];
+        const int ways = count_ways(request, gpt);
         int count = 0;
-        for (int i = 0; i < splits.count * request->shards.count; i++) {
-                const int stages = splits.values[i / request->shards.count];
-                const int shards = request->shards.values[i % request->shards.count];
+        for (int i = 0; i < splits.count * ways; i++) {
+                const int stages = splits.values[i / ways];
                 for (int index = 0; index < stages; index++) {
                         struct stage whole = partition_stage(gpt, stages, index);
-                        struct stage stage = partition_shard(&whole, shards, 0);
+                        struct stage stage = split_stage(&whole, way_of(request, gpt, i % ways));
                         struct family_optimizer found =
                                 optimizer_of(gpt, &stage, request->bucket_parameters, dtype);
                         add_stage_reductions(family, gpt, &stage, request->bucket_parameters, dtype);
@@ -229,7 +253,7 @@ static double pass_flops(const struct family_run *run)
 static struct stage stage_of(const struct family_run *run)
 {
         const struct stage whole = partition_stage(&run->gpt, 1, 0);
-        return partition_shard(&whole, run->shards, 0);
+        return split_stage(&whole, (struct way){run->shards, run->expert_ranks});
 }
 
 /* Takes blocks away until the stage fits into memory and time. */
@@ -279,19 +303,21 @@ static int add_model(struct family *family, const struct request *request, int m
         const struct gpt *gpt = &request->gpts[model];
         int optimizer_count = find_optimizers(family, request, model, dtype);
         int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
-        for (int i = 0; i < seq_lens * request->shards.count; i++) {
-                const int shards = request->shards.values[i % request->shards.count];
-                const int seq_len = request->seq_lens.count
-                                            ? request->seq_lens.values[i / request->shards.count]
-                                            : gpt_longest(gpt);
+        const int ways = count_ways(request, gpt);
+        for (int i = 0; i < seq_lens * ways; i++) {
+                const struct way way = way_of(request, gpt, i % ways);
+                const int seq_len =
+                        request->seq_lens.count ? request->seq_lens.values[i / ways] : gpt_longest(gpt);
                 for (int j = 0; j < request->micro_batch_sizes.count; j++) {
                         struct family_run run = {
                                 .gpt = *gpt,
-                                .shards = shards,
+                                .shards = way.shards,
+                                .expert_ranks = way.expert_ranks,
                                 .plan = {.work = {.micro_batch_size = request->micro_batch_sizes.values[j],
                                                   .seq_len = seq_len,
+                                                  .ep = way.expert_ranks,
                                                   .sequence_parallel =
-                                                          request->sequence_parallel && shards > 1,
+                                                          request->sequence_parallel && way.shards > 1,
                                                   .dtype = dtype,
                                                   .fused = request->fused},
                                          .micro_batches = 1,
@@ -327,13 +353,13 @@ static int64_t find_updates(struct family_phase *phase, const struct request *re
 {
         const struct gpt *gpt = &phase->gpt;
         const struct int_list splits = splits_of(request, gpt);
+        const int ways = count_ways(request, gpt);
         int64_t largest = 0;
-        for (int i = 0; i < splits.count * request->shards.count; i++) {
-                const int stages = splits.values[i / request->shards.count];
+        for (int i = 0; i < splits.count * ways; i++) {
+                const int stages = splits.values[i / ways];
                 for (int index = 0; index < stages; index++) {
                         struct stage whole = partition_stage(gpt, stages, index);
-                        struct stage stage =
-                                partition_shard(&whole, request->shards.values[i % request->shards.count], 0);
+                        struct stage stage = split_stage(&whole, way_of(request, gpt, i % ways));
                         const struct regions regions =
                                 regions_of_stage(gpt, &stage, request->bucket_parameters, true);
                         int64_t sizes[REGIONS_SIZES];

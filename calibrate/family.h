@@ -29,8 +29,8 @@ struct family_run {
         /* The model, perhaps with fewer blocks than the one that was asked for. */
         struct gpt gpt;
         struct stage stage;
-        /* The stage is the first of so many shards. */
-        int shards;
+        /* The stage is the first of so many shards, and has the first of so many parts of experts. */
+        int shards, expert_ranks;
         struct memory_plan plan;
         /* Those of all stages that the model is split into; they belong to the family. */
         const struct family_optimizer *optimizers;

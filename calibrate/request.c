@@ -86,6 +86,8 @@ static const struct setting option_rows[] = {
          .help = "Pipeline stages (default 1,2)"},
         {SETTING_LIST, "tp", .argument = "T,...", AT(request.shards), FROM(1, 1 << 20),
          .help = "Shards of each stage (default 1): their narrower kernels"},
+        {SETTING_LIST, "ep", .argument = "E,...", AT(request.expert_ranks), FROM(1, 1 << 20),
+         .help = "Ranks over which the experts of a layer are spread (default 1): the products of the fewer that each has"},
         {SETTING_SET, "sequence-parallel", AT(request.sequence_parallel),
          .help = "Several shards also split the sequence: as for ranvier train"},
         {SETTING_OWN, "precision", .argument = "NAME,...", AT(request.precisions), .parse = parse_precisions,
@@ -190,6 +192,9 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
                 for (int j = 0; j < request->shards.count; j++)
                         if (check_shards(request, gpt, request->shards.values[j], err) != RV_OK)
                                 return err->code;
+                for (int j = 0; gpt->n_expert > 0 && j < request->expert_ranks.count; j++)
+                        if (gpt_check_experts(gpt, request->expert_ranks.values[j], err) != RV_OK)
+                                return err->code;
         }
         return RV_OK;
 }
@@ -200,6 +205,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
         struct words words = {.request = {.models = "demo",
                                           .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                           .shards = {{1}, 1},
+                                          .expert_ranks = {{1}, 1},
                                           .ranks = ranks,
                                           .device = "cpu",
                                           .local_ranks = 1,

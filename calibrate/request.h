@@ -27,6 +27,9 @@ struct request {
         struct int_list stages;
         /* Shards of each stage (--tp); the list is never empty. */
         struct int_list shards;
+        /* Over how many ranks the experts of a layer are spread (--ep); the list is never empty. Of models
+         * without experts it is passed over. */
+        struct int_list expert_ranks;
         /* Stages of several shards also split the sequence. */
         bool sequence_parallel;
         const char *device; /* "cpu" or "cuda" */

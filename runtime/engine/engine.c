@@ -127,23 +127,25 @@ static void account(struct engine *engine, const struct op *done, double now)
                 engine->allreduce_end = now;
         if (!engine->trace)
                 return;
-        trace_add(engine->trace, &(struct trace_record){
-                                         .rank = engine->rank,
-                                         .batch = engine->batch,
-                                         .kind = done->kind,
-                                         .of = done->of,
-                                         .lane = done->lane,
-                                         .chunk = done->chunk,
-                                         .micro_batch = done->micro_batch,
-                                         .bucket = done->bucket,
-                                         .segment = done->segment,
-                                         .parts = done->deferred >= 0 ? done->parts : 0,
-                                         .bytes = done->bytes,
-                                         .issued = pending->issued,
-                                         .start = start,
-                                         .end = now,
-                                         .order = pending->order,
-                                 });
+        trace_add(engine->trace,
+                  &(struct trace_record){
+                          .rank = engine->rank,
+                          .batch = engine->batch,
+                          .kind = done->kind,
+                          .of = done->of,
+                          .lane = done->lane,
+                          .chunk = done->chunk,
+                          .micro_batch = done->micro_batch,
+                          .bucket = done->bucket,
+                          .segment = done->segment,
+                          .of_experts = done->kind == OP_TENSOR && done->group == GROUP_EXPERTS,
+                          .parts = done->deferred >= 0 ? done->parts : 0,
+                          .bytes = done->bytes,
+                          .issued = pending->issued,
+                          .start = start,
+                          .end = now,
+                          .order = pending->order,
+                  });
 }
 
 void engine_complete(struct engine *engine, const struct op *done)

@@ -17,7 +17,8 @@ struct trace_record {
         enum op_kind kind, of;
         enum op_lane lane;
         int chunk, micro_batch, bucket, segment;
-        int parts; /* of a backward in two parts op.parts, else 0 */
+        int parts;       /* of a backward in two parts op.parts, else 0 */
+        bool of_experts; /* OP_TENSOR: its group is GROUP_EXPERTS, not GROUP_TENSOR */
         int64_t bytes;
         /* In seconds of the world's clock: when it was issued, when its lane came to it, and when the engine
          * heard of its end. */
@@ -55,10 +56,11 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * lane, microseconds to the nanosecond, and counters of the memory in use. The args of an event hold kind,
  * micro_batch, bucket, bytes, batch, issued (seconds) and order; where they apply also chunk (of a later
  * chunk than a rank's first, its number), of (the kind of operation that it is a part of or belongs to),
- * segment (of a later part of a forward or backward, its number) and part (which one of a backward in two:
- * input or weights). One event a line, written as it goes: a trace of millions of events needs no more
- * memory than it has here. `world` is "real" or "simulated"; of `layout` the grid's sizes and order are
- * kept. Returns 0 or an error with a sentence. */
+ * segment (of a later part of a forward or backward, its number), part (which one of a backward in two:
+ * input or weights) and group ("experts": of a collective in a pass that those have who share experts). One
+ * event a line, written as it goes: a trace of millions of events needs no more memory than it has here.
+ * `world` is "real" or "simulated"; of `layout` the grid's sizes and order are kept. Returns 0 or an error
+ * with a sentence. */
 int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
                 struct rv_error_info *err);
 

@@ -190,9 +190,9 @@ static struct trace_record find_op(struct replay *replay, int rank, const struct
         return key;
 }
 
-/* Whether the trace has the part that follows this one of a forward or backward: see runtime/sched/tensor.c.
- */
-static bool more(const struct replay *replay, int rank, const struct op *op)
+/* Whether the trace has the part that follows this one of a forward or backward, and, if that is a
+ * collective, its group: see runtime/sched/tensor.c. */
+static bool more(const struct replay *replay, int rank, struct op *op)
 {
         if (op->of != OP_FORWARD && op->of != OP_BACKWARD)
                 return false;
@@ -205,7 +205,10 @@ static bool more(const struct replay *replay, int rank, const struct op *op)
                                           .bucket = op->bucket,
                                           .segment = op->segment + !computed,
                                           .parts = parts_of(op)};
-        return look(replay, &next) != NULL;
+        const struct trace_record *found = look(replay, &next);
+        if (found && computed)
+                op->group = found->of_experts ? GROUP_EXPERTS : GROUP_TENSOR;
+        return found != NULL;
 }
 
 /* ---- the physics ---- */

@@ -126,7 +126,7 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
         const struct family *family = family_at(gpt->family);
         const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
-        program_begin(&program, 1, false, 1);
+        program_begin(&program, 1, false, 1, 0);
         if (layer == LAYER_EMBEDDING)
                 family->embedding(&program, gpt, &work);
         else if (layer == LAYER_BLOCK)

@@ -38,9 +38,11 @@ struct step *program_add_step(struct steps *steps, struct step step)
         return &steps->at[steps->count++];
 }
 
-void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks)
+void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks,
+                   double expert_capacity)
 {
         p->expert_ranks = expert_ranks;
+        p->expert_capacity = expert_capacity;
         p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
         p->shards = shards;
         p->sequence_parallel = sequence_parallel && shards > 1;
@@ -406,9 +408,11 @@ static int rows_of_experts(struct program *p, const struct program_experts *e, c
                            const int64_t extent[])
 {
         const int64_t own = e->count / p->expert_ranks, most = own < e->chosen ? own : e->chosen;
+        const int64_t all = p->expert_ranks * extent[0] * extent[1] * most;
+        const double wanted = ceil(p->expert_capacity * (double)(extent[0] * extent[1] * extent[2]));
         const int value = activation(p, name, axes, extent);
         if (p->expert_ranks > 1)
-                p->values[value].capacity = p->expert_ranks * extent[0] * extent[1] * most;
+                p->values[value].capacity = wanted > 0 && wanted < (double)all ? (int64_t)wanted : all;
         return value;
 }
 

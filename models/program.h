@@ -135,8 +135,9 @@ struct program {
         int tensor_count;
         int shards;
         bool sequence_parallel;
-        int expert_ranks;  /* over which experts are spread; 1: this rank has them all */
-        bool forward_only; /* it is of a validation pass and has no backward */
+        int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
+        double expert_capacity; /* see struct work */
+        bool forward_only;      /* it is of a validation pass and has no backward */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
         int input, output, output_gradient, input_gradient;
@@ -147,7 +148,8 @@ struct program {
 
 /* Empties a program and sets how many shards share the layer, and over how many ranks, whose tokens are not
  * the same, its experts are spread. Sequence parallel is of several shards only. */
-void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks);
+void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
+                   double expert_capacity);
 
 /* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);

@@ -44,3 +44,29 @@ void routing_loads(const struct routing *routing, const struct gpt *gpt, int lay
                         load[rank] += share[order[rank * own + i]] * ranks;
         }
 }
+
+double routing_slowest(const struct routing *routing, const struct gpt *gpt, int ranks)
+{
+        double load[GPT_MAX_EXPERTS], sum = 0;
+        for (int layer = 0; layer < gpt->n_layer; layer++) {
+                double largest = 0;
+                routing_loads(routing, gpt, layer, ranks, load);
+                for (int rank = 0; rank < ranks; rank++)
+                        largest = fmax(largest, load[rank]);
+                sum += largest;
+        }
+        return sum / gpt->n_layer;
+}
+
+double routing_exponent(const struct gpt *gpt, int ranks, double slowest)
+{
+        double low = 0, high = 10;
+        for (int i = 0; i < 40; i++) {
+                const double middle = (low + high) / 2;
+                if (routing_slowest(&(struct routing){.exponent = middle}, gpt, ranks) < slowest)
+                        low = middle;
+                else
+                        high = middle;
+        }
+        return low;
+}

@@ -15,4 +15,11 @@ struct routing {
  * of their rows, as a multiple of an even share: 1 is even, and their mean is 1. */
 void routing_loads(const struct routing *, const struct gpt *, int layer, int ranks, double load[]);
 
+/* Returns the largest of the ranks' loads, on average over the layers: all ranks wait for it. */
+double routing_slowest(const struct routing *, const struct gpt *, int ranks);
+
+/* Returns the exponent with which routing_slowest is `slowest`, so that a prediction may have the loads of a
+ * run; between 0 and 10. */
+double routing_exponent(const struct gpt *, int ranks, double slowest);
+
 #endif

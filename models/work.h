@@ -25,6 +25,9 @@ struct work {
         int tp;
         /* The number of ranks over which the experts of a layer are spread; 0 stands for 1. */
         int ep;
+        /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
+         * that may come. */
+        double expert_capacity;
         /* With several shards, what tp does not split is split along the sequence. */
         bool sequence_parallel;
         /* The most bytes of logits that exist at once; 0 stands for WORKLOAD_LOGITS_BYTES. See

@@ -25,7 +25,8 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
                    int shards)
 {
         const struct family *family = family_at(gpt->family);
-        program_begin(program, shards, work->sequence_parallel, work_expert_ranks(work));
+        program_begin(program, shards, work->sequence_parallel, work_expert_ranks(work),
+                      work->expert_capacity);
         if (layer == LAYER_EMBEDDING)
                 family->embedding(program, gpt, work);
         else if (layer == LAYER_BLOCK)
@@ -237,7 +238,8 @@ static bool same_work(const struct work *a, const struct work *b)
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
                a->dtype == b->dtype && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
-               work_expert_ranks(a) == work_expert_ranks(b) && a->logits_bytes == b->logits_bytes;
+               work_expert_ranks(a) == work_expert_ranks(b) && a->expert_capacity == b->expert_capacity &&
+               a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

@@ -347,6 +347,7 @@ static void launch(const struct nn_stage *nn, const struct exec_frame *f, int s,
 
 static struct nn_collective collective_of(const struct nn_stage *nn, const struct exec_frame *f, int s)
 {
+        const struct program *p = f->list->program;
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
@@ -354,6 +355,7 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         return (struct nn_collective){.kind = step->kind,
                                       .all_ends = operand(nn, f, &step->view[2], 0),
                                       .width = kernel->n,
+                                      .capacity = p->values[step->view[0].value].capacity,
                                       .all = scatters ? in : out,
                                       .own = out == in  ? NULL
                                              : scatters ? out

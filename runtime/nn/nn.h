@@ -27,6 +27,7 @@ struct nn_collective {
          * `own` to `all`, as the ends of all ranks (ranks, experts) say. */
         const int32_t *all_ends;
         int64_t width;
+        int64_t capacity; /* rows for which there is memory where experts are */
 };
 
 struct nn_exec;

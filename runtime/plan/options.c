@@ -225,6 +225,7 @@ struct work options_work(const struct options *o)
                 .fused = o->fused,
                 .tp = o->tp,
                 .ep = o->ep,
+                .expert_capacity = o->expert_capacity,
                 .sequence_parallel = o->sequence_parallel,
         };
 }

@@ -42,6 +42,7 @@ struct options {
         bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
         int ep;                 /* over so many replicas the experts of a layer are spread; divides dp */
+        double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */

@@ -134,6 +134,25 @@ static void write_clip(const struct options *o, char *text, size_t size)
         snprintf(text, size, "%g", o->clip);
 }
 
+static int parse_capacity(struct options *o, const char *text, struct rv_error_info *err)
+{
+        char *end;
+        const double number = strtod(text, &end);
+        if (end == text || *end || !isfinite(number) || (number != 0 && number < 1))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--expert-capacity: '%s' is not a number from 1 (an even share) up, or 0 (all that "
+                        "may come)",
+                        text);
+        o->expert_capacity = number;
+        return 0;
+}
+
+static void write_capacity(const struct options *o, char *text, size_t size)
+{
+        snprintf(text, size, "%g", o->expert_capacity);
+}
+
 static int parse_precision(struct options *o, const char *text, struct rv_error_info *err)
 {
         const int dtype = dtype_of_precision(text);
@@ -347,6 +366,11 @@ static const struct flag flags[] = {
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
                     .sentence = "--zero 3 with --ep above 1 is not built yet"})},
+        {.name = "expert-capacity", .argument = "F", .scope = FLAG_OF_MANY, AT(STORE_REAL, expert_capacity),
+         .parse = parse_capacity, .write = write_capacity, .report = REPORT_IF_SET,
+         .help = "With --ep: memory for F times an even share of the rows of a rank's experts, in each layer; a training "
+                 "in which more come ends (default: 0, for all that may come)",
+         .sweep = SWEEP_FIXED},
         {.name = "micro-batch-size", .argument = "B",
          .scope = FLAG_OF_ONE, AT(STORE_INT, micro_batch_size), FROM(1, LARGEST_GRID),
          .propose = propose_smaller,

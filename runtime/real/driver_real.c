@@ -209,9 +209,41 @@ static int64_t rows_for(const struct nn_collective *what, int experts, int membe
         return ends[expert] - (expert > 0 ? ends[expert - 1] : 0);
 }
 
+/* Notes how uneven the members' loads are. */
+static void note_loads(struct driver_real *d, const struct nn_collective *what, int experts, int members)
+{
+        int64_t all = 0, largest = 0;
+        for (int of = 0; of < members; of++) {
+                int64_t rows = 0;
+                for (int i = 0; i < members * (experts / members); i++)
+                        rows += rows_for(what, experts, i / (experts / members),
+                                         of * (experts / members) + i % (experts / members));
+                all += rows;
+                largest = rows > largest ? rows : largest;
+        }
+        const double load = (double)largest * members / (double)all;
+        d->load_sum += load;
+        d->load_max = load > d->load_max ? load : d->load_max;
+        d->loads++;
+}
+
+/* Rows for which nobody has room would be written over others. */
+static void check_capacity(const struct driver_real *d, const struct nn_collective *what, int64_t rows)
+{
+        char sentence[256];
+        if (rows <= what->capacity)
+                return;
+        snprintf(sentence, sizeof sentence,
+                 "the experts of rank %d got %lld rows in a layer, and --expert-capacity %g has memory for "
+                 "%lld: "
+                 "a larger one, or 0, has room",
+                 d->net->rank, (long long)rows, d->nn->plan.work.expert_capacity, (long long)what->capacity);
+        d->device->fail(d->device->fail_context, sentence);
+}
+
 /* Rows that go to the members who have their experts, or come back: sorted by expert where their tokens are,
  * by expert and then by member where their experts are. */
-static void exchange_rows(const struct driver_real *d, const struct nn_collective *what, int token)
+static void exchange_rows(struct driver_real *d, const struct nn_collective *what, int token)
 {
         const struct plan_group group = plan_group(&d->plan, d->net->rank, GROUP_EXPERTS);
         const int experts = d->nn->gpt.n_expert, own = experts / group.size, first = own * group.index;
@@ -230,6 +262,10 @@ static void exchange_rows(const struct driver_real *d, const struct nn_collectiv
                         begin += rows;
                 }
         const bool back = what->kind == KERNEL_EXPERT_COMBINE;
+        if (!back) {
+                check_capacity(d, what, begin);
+                note_loads(d, what, experts, group.size);
+        }
         const struct net_exchange exchange = {
                 .from = what->own,
                 .to = what->all,

@@ -37,6 +37,10 @@ struct driver_real {
         struct op *ops;
         int capacity;
         int injecting; /* token of the copy that writes an infinity, or -1 */
+        /* Of spread experts: the largest share of a layer's rows that a rank had, as a multiple of an even
+         * one: the sum over so many exchanges, and the largest. */
+        double load_sum, load_max;
+        int64_t loads;
 };
 
 /* Returns the driver for engine_init. The struct driver_real stays the caller's, and is used as long as

@@ -225,6 +225,9 @@ struct rank_memory {
         struct memory_bytes bytes;
         int64_t live_peak, host_peak;
         int64_t used; /* of its device's memory, by all who use it, as the driver counts; -1: not known */
+        /* Of spread experts: the largest share of rows of a rank, on average and at most; 0: there are none
+         */
+        double mean_load, largest_load;
 };
 
 /* What rank 0 knows in the end: of every rank, batch by batch where it says batches. */
@@ -252,6 +255,9 @@ static struct rank_memory own_memory(const struct run *run)
         getrusage(RUSAGE_SELF, &usage);
         memory.host_peak = usage.ru_maxrss * 1024;
         memory.used = used_bytes(run->trainer.device);
+        const struct driver_real *driver = &run->trainer.train.driver;
+        memory.mean_load = driver->loads > 0 ? driver->load_sum / (double)driver->loads : 0;
+        memory.largest_load = driver->load_max;
         return memory;
 }
 
@@ -323,6 +329,42 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
                          "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
+/* What a rank's experts had of a layer's rows, of all ranks and of those that had most. */
+struct loads {
+        double mean, largest, exponent;
+};
+
+static struct loads loads_of(const struct run *run, const struct rank_memory *memory)
+{
+        struct loads loads = {0};
+        for (int i = 0; i < run->net->ranks; i++) {
+                loads.mean += memory[i].mean_load / run->net->ranks;
+                loads.largest = fmax(loads.largest, memory[i].largest_load);
+        }
+        if (loads.mean > 0)
+                loads.exponent = routing_exponent(&run->settings.plan.gpt, run->settings.plan.ep, loads.mean);
+        return loads;
+}
+
+static void print_loads(const struct run *run, const struct rank_memory *memory)
+{
+        const struct loads loads = loads_of(run, memory);
+        if (loads.mean > 0)
+                printf("experts     the rank with most rows had %.2f times an even share on average, %.2f at "
+                       "most; "
+                       "as of simulate --routing-exponent %.2f\n",
+                       loads.mean, loads.largest, loads.exponent);
+}
+
+static json_t *loads_json(const struct run *run, const struct rank_memory *memory)
+{
+        const struct loads loads = loads_of(run, memory);
+        if (loads.mean == 0)
+                return NULL;
+        return json_pack("{s:f, s:f, s:f}", "mean_load", loads.mean, "largest_load", loads.largest,
+                         "routing_exponent", loads.exponent);
+}
+
 static json_t *extra_members(const struct run *run, const struct results *results)
 {
         const struct train_settings *s = &run->settings;
@@ -336,11 +378,12 @@ static json_t *extra_members(const struct run *run, const struct results *result
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
-        return json_pack("{s:o, s:o, s:o, s:o, s:o*}", "device", device_json(run, results->memory),
+        return json_pack("{s:o, s:o, s:o, s:o, s:o*, s:o*}", "device", device_json(run, results->memory),
                          "training", training, "first_validation_loss",
                          validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
                          validated ? json_real(run->last_validation) : json_null(), "kernels",
-                         results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL);
+                         results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL,
+                         "experts", loads_json(run, results->memory));
 }
 
 static int write_report(struct run *run, const struct results *results, struct rv_error_info *err)
@@ -439,6 +482,7 @@ static void write_results(struct run *run, const struct results *results, struct
                 write_report(run, results, &report);
                 print_device(run, results->memory);
                 print_losses(run, results->batches);
+                print_loads(run, results->memory);
         }
         if (results->kernels)
                 kernel_summary_print(results->kernels, run->net->ranks, stdout);

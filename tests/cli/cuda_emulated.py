@@ -70,15 +70,16 @@ def check_losses(tap, folder, precision, tolerance):
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 
 
-def check_llama(tap, folder, precision, tolerance):
-    cpu, _ = train(folder, "cpu", (1, 1), precision, model="llama-tiny")
-    cuda, _ = train(folder, "cuda", (1, 1), precision, model="llama-tiny")
+def check_family(tap, folder, model, precision, tolerance):
+    name = f"{precision}, {model}"
+    cpu, _ = train(folder, "cpu", (1, 1), precision, model=model)
+    cuda, _ = train(folder, "cuda", (1, 1), precision, model=model)
     worst = largest_difference(cuda, cpu)
-    print(f"# {precision}, a Llama: largest relative difference {worst}", flush=True)
+    print(f"# {name}: largest relative difference {worst}", flush=True)
     tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
-           f"{precision}, a Llama: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model="llama-tiny")
-    tap.ok(other == cuda, f"{precision}, a Llama --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
+           f"{name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model=model)
+    tap.ok(other == cuda, f"{name} --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
 
 
 def check_loop(tap, folder, grid, precision, *more):
@@ -107,7 +108,8 @@ def main():
         text.write(os.path.join(folder, "text.txt"))
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            check_llama(tap, folder, precision, tolerance)
+            for model in ("llama-tiny", "mixtral-tiny"):
+                check_family(tap, folder, model, precision, tolerance)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

@@ -266,7 +266,7 @@ static __device__ __forceinline__ void add_step(float sums[STRIPS][BLOCKS][4], c
         }
 }
 
-template <enum form form, typename T>
+template <typename T, enum form form>
 static __global__ void __launch_bounds__(MMA_THREADS) grouped_mma(struct grouped<T> of)
 {
         __shared__ __align__(16) unsigned char shared[2][2][PART_BYTES]; /* of two steps, both operands */
@@ -320,7 +320,7 @@ static cudaError_t launch_form(cudaStream_t stream, const struct grouped<T> &of)
         if constexpr (std::is_same<T, float>::value)
                 CUDA_LAUNCH((grouped_fp32<form>), grid_of<form>(of, TILE), dim3(THREADS), 0, stream, of);
         else
-                CUDA_LAUNCH((grouped_mma<form, T>), grid_of<form>(of, MMA_TILE), dim3(MMA_THREADS), 0, stream,
+                CUDA_LAUNCH((grouped_mma<T, form>), grid_of<form>(of, MMA_TILE), dim3(MMA_THREADS), 0, stream,
                             of);
         return cudaGetLastError();
 }

@@ -60,7 +60,7 @@ static void choose(const struct routing *r, const real *logits, int64_t *chosen)
         for (int64_t e = 0; e < r->E; e++) {
                 int64_t before = 0;
                 for (int64_t i = 0; i < r->E; i++)
-                        before += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
+                        before += logits[i] > logits[e] || (i < e && logits[i] == logits[e]);
                 if (before < r->K)
                         chosen[before] = e;
         }

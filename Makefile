@@ -134,7 +134,7 @@ lint:
 # Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
 bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
-bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed bench-experts
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -171,6 +171,8 @@ paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
 bench-mixed: $(BUILD)/tests/mixed
 	$<
+bench-experts: $(BUILD)/tests/experts
+	$<
 # The simulation against a plain heap, and what the engine costs beside kernels; CSV=FILE appends the figures to it.
 EVENTS = RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/events.py --tests $(BUILD)/tests $(if $(CSV),--csv $(CSV)) --runs $(or $(RUNS),5)
 bench-events: all $(BUILD)/tests/events
@@ -203,4 +205,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

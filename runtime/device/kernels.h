@@ -81,7 +81,7 @@
  * grouped_matmul_backward, p: a, b, c, ends. c_e (m,n) += a^T b with the rows of a (k,m) and b (k,n) that
  *   expert e has; stride[2][0]: elements from one expert's c to the next's.
  * weighted_swiglu, p: y, gu, w, ends. SwiGLU, each row times w, `real`, of the rows before the last of
- *   `experts` ends, which may be more or fewer than m.
+ *   `experts` ends, which may be more or fewer than m; experts 0: of m rows.
  * weighted_swiglu_backward, p: dgu, dw, dy, gu, w, ends. Writes all of dgu, and of dw, `real`, of those rows.
  *
  * Where experts are spread over k ranks, each rank's rows go to those of their experts, and all_ends (k, E)

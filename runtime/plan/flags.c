@@ -40,6 +40,11 @@ int flag_value(const struct flag *flag, const struct options *o)
         return flag->store == STORE_BOOL ? *(const bool *)place_of(flag, o) : *(const int *)place_of(flag, o);
 }
 
+bool flag_is_zero(const struct flag *flag, const struct options *o)
+{
+        return flag->store == STORE_REAL ? *(const double *)place_of(flag, o) == 0 : flag_value(flag, o) == 0;
+}
+
 void flag_set(const struct flag *flag, struct options *o, int value)
 {
         assert(flag->store == STORE_BOOL || flag->store == STORE_INT);

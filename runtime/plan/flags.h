@@ -113,6 +113,8 @@ char *flag_write(const struct flag *, const struct options *, char text[FLAG_TEX
 
 /* Returns, or replaces, the value of a flag that is stored as bool or int. */
 int flag_value(const struct flag *, const struct options *);
+/* Whether a switch, a whole number or a real number of a plan is 0. */
+bool flag_is_zero(const struct flag *, const struct options *);
 void flag_set(const struct flag *, struct options *, int value);
 
 /* Checks that a plan has every flag that is required and none of the conflicts. It needs no model. Returns 0,

@@ -347,7 +347,6 @@ static const struct flag flags[] = {
                    {{{"tp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
                     .sentence = "{schedule} with --tp above 1 is not built yet"})},
         {.name = "ep", .argument = "E", .scope = FLAG_OF_ONE, AT(STORE_INT, ep), FROM(1, LARGEST_GRID),
-         .report = REPORT_IF_SET,
          .help = "Of a mixture of experts: over how many replicas, of neighbouring numbers, the experts of each layer "
                  "are spread (default 1: each replica has them all); tokens go to them and come back by all-to-alls. "
                  "It must divide D and the model's experts",

@@ -270,6 +270,9 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                 return rv_fail(err, RV_ENOTBUILT,
                                "--zero 3 is simulated only: ranvier simulate predicts it, ranvier train has "
                                "--zero 1");
+        if (rc == 0 && s->plan.ep > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--ep %d --device cuda is not built yet; --device cpu is",
+                               s->plan.ep);
         if (rc == 0 && s->plan.tp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
                 return rv_fail(err, RV_ENOTBUILT, "--tp %d --device cuda is not built yet; --device cpu is",
                                s->plan.tp);

@@ -87,7 +87,7 @@ json_t *report_plan_json(const struct options *given)
         for (int i = 0; i < count; i++) {
                 char key[32];
                 if (flags[i].report == REPORT_NEVER ||
-                    (flags[i].report == REPORT_IF_SET && !flag_value(&flags[i], &o)))
+                    (flags[i].report == REPORT_IF_SET && flag_is_zero(&flags[i], &o)))
                         continue;
                 snprintf(key, sizeof key, "%s", flags[i].name);
                 for (char *dash; (dash = strchr(key, '-'));)

@@ -70,7 +70,7 @@ def check_losses(tap, folder, precision, tolerance):
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 
 
-def check_llama(tap, folder, precision, tolerance, name, model):
+def check_family(tap, folder, precision, tolerance, name, model):
     cpu, _ = train(folder, "cpu", (1, 1), precision, model=model)
     cuda, _ = train(folder, "cuda", (1, 1), precision, model=model)
     worst = largest_difference(cuda, cpu)
@@ -118,8 +118,8 @@ def main():
         text.write(os.path.join(folder, "text.txt"))
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            check_llama(tap, folder, precision, tolerance, "a Llama", "llama-tiny")
-            check_llama(tap, folder, precision, tolerance, "a Qwen3", qwen3_of(folder))
+            for name, model in (("a Llama", "llama-tiny"), ("a Qwen3", qwen3_of(folder)), ("a Mixtral", "mixtral-tiny")):
+                check_family(tap, folder, precision, tolerance, name, model)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

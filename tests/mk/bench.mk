@@ -1,9 +1,9 @@
 # Not tests: see make bench. They are built with the tests, so that a change does not break them unseen.
-BENCHES = collectives events mixed mpi_allreduce offload overhead polling ranking sgemm worlds
+BENCHES = collectives events experts mixed mpi_allreduce offload overhead polling ranking sgemm worlds
 run-tests: $(if $(SAN),,$(BENCHES:%=$(BUILD)/tests/%))
 $(BUILD)/tests/polling: $(call obj,tests/bench/polling.c) $(call lib,net device models base)
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
-$(BUILD)/tests/mixed: $(call obj,tests/bench/mixed.c tests/unit/launches.c) $(call lib,device models base)
+$(BUILD)/tests/mixed $(BUILD)/tests/experts: $(BUILD)/tests/%: $(call obj,tests/bench/%.c tests/unit/launches.c) $(call lib,device models base)
 	$(LINK) $(BLAS_LIBS) -ljansson -lm
 $(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm

@@ -1,5 +1,5 @@
-TESTS += test_kernels test_device test_workload test_optim test_gradients
-$(BUILD)/tests/test_kernels: $(call obj,tests/unit/test_kernels.c tests/unit/launches.c) $(call lib,device models base)
+TESTS += test_kernels test_experts test_device test_workload test_optim test_gradients
+$(BUILD)/tests/test_kernels $(BUILD)/tests/test_experts: $(BUILD)/tests/%: $(call obj,tests/unit/%.c tests/unit/launches.c) $(call lib,device models base)
 	$(TEST_LINK) $(BLAS_LIBS)
 $(BUILD)/tests/test_device: $(call obj,tests/unit/test_device.c) $(call lib,nn device models base)
 	$(TEST_LINK) $(BLAS_LIBS)

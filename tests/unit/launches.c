@@ -161,6 +161,93 @@ void kernels_swiglu_backward(struct device *device, void *dgu, const void *dy, c
                        &(struct kernel_args){.p = {dgu, (void *)dy, (void *)gu}});
 }
 
+void kernels_route(struct device *device, const struct routing *r, real *weights, int32_t *place,
+                   int32_t *source, int32_t *ends, const void *logits)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_ROUTE, .m = r->N, .n = r->E, .k = r->K},
+                       &(struct kernel_args){.p = {weights, place, source, ends, (void *)logits},
+                                             .scalar = {r->logistic, r->normalised, r->factor}});
+}
+
+void kernels_route_backward(struct device *device, const struct routing *r, void *dlogits,
+                            const real *dweights, const real *weights, const int32_t *place,
+                            const int32_t *ends, const void *logits)
+{
+        kernels_launch(
+                device,
+                (struct kernel){
+                        .kind = KERNEL_ROUTE_BACKWARD, .part = PART_INPUT, .m = r->N, .n = r->E, .k = r->K},
+                &(struct kernel_args){.p = {dlogits, (void *)dweights, (void *)weights, (void *)place,
+                                            (void *)ends, (void *)logits},
+                                      .scalar = {r->logistic, r->normalised, r->factor, r->balance}});
+}
+
+void kernels_permute(struct device *device, void *y, const void *x, const int32_t *source, int64_t N,
+                     int64_t K, int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_PERMUTE, .m = N * K, .n = n, .k = K},
+                       &(struct kernel_args){.p = {y, (void *)x, (void *)source}});
+}
+
+void kernels_unpermute(struct device *device, void *y, const void *x, const int32_t *place, int64_t N,
+                       int64_t K, int64_t n, bool accumulate)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_UNPERMUTE, .accumulate = accumulate, .m = N, .n = n, .k = K},
+                &(struct kernel_args){.p = {y, (void *)x, (void *)place}});
+}
+
+void kernels_grouped_matmul(struct device *device, const struct grouped *g, const void *a, const void *b,
+                            void *c, const int32_t *ends)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_GROUPED_MATMUL,
+                                       .transpose_b = g->transpose_b,
+                                       .experts = (short)g->experts,
+                                       .m = g->m,
+                                       .n = g->n,
+                                       .k = g->k},
+                       &(struct kernel_args){.p = {(void *)a, (void *)b, c, (void *)ends},
+                                             .ld = {g->lda, g->ldb, g->ldc},
+                                             .stride = {{0}, {g->each}},
+                                             .inner = 1});
+}
+
+void kernels_grouped_matmul_backward(struct device *device, const struct grouped *g, const void *a,
+                                     const void *b, void *c, const int32_t *ends)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_GROUPED_MATMUL_BACKWARD,
+                                       .transpose_a = 1,
+                                       .accumulate = 1,
+                                       .part = PART_WEIGHT,
+                                       .experts = (short)g->experts,
+                                       .m = g->m,
+                                       .n = g->n,
+                                       .k = g->k},
+                       &(struct kernel_args){.p = {(void *)a, (void *)b, c, (void *)ends},
+                                             .ld = {g->lda, g->ldb, g->ldc},
+                                             .stride = {{0}, {0}, {g->each}},
+                                             .inner = 1});
+}
+
+void kernels_weighted_swiglu(struct device *device, void *y, const void *gu, const real *w, int64_t m,
+                             int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU, .m = m, .n = n},
+                       &(struct kernel_args){.p = {y, (void *)gu, (void *)w}});
+}
+
+void kernels_weighted_swiglu_backward(struct device *device, void *dgu, real *dw, const void *dy,
+                                      const void *gu, const real *w, int64_t m, int64_t n)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+                &(struct kernel_args){.p = {dgu, dw, (void *)dy, (void *)gu, (void *)w}});
+}
+
 void kernels_softmax(struct device *device, void *s, int64_t batch, int64_t T, double scale)
 {
         kernels_launch(device, (struct kernel){.kind = KERNEL_SOFTMAX, .batch = batch, .m = T, .n = T},

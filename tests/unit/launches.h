@@ -47,6 +47,36 @@ void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int6
 void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
 void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
                              int64_t n);
+
+/* Mixture of experts: N tokens with K of E experts each, which have N K rows; `real` and int32 as there. */
+struct routing {
+        int64_t N, E, K;
+        bool logistic, normalised;
+        double factor, balance;
+};
+void kernels_route(struct device *, const struct routing *, real *weights, int32_t *place, int32_t *source,
+                   int32_t *ends, const void *logits);
+void kernels_route_backward(struct device *, const struct routing *, void *dlogits, const real *dweights,
+                            const real *weights, const int32_t *place, const int32_t *ends,
+                            const void *logits);
+void kernels_permute(struct device *, void *y, const void *x, const int32_t *source, int64_t N, int64_t K,
+                     int64_t n);
+void kernels_unpermute(struct device *, void *y, const void *x, const int32_t *place, int64_t N, int64_t K,
+                       int64_t n, bool accumulate);
+/* Each expert's product, as struct matmul; `each`: elements from one expert's matrix to the next's. */
+struct grouped {
+        int64_t m, n, k, lda, ldb, ldc, each;
+        int experts;
+        bool transpose_b;
+};
+void kernels_grouped_matmul(struct device *, const struct grouped *, const void *a, const void *b, void *c,
+                            const int32_t *ends);
+void kernels_grouped_matmul_backward(struct device *, const struct grouped *, const void *a, const void *b,
+                                     void *c, const int32_t *ends);
+void kernels_weighted_swiglu(struct device *, void *y, const void *gu, const real *w, int64_t m, int64_t n);
+void kernels_weighted_swiglu_backward(struct device *, void *dgu, real *dw, const void *dy, const void *gu,
+                                      const real *w, int64_t m, int64_t n);
+
 void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);
 void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,
                               double scale);

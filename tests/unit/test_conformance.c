@@ -1130,6 +1130,318 @@ static void elementwise_kernels_conform(void **state)
                 }
 }
 
+/* ---- mixture of experts ---- */
+
+/* Integers that a kernel writes begin as -1, and must be exact. */
+static void add_written_indices(const struct pair *pair, struct test_case *c, int64_t count)
+{
+        double *values = new_doubles(count);
+        for (int64_t i = 0; i < count; i++)
+                values[i] = -1;
+        add(pair, c, TOKENS, count, values);
+        written(c);
+}
+
+static void launch_route(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_route(device, c->context, p[0], p[1], p[2], p[3], p[4]);
+}
+
+static void launch_route_backward(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_route_backward(device, c->context, p[0], p[1], p[2], p[3], p[4], p[5]);
+}
+
+static void name_route(struct test_case *c, const char *what, const struct routing *r)
+{
+        NAME(c, "%s N %lld E %lld K %lld%s%s", what, LL(r->N), LL(r->E), LL(r->K),
+             r->logistic ? ", logistic" : "", r->normalised ? ", normalised" : "");
+        c->context = r;
+}
+
+/* Logits of which many are equal, or none. */
+static double *add_logits(struct pair *pair, struct test_case *c, const struct routing *r, bool equal)
+{
+        double *values = new_doubles(r->N * r->E);
+        for (int64_t i = 0; i < r->N * r->E; i++)
+                values[i] = equal ? (double)random_below(&pair->random, 3) : 4 * random_number(&pair->random);
+        return add(pair, c, TENSOR, r->N * r->E, values);
+}
+
+/* Of exponents below 9, and sums of E and K terms. */
+static double score_error(const struct routing *r)
+{
+        return (double)(r->E + r->K + 64) * u;
+}
+
+static void check_route(struct pair *pair, const struct routing *r, bool equal)
+{
+        struct test_case c = {.launch = launch_route};
+        name_route(&c, "route", r);
+        double *bound = add_output(pair, &c, REAL, r->N * r->K);
+        for (int64_t i = 0; i < r->N * r->K; i++)
+                bound[i] = score_error(r) * r->factor;
+        add_written_indices(pair, &c, r->N * r->K);
+        add_written_indices(pair, &c, r->N * r->K);
+        add_written_indices(pair, &c, r->E);
+        add_logits(pair, &c, r, equal);
+        conforms(pair, &c);
+}
+
+static double score_of(const struct routing *r, const double *logits, int64_t e)
+{
+        double sum = 0;
+        if (r->logistic)
+                return 1 / (1 + exp(-logits[e]));
+        for (int64_t i = 0; i < r->E; i++)
+                sum += exp(logits[i] - logits[e]);
+        return 1 / sum;
+}
+
+/* An order of rows that is as good as any: token t has the experts t, t + 1, ... */
+static int64_t some_expert(const struct routing *r, int64_t i)
+{
+        return (i / r->K + i % r->K) % r->E;
+}
+
+static void add_some_order(const struct pair *pair, struct test_case *c, const struct routing *r)
+{
+        double *place = new_doubles(r->N * r->K), *ends = new_doubles(r->E);
+        int64_t row = 0;
+        for (int64_t e = 0; e < r->E; e++) {
+                for (int64_t i = 0; i < r->N * r->K; i++)
+                        if (some_expert(r, i) == e)
+                                place[i] = (double)row++;
+                ends[e] = (double)row;
+        }
+        add(pair, c, TOKENS, r->N * r->K, place);
+        add(pair, c, TOKENS, r->E, ends);
+}
+
+/* Bounds of token t's row: the error of what a score's gradient is made of, times the score. */
+static void bound_route_row(const struct routing *r, int64_t t, const double *logits, const double *place,
+                            const double *dweights, const double *weights, double *bound)
+{
+        double sum = 0, past = 0, most = 0;
+        for (int64_t i = t * r->K; i < (t + 1) * r->K; i++) {
+                const int64_t row = (int64_t)place[i];
+                sum += score_of(r, logits, some_expert(r, i));
+                past += fabs(dweights[row] * weights[row]);
+                most = fmax(most, r->factor * fabs(dweights[row]));
+        }
+        const double slope =
+                (r->normalised ? (most + past) / sum : most) + 2 * r->balance * (double)(r->E * r->K);
+        for (int64_t e = 0; e < r->E; e++)
+                bound[e] = score_error(r) * score_of(r, logits, e) * slope;
+}
+
+static void check_route_backward(struct pair *pair, const struct routing *r)
+{
+        struct test_case c = {.launch = launch_route_backward};
+        const int64_t rows = r->N * r->K;
+        name_route(&c, "route_backward", r);
+        double *bound = add_output(pair, &c, TENSOR, r->N * r->E);
+        const double *dweights = add_random(pair, &c, REAL, rows, 1),
+                     *weights = add_random(pair, &c, REAL, rows, 1);
+        add_some_order(pair, &c, r);
+        const double *place = c.operands[3].values, *logits = add_logits(pair, &c, r, false);
+        for (int64_t t = 0; t < r->N; t++)
+                bound_route_row(r, t, logits + t * r->E, place, dweights, weights, bound + t * r->E);
+        conforms(pair, &c);
+}
+
+static void routes_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},  {1, 7, 2},   {5, 3, 1},  {7, 4, 4},
+                                           {33, 8, 2}, {64, 5, 3},  {3, 61, 8}, {131, 16, 5},
+                                           {70, 8, 1}, {9, 40, 40}, {4, 300, 6}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int variant = 0; variant < 4; variant++) {
+                        const struct routing r = {.N = sizes[s][0],
+                                                  .E = sizes[s][1],
+                                                  .K = sizes[s][2],
+                                                  .logistic = variant & 1,
+                                                  .normalised = variant & 2,
+                                                  .factor = variant ? 1 : 2.5,
+                                                  .balance = variant & 1 ? 0 : 0.01};
+                        check_route(*state, &r, false);
+                        check_route(*state, &r, true);
+                        check_route_backward(*state, &r);
+                }
+}
+
+static void launch_permutation(struct device *device, void *p[], const struct test_case *c)
+{
+        const int64_t n = c->n[0], N = c->n[1], K = c->n[2];
+        if (c->n[3])
+                kernels_permute(device, p[0], p[1], p[2], N, K, n);
+        else
+                kernels_unpermute(device, p[0], p[1], p[2], N, K, n, c->flag);
+}
+
+static void check_permute(struct pair *pair, int64_t n, int64_t N, int64_t K)
+{
+        struct test_case c = {.launch = launch_permutation, .n = {n, N, K, true}};
+        NAME(&c, "permute n %lld N %lld K %lld", LL(n), LL(N), LL(K));
+        double *bound = add_output(pair, &c, TENSOR, N * K * n);
+        for (int64_t i = 0; i < N * K * n; i++)
+                bound[i] = 0;
+        add_random(pair, &c, TENSOR, N * n, 1);
+        add_tokens(pair, &c, N * K, N * K);
+        conforms(pair, &c);
+}
+
+static void check_unpermute(struct pair *pair, int64_t n, int64_t N, int64_t K, bool accumulate)
+{
+        struct test_case c = {.launch = launch_permutation, .n = {n, N, K, false}, .flag = accumulate};
+        NAME(&c, "unpermute n %lld N %lld K %lld%s", LL(n), LL(N), LL(K), accumulate ? ", added" : "");
+        double *bound;
+        if (accumulate) {
+                add_random(pair, &c, TENSOR, N * n, 1);
+                bound = written(&c);
+        } else {
+                bound = add_output(pair, &c, TENSOR, N * n);
+        }
+        for (int64_t i = 0; i < N * n; i++)
+                bound[i] = (double)((K + 1) * (K + 1)) * u;
+        add_random(pair, &c, TENSOR, N * K * n, 1);
+        add_tokens(pair, &c, N * K, N * K);
+        conforms(pair, &c);
+}
+
+static void permutations_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},   {7, 5, 2},    {16, 33, 1},  {33, 8, 3},
+                                           {96, 40, 2}, {64, 131, 2}, {513, 13, 8}, {1600, 9, 5}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int again = 0; again < 2; again++) { /* aligned in other ways */
+                        check_permute(*state, sizes[s][0], sizes[s][1], sizes[s][2]);
+                        check_unpermute(*state, sizes[s][0], sizes[s][1], sizes[s][2], again);
+                }
+}
+
+static void launch_grouped(struct device *device, void *p[], const struct test_case *c)
+{
+        if (c->flag)
+                kernels_grouped_matmul_backward(device, c->context, p[0], p[1], p[2], p[3]);
+        else
+                kernels_grouped_matmul(device, c->context, p[0], p[1], p[2], p[3]);
+}
+
+enum { EXPERTS = 4 };
+
+static void add_ends(const struct pair *pair, struct test_case *c, const int32_t ends[EXPERTS])
+{
+        double *values = new_doubles(EXPERTS);
+        for (int e = 0; e < EXPERTS; e++)
+                values[e] = ends[e];
+        add(pair, c, TOKENS, EXPERTS, values);
+}
+
+/* Elements are below 1, so that a sum of k products is below k. */
+static void check_grouped(struct pair *pair, const int32_t ends[EXPERTS], int64_t n, int64_t k,
+                          bool transpose, int64_t gap)
+{
+        struct grouped g = {
+                .m = ends[EXPERTS - 1], .n = n, .k = k, .experts = EXPERTS, .transpose_b = transpose};
+        g.lda = k + gap;
+        g.ldb = (transpose ? k : n) + gap;
+        g.ldc = n + gap;
+        g.each = (transpose ? n : k) * g.ldb + gap;
+        struct test_case c = {.launch = launch_grouped, .context = &g};
+        NAME(&c, "grouped_matmul m %lld n %lld k %lld%s, gaps of %lld", LL(g.m), LL(n), LL(k),
+             transpose ? ", transposed" : "", LL(gap));
+        add_random(pair, &c, TENSOR, g.m * g.lda, 1);
+        add_random(pair, &c, TENSOR, EXPERTS * g.each, 1);
+        double *before = add_random(pair, &c, TENSOR, g.m * g.ldc, 1), *bound = written(&c);
+        for (int64_t i = 0; i < g.m * g.ldc; i++) {
+                bound[i] = i % g.ldc < n ? (double)((k + 4) * k) * u : 0;
+                if (i % g.ldc < n)
+                        before[i] = NAN;
+        }
+        add_ends(pair, &c, ends);
+        conforms(pair, &c);
+}
+
+static void check_grouped_backward(struct pair *pair, const int32_t ends[EXPERTS], int64_t m, int64_t n,
+                                   int64_t gap)
+{
+        struct grouped g = {.m = m, .n = n, .k = ends[EXPERTS - 1], .experts = EXPERTS};
+        g.lda = m + gap;
+        g.ldb = n + gap;
+        g.ldc = n + gap;
+        g.each = m * g.ldc + gap;
+        struct test_case c = {.launch = launch_grouped, .context = &g, .flag = true};
+        NAME(&c, "grouped_matmul_backward m %lld n %lld k %lld, gaps of %lld", LL(m), LL(n), LL(g.k),
+             LL(gap));
+        add_random(pair, &c, TENSOR, g.k * g.lda, 1);
+        add_random(pair, &c, TENSOR, g.k * g.ldb, 1);
+        add_random(pair, &c, TENSOR, EXPERTS * g.each, 1);
+        double *bound = written(&c);
+        for (int64_t i = 0; i < EXPERTS * g.each; i++)
+                bound[i] = (double)((g.k + 4) * (g.k + 1)) * u;
+        add_ends(pair, &c, ends);
+        conforms(pair, &c);
+}
+
+/* Experts without rows, one with all, and rows of several tiles. */
+static void products_of_experts_conform(void **state)
+{
+        static const int32_t ends[][EXPERTS] = {
+                {0, 1, 1, 1}, {5, 5, 5, 5}, {0, 0, 0, 33}, {3, 40, 40, 57}, {64, 65, 130, 201}};
+        static const int64_t sizes[][2] = {{1, 1}, {5, 3}, {8, 24}, {33, 17}, {64, 40}, {70, 130}, {136, 64}};
+        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
+                for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                        for (int again = 0; again < AGAIN; again++) { /* aligned in other ways */
+                                const int64_t n = sizes[s][0], k = sizes[s][1], gap = again * 8;
+                                check_grouped(*state, ends[e], n, k, false, gap);
+                                check_grouped(*state, ends[e], n, k, true, gap);
+                                check_grouped_backward(*state, ends[e], n, k, gap);
+                        }
+}
+
+static void launch_weighted(struct device *device, void *p[], const struct test_case *c)
+{
+        if (c->flag)
+                kernels_weighted_swiglu_backward(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1]);
+        else
+                kernels_weighted_swiglu(device, p[0], p[1], p[2], c->n[0], c->n[1]);
+}
+
+/* Bounds as check_swiglu's, of weights below 1. */
+static void check_weighted_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
+{
+        struct test_case c = {.launch = launch_weighted, .n = {m, n}, .flag = backward};
+        NAME(&c, "weighted_swiglu%s m %lld n %lld", backward ? "_backward" : "", LL(m), LL(n));
+        double *bound = add_output(pair, &c, TENSOR, backward ? 2 * m * n : m * n);
+        double *dw = backward ? add_output(pair, &c, REAL, m) : NULL;
+        const double *dy = backward ? add_random(pair, &c, TENSOR, m * n, 1) : NULL;
+        const double *gu = add_gated(pair, &c, m, n), *w = add_random(pair, &c, REAL, m, 1);
+        const double each = (pair->dtype != DTYPE_FP32 ? 84 : 24) * u, closed = 1e4 * exp(-80);
+        for (int64_t i = 0; i < m * n; i++) {
+                const int64_t at = i / n * 2 * n + i % n;
+                const double g = gu[at], up = fabs(gu[at + n]), s = 1 / (1 + exp(-g)), silu = fabs(g) * s;
+                const double weight = fabs(w[i / n]);
+                if (!backward) {
+                        bound[i] = up * weight * (each * silu + closed);
+                        continue;
+                }
+                bound[at] = fabs(dy[i]) * up * weight * (each * (s + silu / (1 + exp(g))) + closed);
+                bound[at + n] = fabs(dy[i]) * weight * (each * silu + closed);
+                dw[i / n] += fabs(dy[i]) * up * ((each + (double)n * u) * silu + closed);
+        }
+        conforms(pair, &c);
+}
+
+static void weighted_swiglus_conform(void **state)
+{
+        for (int s = 0; s < SHAPES; s++)
+                for (int again = 0; again < AGAIN; again++) {
+                        check_weighted_swiglu(*state, shapes[s].m, shapes[s].n, false);
+                        check_weighted_swiglu(*state, shapes[s].m, shapes[s].n, true);
+                }
+}
+
 /* ---- softmax, cross-entropy ---- */
 
 static void launch_softmax(struct device *device, void *p[], const struct test_case *c)
@@ -1839,7 +2151,9 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
                 cmocka_unit_test(products_with_layernorm_conform), cmocka_unit_test(rmsnorms_conform),       \
                 cmocka_unit_test(norms_of_heads_conform), cmocka_unit_test(rotary_positions_conform),        \
-                cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(softmaxes_conform),          \
+                cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(routes_conform),             \
+                cmocka_unit_test(permutations_conform), cmocka_unit_test(products_of_experts_conform),       \
+                cmocka_unit_test(weighted_swiglus_conform), cmocka_unit_test(softmaxes_conform),             \
                 cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
                 cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
                 cmocka_unit_test(adamw_conforms)

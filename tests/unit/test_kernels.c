@@ -3,17 +3,11 @@
  * a sum of n terms adds up to n u times the sum of their sizes, the exponential brings 2 u and its argument's
  * error. Every test runs with tensors of reals, of fp16 and of bf16; elements of the latter two are rounded
  * once more as they are stored; and with each variant of the kernels that this processor runs. */
-#include "runtime/base/fp16.h"
 #include "runtime/device/cpu/kernels/math.h"
-#include "runtime/device/cpu/variant.h"
 #include "tests/unit/launches.h"
-#include "tests/unit/numbers.h"
+#include "tests/unit/tensors.h"
 
 #include <string.h>
-
-static const double u = FLT_EPSILON / 2.0;
-static const uint64_t seed = 20240611;
-#define FLUSHED exp(-87) /* smaller exponentials are zero */
 
 struct shape {
         int64_t m, n;
@@ -21,120 +15,6 @@ struct shape {
 static const struct shape shapes[] = {{1, 1},  {1, 7},   {7, 1},    {3, 17},  {5, 16},  {4, 33},
                                       {8, 64}, {13, 97}, {31, 101}, {6, 256}, {2, 513}, {131, 513}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-static const char *built_for; /* of the kernels that run now */
-
-static int open_device(void **state, enum dtype format)
-{
-        static const char *const names[] = {"reals", "fp16", "bf16"};
-        print_message("seed %llu, %s, tensors of %s\n", (unsigned long long)seed, built_for, names[format]);
-        struct rv_error_info err = {0};
-        struct device *device = device_cpu_open_with(1, built_for, &err);
-        if (!device)
-                return -1;
-        device->dtype = format;
-        *state = device;
-        return 0;
-}
-
-static int open_real(void **state)
-{
-        return open_device(state, DTYPE_FP32);
-}
-
-static int open_fp16(void **state)
-{
-        return open_device(state, DTYPE_FP16);
-}
-
-static int open_bf16(void **state)
-{
-        return open_device(state, DTYPE_BF16);
-}
-
-static int close_device(void **state)
-{
-        struct device *device = *state;
-        device->ops->close(device);
-        return 0;
-}
-
-/* Tensors that the kernels under way work on: `x` again when they are finished. */
-static struct {
-        real *x;
-        uint16_t *stored;
-        int64_t count;
-} lent[8];
-static int lent_count;
-
-static uint16_t half_of(const struct device *device, real x)
-{
-        return device->dtype == DTYPE_BF16 ? bf16_from_float(x) : fp16_from_float(x);
-}
-
-static real value_of(const struct device *device, uint16_t stored)
-{
-        return device->dtype == DTYPE_BF16 ? bf16_to_float(stored) : fp16_to_float(stored);
-}
-
-/* What a tensor of the device holds of x. */
-static real rounded(const struct device *device, real x)
-{
-        return device->dtype != DTYPE_FP32 ? value_of(device, half_of(device, x)) : x;
-}
-
-/* `x` as a tensor of the device, for one kernel or several before finish(). */
-static void *lend(const struct device *device, real *x, int64_t count)
-{
-        if (device->dtype == DTYPE_FP32)
-                return x;
-        uint16_t *stored = malloc((size_t)count * sizeof *stored);
-        assert_non_null(stored);
-        for (int64_t i = 0; i < count; i++)
-                stored[i] = half_of(device, x[i]);
-        assert_true(lent_count < 8);
-        lent[lent_count].x = x;
-        lent[lent_count].stored = stored;
-        lent[lent_count++].count = count;
-        return stored;
-}
-
-static void finish(struct device *device)
-{
-        device->ops->synchronize(device);
-        for (; lent_count > 0; lent_count--) {
-                const int last = lent_count - 1;
-                for (int64_t i = 0; i < lent[last].count; i++)
-                        lent[last].x[i] = value_of(device, lent[last].stored[i]);
-                free(lent[last].stored);
-        }
-}
-
-/* Random elements that a tensor of the device holds exactly. */
-static real *random_tensor(const struct device *device, uint64_t *random, int64_t count, double size)
-{
-        real *x = random_reals(random, count, size);
-        for (int64_t i = 0; i < count; i++)
-                x[i] = rounded(device, x[i]);
-        return x;
-}
-
-/* The relative error of one rounding of a tensor's element. */
-static double unit(const struct device *device)
-{
-        return device->dtype == DTYPE_BF16 ? 0x1p-8 : device->dtype != DTYPE_FP32 ? 0x1p-11 : u;
-}
-
-/* The bound of a tensor's element whose error was `bound` before it was stored. Half of the smallest fp16
- * number is 2^-25; a subnormal bf16 is a subnormal float too, and those are zero on the device. */
-static double stored(const struct device *device, double expected, double bound)
-{
-        const double min = device->dtype == DTYPE_BF16 ? (double)FLT_MIN : 0x1p-25;
-        return device->dtype != DTYPE_FP32 ? bound + unit(device) * (fabs(expected) + bound) + min : bound;
-}
-
-#define assert_stored(device, found, expected, bound, what, index)                                           \
-        assert_within(found, expected, stored(device, (double)(expected), bound), what, index)
 
 static void the_exponential_is_accurate_over_its_whole_range(void **state)
 {
@@ -1903,16 +1783,6 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(attention_backward_writes_all_gradients),                                   \
                 cmocka_unit_test(a_nan_in_a_query_stays_in_its_row_of_attention),                            \
                 cmocka_unit_test(attention_gives_the_same_bits)
-
-/* Under a sanitizer, which takes its time, only the one that a run takes. */
-static bool is_tested(const struct cpu_variant *v)
-{
-#ifdef __SANITIZE_ADDRESS__
-        return v == cpu_variant_choose(cpu_variants, cpu_variant_count, NULL, NULL);
-#else
-        return v->runs();
-#endif
-}
 
 int main(void)
 {

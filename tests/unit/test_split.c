@@ -53,27 +53,23 @@ static void launch(struct device *device, const struct kernel *kernel, const str
         struct world *w = (struct world *)device;
         atomic_store(&parts, 0);
         w->kinds[kernel->kind] = true;
-        if (w->scratch)
+        if (w->scratch && kernel_descriptor(kernel->kind)->split != SPLIT_EXPERTS)
                 run_part(kernel, args, w->scratch);
         else
                 cpu_split_run(&w->split, kernel, args);
 }
 
-/* `threads` 0: whole. */
+/* `threads` 0: whole, but for the products of experts, each of which is whole. */
 static void open_world(struct world *w, int threads, enum dtype format)
 {
         static const struct device_ops ops = {.name = "split", .launch = launch};
         real *memory = aligned_alloc(MEMORY_ALIGNMENT, CPU_SCRATCH * sizeof *memory);
         assert_non_null(memory);
         *w = (struct world){.device = {.ops = &ops, .dtype = format}, .random = seed, .split.run = run_part};
-        if (threads == 0) {
-                w->scratch = memory;
-                return;
-        }
-        w->split.sums = memory;
-        w->split.team = cpu_team_open(threads);
+        *(threads == 0 ? &w->scratch : &w->split.sums) = memory;
+        w->split.team = cpu_team_open(threads == 0 ? 1 : threads);
         assert_non_null(w->split.team);
-        assert_int_equal(cpu_team_threads(w->split.team), threads);
+        assert_int_equal(cpu_team_threads(w->split.team), threads == 0 ? 1 : threads);
 }
 
 static void free_buffers(struct world *w)
@@ -87,8 +83,7 @@ static void close_world(struct world *w)
         free_buffers(w);
         free(w->scratch);
         free(w->split.sums);
-        if (w->split.team)
-                cpu_team_close(w->split.team);
+        cpu_team_close(w->split.team);
 }
 
 /* ---- what kernels work on ---- */
@@ -266,6 +261,66 @@ static void swiglu_backward(struct world *w)
 {
         void *dgu = tensor(w, M * 2 * N), *dy = tensor(w, M * N);
         kernels_swiglu_backward(&w->device, dgu, dy, tensor(w, M * 2 * N), M, N);
+}
+
+static const struct routing routing = {
+        .N = M, .E = N, .K = 5, .normalised = true, .factor = 1, .balance = 0.01};
+enum { ROWS_OF_TOKENS = 5 * M };
+
+struct order {
+        real *weights;
+        int32_t *place, *source, *ends;
+        void *logits;
+};
+
+static struct order route_order(struct world *w)
+{
+        struct order o = {.weights = reals(w, ROWS_OF_TOKENS), .place = tokens(w, ROWS_OF_TOKENS, 1)};
+        o.source = tokens(w, ROWS_OF_TOKENS, 1);
+        o.ends = tokens(w, N, 1);
+        o.logits = tensor(w, M * N);
+        kernels_route(&w->device, &routing, o.weights, o.place, o.source, o.ends, o.logits);
+        return o;
+}
+
+static void route(struct world *w)
+{
+        route_order(w);
+}
+
+static void route_backward(struct world *w)
+{
+        const struct order o = route_order(w);
+        void *dlogits = tensor(w, M * N);
+        kernels_route_backward(&w->device, &routing, dlogits, reals(w, ROWS_OF_TOKENS), o.weights, o.place,
+                               o.ends, o.logits);
+}
+
+static void permute(struct world *w)
+{
+        const struct order o = route_order(w);
+        void *y = tensor(w, ROWS_OF_TOKENS * N);
+        kernels_permute(&w->device, y, tensor(w, M * N), o.source, M, routing.K, N);
+}
+
+static void unpermute(struct world *w)
+{
+        const struct order o = route_order(w);
+        void *y = tensor(w, M * N);
+        kernels_unpermute(&w->device, y, tensor(w, ROWS_OF_TOKENS * N), o.place, M, routing.K, N, true);
+}
+
+static void weighted_swiglu(struct world *w)
+{
+        void *y = tensor(w, M * N), *gu = tensor(w, M * 2 * N);
+        kernels_weighted_swiglu(&w->device, y, gu, reals(w, M), M, N);
+}
+
+static void weighted_swiglu_backward(struct world *w)
+{
+        void *dgu = tensor(w, M * 2 * N), *dy = tensor(w, M * N), *gu = tensor(w, M * 2 * N);
+        real *dw = reals(w, M);
+        kernels_weighted_swiglu_backward(&w->device, dgu, dw, dy, gu, reals(w, M), M, N);
 }
 
 /* Parts begin in the middle of a matrix. */
@@ -527,6 +582,39 @@ static void product_gelu_backward(struct world *w, int64_t m, int64_t n, int64_t
         kernels_matmul_gelu_backward(&w->device, dh, dy, weight, tensor(w, m * n), m, n, k);
 }
 
+/* Three experts, of which one has no rows. */
+static int32_t *three_ends(struct world *w, int64_t rows)
+{
+        int32_t *ends = tokens(w, 3, 1);
+        ends[0] = ends[1] = (int32_t)(rows / 3);
+        ends[2] = (int32_t)rows;
+        return ends;
+}
+
+static void grouped_product(struct world *w, int64_t m, int64_t n, int64_t k, int variant)
+{
+        const struct grouped g = {.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = k,
+                                  .ldb = variant ? k : n,
+                                  .ldc = n,
+                                  .each = n * k,
+                                  .experts = 3,
+                                  .transpose_b = variant};
+        void *a = tensor(w, m * k), *b = tensor(w, 3 * k * n), *c = tensor(w, m * n);
+        kernels_grouped_matmul(&w->device, &g, a, b, c, three_ends(w, m));
+}
+
+static void grouped_product_backward(struct world *w, int64_t m, int64_t n, int64_t k, int variant)
+{
+        const struct grouped g = {
+                .m = m, .n = n, .k = k, .lda = m, .ldb = n, .ldc = n, .each = m * n, .experts = 3};
+        (void)variant;
+        void *a = tensor(w, k * m), *b = tensor(w, k * n), *c = tensor(w, 3 * m * n);
+        kernels_grouped_matmul_backward(&w->device, &g, a, b, c, three_ends(w, k));
+}
+
 /* ---- comparison ---- */
 
 /* Partial sums of `terms` numbers of either sign, below 1, are near sqrt(terms), and each is rounded; a
@@ -639,6 +727,12 @@ static const struct {
         {"rope", rope, ALWAYS, ANY_FORMAT},
         {"swiglu", swiglu, ALWAYS, ANY_FORMAT},
         {"swiglu_backward", swiglu_backward, ALWAYS, ANY_FORMAT},
+        {"route", route, NEVER, ANY_FORMAT},
+        {"route_backward", route_backward, ALWAYS, ANY_FORMAT},
+        {"permute", permute, ALWAYS, ANY_FORMAT},
+        {"unpermute", unpermute, ALWAYS, ANY_FORMAT},
+        {"weighted_swiglu", weighted_swiglu, ALWAYS, ANY_FORMAT},
+        {"weighted_swiglu_backward", weighted_swiglu_backward, ALWAYS, ANY_FORMAT},
         {"softmax", softmax, ALWAYS, ANY_FORMAT},
         {"softmax_backward", softmax_backward, ALWAYS, ANY_FORMAT},
         {"cross_entropy", cross_entropy, ALWAYS, ANY_FORMAT},
@@ -692,6 +786,8 @@ static const struct {
         {"matmul_bias_residual", product_bias_residual, 1},
         {"matmul_bias_residual_layernorm", product_layernorm, 1},
         {"matmul_gelu_backward", product_gelu_backward, 1},
+        {"grouped_matmul", grouped_product, 2},
+        {"grouped_matmul_backward", grouped_product_backward, 1},
 };
 
 /* m, n, k: a row, fewer rows than threads, few columns; blocks of all sizes; longer than a tile of halves. */

@@ -1,6 +1,6 @@
 /* The CUDA device's own kernels, as cuda.c calls them: each queues one kernel of models/kernels/kernel.h on
- * `stream`, with operands packed as runtime/device/kernels.h says, and does not wait. Products are cuBLASLt's
- * (matmul.h).
+ * `stream`, with operands packed as runtime/device/kernels.h says, and does not wait. Products, but for
+ * those of experts, are cuBLASLt's (matmul.h).
  *
  * Every kernel adds its sums in an order that depends on shapes and the GPU alone (how many multiprocessors
  * it has), so that the same input gives the same bits: no atomic addition of floating-point numbers. */
@@ -44,7 +44,11 @@ cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward
 /* rope.cu */
 cuda_launch_fn cuda_rope;
 /* swiglu.cu */
-cuda_launch_fn cuda_swiglu, cuda_swiglu_backward;
+cuda_launch_fn cuda_swiglu, cuda_swiglu_backward, cuda_weighted_swiglu, cuda_weighted_swiglu_backward;
+/* experts.cu */
+cuda_launch_fn cuda_route, cuda_route_backward, cuda_permute, cuda_unpermute;
+/* grouped.cu */
+cuda_launch_fn cuda_grouped_matmul, cuda_grouped_matmul_backward;
 /* softmax.cu */
 cuda_launch_fn cuda_softmax, cuda_softmax_backward;
 /* cross_entropy.cu */

@@ -151,13 +151,31 @@ void cpu_permute(const struct kernel *kernel, const struct kernel_args *args)
                 memcpy(y, (const char *)args->p[X] + source[r] / kernel->k * bytes, (size_t)bytes);
 }
 
-/* y += x, or y = x. */
+/* y = x, or y += x; and the same of two rows, one after the other. */
 static void put(real *restrict y, const real *restrict x, int64_t n, bool add)
 {
         if (!add)
                 memcpy(y, x, (size_t)n * sizeof *y);
         for (int64_t j = 0; j < n && add; j++)
                 y[j] += x[j];
+}
+
+static void put_two(real *restrict y, const real *restrict a, const real *restrict b, int64_t n, bool add)
+{
+        for (int64_t j = 0; j < n && !add; j++)
+                y[j] = a[j] + b[j];
+        for (int64_t j = 0; j < n && add; j++)
+                y[j] = y[j] + a[j] + b[j];
+}
+
+/* A row as reals: where it is, or converted into `to`. */
+static const real *reals_of(enum dtype dtype, const void *tensor, int64_t at, int64_t n, real *to)
+{
+        const void *row = element_of(dtype, tensor, at);
+        if (dtype == DTYPE_FP32)
+                return row;
+        reals_from(dtype, to, row, n);
+        return to;
 }
 
 void cpu_unpermute(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
@@ -168,14 +186,18 @@ void cpu_unpermute(const struct kernel *kernel, const struct kernel_args *args, 
         const int32_t *place = args->p[PLACE];
         for (int64_t t = 0; t < kernel->m; t++, place += K) {
                 void *stored = element_of(dtype, args->p[Y], t * n);
-                real *y = dtype == DTYPE_FP32 ? stored : scratch, *row = scratch + n;
+                real *y = dtype == DTYPE_FP32 ? stored : scratch;
                 if (dtype != DTYPE_FP32 && kernel->accumulate)
                         reals_from(dtype, y, stored, n);
-                for (int64_t i = 0; i < K; i++) {
-                        const void *x = element_of(dtype, args->p[X], place[i] * n);
-                        if (dtype != DTYPE_FP32)
-                                reals_from(dtype, row, x, n);
-                        put(y, dtype == DTYPE_FP32 ? x : row, n, kernel->accumulate || i > 0);
+                for (int64_t i = 0; i < K; i += 2) {
+                        const bool add = kernel->accumulate || i > 0;
+                        const real *a = reals_of(dtype, args->p[X], place[i] * n, n, scratch + n);
+                        if (i + 1 == K)
+                                put(y, a, n, add);
+                        else
+                                put_two(y, a,
+                                        reals_of(dtype, args->p[X], place[i + 1] * n, n, scratch + 2 * n), n,
+                                        add);
                 }
                 if (dtype != DTYPE_FP32)
                         reals_to(dtype, stored, y, n);

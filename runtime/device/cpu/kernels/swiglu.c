@@ -52,18 +52,30 @@ void cpu_weighted_swiglu(const struct kernel *kernel, const struct kernel_args *
         }
 }
 
-/* A weight's gradient is the sum of dy times what it multiplies: of up and what is up's gradient without it.
- */
+/* Of `count` elements of a row at most LANES_IN_SUM, n elements before what its gates are for: their
+ * gradients, and what each adds to the gradient of the row's weight w. */
+static inline void weighted_slopes(real *restrict dgate, real *restrict lane, const real *restrict dy,
+                                   const real *restrict gate, int64_t n, int count, real w)
+{
+        for (int j = 0; j < count; j++) {
+                const real e = real_exp(-gate[j]), s = 1 / (1 + e), silu = gate[j] * s, up = gate[n + j];
+                lane[j] += dy[j] * silu * up;
+                dgate[n + j] = w * (dy[j] * silu);
+                dgate[j] = w * (dy[j] * up * (s + silu * (e * s)));
+        }
+}
+
 void cpu_weighted_swiglu_backward(const struct kernel *kernel, const struct kernel_args *args)
 {
         real *dgate = args->p[0], *dw = args->p[1];
         const real *dy = args->p[2], *gate = args->p[3], *w = args->p[4];
         const int64_t n = kernel->n;
-        struct kernel row = *kernel;
-        row.m = 1;
         for (int64_t i = 0; i < kernel->m; i++, dgate += 2 * n, dy += n, gate += 2 * n) {
-                cpu_swiglu_backward(&row, &(struct kernel_args){.p = {dgate, (void *)dy, (void *)gate}});
-                dw[i] = row_dot(dgate + n, gate + n, n);
-                scale_row(dgate, 2 * n, w[i]);
+                real lane[LANES_IN_SUM] = {0};
+                int64_t j = 0;
+                for (; j + LANES_IN_SUM <= n; j += LANES_IN_SUM)
+                        weighted_slopes(dgate + j, lane, dy + j, gate + j, n, LANES_IN_SUM, w[i]);
+                weighted_slopes(dgate + j, lane, dy + j, gate + j, n, (int)(n - j), w[i]);
+                dw[i] = lanes_sum(lane);
         }
 }

@@ -31,7 +31,7 @@ void routing_loads(const struct routing *routing, const struct gpt *gpt, int lay
 {
         const int experts = gpt->n_expert, own = experts / ranks;
         double share[GPT_MAX_EXPERTS];
-        int order[GPT_MAX_EXPERTS];
+        int order[GPT_MAX_EXPERTS] = {0};
         shares_of(routing, experts, gpt->n_expert_chosen, share);
         for (int i = 0; i < experts; i++) { /* Fisher & Yates */
                 const int at = draw((uint64_t)routing->seed << 32 | (uint32_t)layer, i, i + 1);

@@ -180,10 +180,11 @@ static void begin_shared_sum(struct group *group, const struct waiting *w)
 /* The blocks of rows of one member, as a type. */
 static MPI_Datatype rows_type(const struct net_exchange *x, const struct net_rows *rows)
 {
-        int *lengths = malloc(2 * (size_t)x->blocks * sizeof *lengths), *at = lengths + x->blocks;
+        int *lengths = malloc(2 * (size_t)x->blocks * sizeof *lengths), *at;
         MPI_Datatype row, type;
         if (!lengths)
                 abort();
+        at = lengths + x->blocks;
         for (int b = 0; b < x->blocks; b++) {
                 lengths[b] = count_of(rows[b].rows);
                 at[b] = count_of(rows[b].at);

@@ -247,10 +247,11 @@ static void exchange_rows(struct driver_real *d, const struct nn_collective *wha
 {
         const struct plan_group group = plan_group(&d->plan, d->net->rank, GROUP_EXPERTS);
         const int experts = d->nn->gpt.n_expert, own = experts / group.size, first = own * group.index;
-        struct net_rows *home = malloc(2 * (size_t)experts * sizeof *home), *away = home + experts;
+        struct net_rows *home = malloc(2 * (size_t)experts * sizeof *home), *away;
         int64_t begin = 0;
         if (!home)
                 abort();
+        away = home + experts;
         for (int expert = 0, at = 0; expert < experts; expert++) {
                 home[expert] = (struct net_rows){at, rows_for(what, experts, group.index, expert)};
                 at += (int)home[expert].rows;

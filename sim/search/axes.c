@@ -170,10 +170,14 @@ static char *write_value(const struct flag *flag, int value, char text[FLAG_TEXT
         return flag_write(flag, &probe, text);
 }
 
-void axis_untried(const struct axis *axis, char *text, size_t text_size)
+void axis_untried(const struct axis *axis, const struct options *base, char *text, size_t text_size)
 {
         const struct flag_values *all = &axis->flag->axis->all;
+        struct options large = *base; /* a grid in which what depends on grids matters */
+        large.pp = large.dp = 2;
         text[0] = 0;
+        if (axis->flag->axis->matters && !axis->flag->axis->matters(&large))
+                return;
         for (int i = 0; i < all->count; i++) {
                 const size_t length = strlen(text);
                 char value[FLAG_TEXT];

@@ -53,8 +53,9 @@ void axes_set(struct options *options, const struct axes *axes, const int place[
  * or "megatron", which is what Megatron-LM has. Returns false if there is no such preset. */
 bool axes_preset(struct axes *axes, const char *preset);
 
-/* Writes the values of preset "all" that the axis does not have, such as "--zero 1,3"; "" if it has all. */
-void axis_untried(const struct axis *axis, char *text, size_t text_size);
+/* Writes the values of preset "all" that the axis does not have, such as "--zero 1,3"; "" if it has all, or
+ * the axis changes nothing in plans of the model of `base`. */
+void axis_untried(const struct axis *axis, const struct options *base, char *text, size_t text_size);
 
 /* Writes the values of a plan that are not the default as flags of `ranvier simulate`, each after a blank. */
 void axes_write(const struct options *options, FILE *out);

@@ -279,7 +279,7 @@ static void print_untried(const struct results *r, FILE *out)
         int left = 0;
         for (int i = 0; i < r->space->axes.count; i++) {
                 char text[128];
-                axis_untried(&r->space->axes.axis[i], text, sizeof text);
+                axis_untried(&r->space->axes.axis[i], &r->space->base, text, sizeof text);
                 if (text[0])
                         fprintf(out, "%s%s", left++ ? ", " : "not tried: ", text);
         }

@@ -281,8 +281,9 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
                                     (pass ? imbalance(prices, lane->rank, op) : 0));
         op->more = pass && op->count == 0 ? price_more(prices, stage, op) : price_widen(prices, stage, op);
-        if (op->more && op->count == 0)
-                op->group = tensor_group(&price_pass_of(prices, stage, op)->collectives[op->segment]);
+        const struct price_pass *of = pass && op->more ? price_pass_of(prices, stage, op) : NULL;
+        if (of && of->collectives)
+                op->group = tensor_group(&of->collectives[op->segment]);
 }
 
 static bool begin(void *context, struct sim_lane *lane)

@@ -55,8 +55,9 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
                a->window == b->window && a->rope_theta == b->rope_theta &&
                same_scaling(&a->rope_scaling, &b->rope_scaling) && a->norm_epsilon == b->norm_epsilon &&
                a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
-               a->balance_loss == b->balance_loss && a->attention_bias == b->attention_bias &&
-               a->mlp_bias == b->mlp_bias && a->tied == b->tied && a->dropout == b->dropout;
+               a->balance_loss == b->balance_loss && a->normalised_experts == b->normalised_experts &&
+               a->attention_bias == b->attention_bias && a->mlp_bias == b->mlp_bias && a->tied == b->tied &&
+               a->dropout == b->dropout;
 }
 
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err)

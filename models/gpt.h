@@ -20,6 +20,7 @@ enum gpt_family {
         FAMILY_QWEN2,
         FAMILY_QWEN3,
         FAMILY_MIXTRAL,
+        FAMILY_QWEN3_MOE,
         FAMILIES
 }; /* a row each in models/families */
 
@@ -70,6 +71,8 @@ struct gpt {
          * is then the width inside one. And the coefficient of the loss that balances them. */
         int n_expert, n_expert_chosen;
         double balance_loss;
+        /* The weights of a token's experts add up to 1; only of families whose files have such a key. */
+        bool normalised_experts;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */
         bool dropout; /* its file asks for dropout, which is not modelled */
 };

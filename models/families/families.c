@@ -3,9 +3,10 @@
 const struct family *family_at(enum gpt_family id)
 {
         static const struct family *const families[FAMILIES] = {
-                [FAMILY_GPT2] = &family_gpt2,       [FAMILY_LLAMA] = &family_llama,
-                [FAMILY_MISTRAL] = &family_mistral, [FAMILY_QWEN2] = &family_qwen2,
-                [FAMILY_QWEN3] = &family_qwen3,     [FAMILY_MIXTRAL] = &family_mixtral,
+                [FAMILY_GPT2] = &family_gpt2,           [FAMILY_LLAMA] = &family_llama,
+                [FAMILY_MISTRAL] = &family_mistral,     [FAMILY_QWEN2] = &family_qwen2,
+                [FAMILY_QWEN3] = &family_qwen3,         [FAMILY_MIXTRAL] = &family_mixtral,
+                [FAMILY_QWEN3_MOE] = &family_qwen3_moe,
         };
         return families[id];
 }

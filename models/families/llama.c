@@ -78,7 +78,7 @@ static void block(struct program *p, const struct gpt *gpt, const struct work *w
 /* ---- config.json ---- */
 
 static const struct config_key keys[] = {
-        LLAMA_KEYS,
+        LLAMA_KEYS("intermediate_size"),
         {"attention_bias", CONFIG_BOOL, CONFIG_AT(attention_bias), .absent = false},
         {"mlp_bias", CONFIG_BOOL, CONFIG_AT(mlp_bias), .absent = false},
         {"sliding_window", CONFIG_ONLY, .right = {"null"}},

@@ -23,15 +23,16 @@ void llama_head(struct program *, const struct gpt *, const struct work *, bool 
 int llama_read(struct gpt *, const char *path, const json_t *object, const struct config_key *keys, int count,
                struct rv_error_info *err);
 
-/* The rows of a table that all have. Where the file does not say, transformers takes what is here. */
-#define LLAMA_KEYS                                                                                           \
+/* The rows of a table that all have; `inner` is the key of the width inside the MLP. Where the file does not
+ * say, transformers takes what is here. */
+#define LLAMA_KEYS(inner)                                                                                    \
         {"hidden_act", CONFIG_ONLY, .right = {"\"silu\""}, .written = true},                                 \
                 {"quantization_config", CONFIG_ONLY, .right = {"null"}},                                     \
                 {"partial_rotary_factor", CONFIG_ONLY, .right = {"1"}},                                      \
                 {"num_hidden_layers", CONFIG_COUNT, CONFIG_AT(n_layer), .max = GPT_MAX_LAYERS},              \
                 {"hidden_size", CONFIG_COUNT, CONFIG_AT(n_embd), .max = GPT_MAX_WIDTH},                      \
                 {"num_attention_heads", CONFIG_COUNT, CONFIG_AT(n_head), .max = GPT_MAX_HEADS},              \
-                {"intermediate_size", CONFIG_COUNT, CONFIG_AT(n_inner), .max = GPT_MAX_INNER},               \
+                {inner, CONFIG_COUNT, CONFIG_AT(n_inner), .max = GPT_MAX_INNER},                             \
                 {"vocab_size", CONFIG_COUNT, CONFIG_AT(vocab_size), .max = GPT_MAX_VOCABULARY},              \
                 {"max_position_embeddings", CONFIG_COUNT, CONFIG_AT(n_positions), .max = GPT_MAX_POSITIONS}, \
                 {"rms_norm_eps", CONFIG_REAL, CONFIG_AT(norm_epsilon),                                       \

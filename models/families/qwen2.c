@@ -8,7 +8,7 @@ static void block(struct program *p, const struct gpt *gpt, const struct work *w
 }
 
 static const struct config_key keys[] = {
-        LLAMA_KEYS,
+        LLAMA_KEYS("intermediate_size"),
         {"num_key_value_heads", CONFIG_COUNT, CONFIG_AT(n_kv_head), .max = GPT_MAX_HEADS},
         {"head_dim", CONFIG_OPTIONAL, CONFIG_AT(head_size), .max = GPT_MAX_WIDTH},
         {"use_sliding_window", CONFIG_ONLY, .right = {"false"}},

@@ -28,6 +28,7 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
         const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
         struct regions regions = {
+                .shared = plan->zero == 1,
                 .region = {region_of(plan, begin, all - experts - embedding, GROUP_DATA, stage->replica),
                            region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica),
                            region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA,
@@ -114,8 +115,8 @@ struct region_range regions_chunk(const struct regions *r, int nth)
                 before += elements_in(r, other);
         return (struct region_range){.offset = region->offset + at,
                                      .count = min_int64(r->chunk, region->count - at),
-                                     .place = region->parts > 1 ? before + nth * part_of(region, r->chunk)
-                                                                : region->offset + at};
+                                     .place = r->shared ? before + nth * part_of(region, r->chunk)
+                                                        : region->offset + at};
 }
 
 struct region_range regions_own(const struct regions *r, int nth)

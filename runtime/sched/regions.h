@@ -36,6 +36,7 @@ struct regions {
         struct region region[REGIONS];
         /* The most parameters of a chunk, and of an update. */
         int64_t chunk, update;
+        bool shared; /* ZeRO-1, even where a region has one rank alone: see region_range.place */
 };
 /* Cuts the parameters of `stage` as `plan` says. */
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage);

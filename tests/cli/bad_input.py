@@ -104,6 +104,12 @@ CASES = [
     train("--tp with too few ranks", "--tp 2", ranks=BOTH),
     train("shards on a GPU", "--tp 2 --dp 1 --device cuda", ranks=(2,)),
     train("--tp that does not divide the heads", "--tp 3 --dp 1", ranks=(3,)),
+    train("--ep that does not divide --dp", "--dp 3 --ep 2", ranks=(3,), model="mixtral-tiny"),
+    train("--ep that does not divide the experts", "--dp 3 --ep 3", ranks=(3,), model="mixtral-tiny"),
+    train("--ep of a model without experts", "--dp 2 --ep 2", ranks=(2,)),
+    train("--ep that is no number", "--ep two", model="mixtral-tiny", ranks=ALONE),
+    train("--ep and a schedule of backwards in parts", "--pp 1 --dp 2 --ep 2 --schedule zero-bubble", ranks=(2,), model="mixtral-tiny"),
+    train("--ep and overlapped sums", "--dp 2 --ep 2 --overlap-allreduce", ranks=(2,), model="mixtral-tiny"),
     train("--device cuda", "--device cuda"),
     simulate("the beginning of an option", "--prof a100-datasheet"),
     simulate("an option of training", "--max-steps 5"),
@@ -178,6 +184,10 @@ CASES = [
     train("a Qwen3 without the size of its heads", "", model="model_qwen3.json", ranks=ALONE),
     train("a Llama with another activation", "", model="model_activation.json", ranks=ALONE),
     train("a Llama whose heads those of keys and values do not divide", "", model="model_kv.json"),
+    train("more experts of a token than a layer has", "", model="model_chosen.json", ranks=ALONE),
+    train("experts in some layers only", "", model="model_dense.json", ranks=ALONE),
+    train("experts in every second layer", "", model="model_sparse.json", ranks=ALONE),
+    train("a family whose experts are not built", "", model="model_deepseek.json", ranks=ALONE),
     simulate("shards that do not divide the heads of keys and values", "--pp 1 --tp 4 --gpus 4 --schedule 1f1b", model="llama-tiny"),
     train("a model of another family that does not say which", "", model="model_family.json", ranks=ALONE),
     train("a checkpoint for a model", "", model="whole.safetensors"),
@@ -514,12 +524,17 @@ def write_models(folder):
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))
     llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256,
              "intermediate_size": 172, "max_position_embeddings": 64}
+    qwen3_moe = {"model_type": "qwen3_moe", "num_key_value_heads": 2, "moe_intermediate_size": 32, "num_experts": 4,
+                 "num_experts_per_tok": 2}
     variants = {
         "model_neox": {"model_type": "gpt_neox"},
         "model_mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 32},
         "model_qwen3": {"model_type": "qwen3", "num_key_value_heads": 2}, "model_window": {"sliding_window": 4096},
         "model_rope": {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}, "model_activation": {"hidden_act": "gelu"},
         "model_kv": {"num_key_value_heads": 3},
+        "model_chosen": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+        "model_dense": {**qwen3_moe, "mlp_only_layers": [0]}, "model_sparse": {**qwen3_moe, "decoder_sparse_step": 2},
+        "model_deepseek": {"model_type": "deepseek_v3"},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**llama, **changes}, indent=1))

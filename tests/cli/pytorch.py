@@ -38,6 +38,7 @@ TOLERANCE = 1e-4  # relative
 # Weights, activations and gradients are rounded by 2^-11 in fp16 and 2^-8 in bf16, each in its own direction; the loss
 # is a mean over all.
 MIXED_TOLERANCE, BF16_TOLERANCE = 2.0**-13, 2.0**-10
+ROUTED = 2  # times that, where a row that is rounded may go to another expert
 
 
 def read_safetensors(path):
@@ -143,19 +144,29 @@ def swiglu_mlp(w, p, u):
     return linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
 
 
-def mixtral_mlp(w, p, u):
-    """Each token through its two largest experts, weighted by the softmax over these."""
-    p += "block_sparse_moe."
+def mixture(w, p, u, names, normalised=True):
+    """Each token through its two largest experts, weighted by their softmax over all; `normalised`: divided by its sum."""
     rows = u.flatten(0, 1)
-    logits = rows @ w[p + "gate.weight"].T
-    top, chosen = logits.topk(CHOSEN, 1)
-    weights = torch.softmax(top, 1)
+    weights, chosen = torch.softmax(rows @ w[p + "gate.weight"].T, 1).topk(CHOSEN, 1)
+    if normalised:
+        weights = weights / weights.sum(1, keepdim=True)
     sums = torch.zeros_like(rows)
     for e in range(EXPERTS):
         token, place = torch.where(chosen == e)
-        w1, w2, w3 = (w[f"{p}experts.{e}.w{i}.weight"] for i in (1, 2, 3))
-        sums = sums.index_add(0, token, weights[token, place, None] * ((F.silu(rows[token] @ w1.T) * (rows[token] @ w3.T)) @ w2.T))
+        gate, up, down = (w[f"{p}experts.{e}.{name}.weight"] for name in names)
+        sums = sums.index_add(0, token, weights[token, place, None] * ((F.silu(rows[token] @ gate.T) * (rows[token] @ up.T)) @ down.T))
     return sums.view_as(u)
+
+
+def mixtral_mlp(w, p, u):
+    return mixture(w, p + "block_sparse_moe.", u, ("w1", "w3", "w2"))
+
+
+def qwen3_moe(normalised, **keys):
+    return like_llama("qwen3_moe",
+                      mlp=lambda w, p, u: mixture(w, p + "mlp.", u, ("gate_proj", "up_proj", "down_proj"), normalised),
+                      head_dim=HEAD, moe_intermediate_size=INNER, num_experts=EXPERTS, num_experts_per_tok=CHOSEN,
+                      norm_topk_prob=normalised, **keys)
 
 
 def llama(w, x, targets, scaling=None, mlp=swiglu_mlp):
@@ -207,6 +218,8 @@ FAMILIES = {
     "qwen3": like_llama("qwen3", head_dim=HEAD),
     "qwen3 with biases": like_llama("qwen3", head_dim=HEAD, attention_bias=True),
     "mixtral": like_llama("mixtral", None, mixtral_mlp, num_local_experts=EXPERTS, num_experts_per_tok=CHOSEN),
+    "qwen3_moe": qwen3_moe(True),
+    "qwen3_moe with biases, not normalised": qwen3_moe(False, attention_bias=True),
 }
 
 
@@ -276,6 +289,8 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="
     name += (f", {precision}" if precision else "") + (", not fused" if "--fusion" in flags else "")
     name += f", epsilon {epsilon:g}, clip {clip:g}" if adam != ADAM else ""
     tolerance = {None: TOLERANCE, "mixed": MIXED_TOLERANCE, "bf16": BF16_TOLERANCE}[precision]
+    if precision and "num_experts_per_tok" in FAMILIES[family][0]:
+        tolerance *= ROUTED
     if status:
         return tap.ok(False, f"{name}: the initial weights are written", err)
     status, _, err = ranvier.run([*common, "--pp", pp, *training_flags(epsilon, clip), "--log", log, *flags], pp)
@@ -335,13 +350,13 @@ def main():
                 gradients(tap, folder, family, tied)
             gradients(tap, folder, family, False, "--fusion", "off", "--recompute", "full")
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
-            for family in FAMILIES if pp < 3 else ("gpt2", "llama", "qwen3", "mixtral"):
+            for family in FAMILIES if pp < 3 else ("gpt2", "llama", "qwen3", "mixtral", "qwen3_moe"):
                 compare(tap, folder, tied, pp, family=family)
         unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
         for precision in ("mixed", "bf16"):
-            for family in ("llama", "qwen2", "qwen3", "mixtral"):
+            for family in ("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe"):
                 compare(tap, folder, False, 1, precision=precision, family=family)
             compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),

@@ -25,7 +25,10 @@ except ImportError as missing:
 GPT2 = {"n_layer": 3, "n_embd": 48, "n_head": 4}
 LLAMA = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 104, "rope_theta": 500.0, "rms_norm_eps": 1e-5}
-SIZES = {"gpt2": ("n_positions", GPT2), "llama": ("max_position_embeddings", LLAMA)}
+# Without the loss that balances experts, which transformers makes of all layers' tokens at once and we of each layer's.
+MIXTRAL = {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": False}
+SIZES = {"gpt2": ("n_positions", GPT2), "llama": ("max_position_embeddings", LLAMA), "mistral": ("max_position_embeddings", LLAMA),
+         "mixtral": ("max_position_embeddings", MIXTRAL)}
 SHARDED = {"max_shard_size": "100KB"}
 LOSSES, GRADIENTS, LOGITS = 1e-5, 1e-4, 1e-4
 
@@ -40,6 +43,13 @@ CASES = [
     ("parts with an index, 2 stages x 2 shards", "llama", False, SHARDED, None, ["--pp", 2, "--tp", 2], 4),
     ("tied, 2 shards", "llama", True, SHARDED, None, ["--tp", 2], 2),
     ("bf16, 2 replicas", "llama", False, SHARDED, lambda model: model.bfloat16(), ["--dp", 2], 2),
+    ("one file", "mistral", False, {}, None, [], 0),
+    ("parts with an index, 2 stages x 2 shards", "mistral", False, SHARDED, None, ["--pp", 2, "--tp", 2], 4),
+    ("one file", "mixtral", False, {}, None, [], 0),
+    ("tied, 2 stages x 2 shards", "mixtral", True, {}, None, ["--pp", 2, "--tp", 2], 4),
+    ("parts with an index, experts over 4 replicas", "mixtral", False, SHARDED, None, ["--dp", 4, "--ep", 4], 4),
+    ("bf16 parts, 2 stages x 2 replicas x 2 shards, experts over 2", "mixtral", False, SHARDED, lambda model: model.bfloat16(),
+     ["--pp", 2, "--dp", 2, "--tp", 2, "--ep", 2, "--sequence-parallel"], 8),
 ]
 
 

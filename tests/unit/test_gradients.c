@@ -13,13 +13,15 @@ enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 24 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
 
-/* What is a choice of a family's files: each has some of it. */
+/* What is a choice of a family's files: each has some of it. A token that is so near the border between two
+ * experts that a difference crosses it would have no slope: with these sizes none is. */
 static void choose(struct gpt *gpt)
 {
         struct rope_scaling *scaling = &gpt->rope_scaling;
-        gpt->attention_bias = gpt->family == FAMILY_LLAMA || gpt->family == FAMILY_QWEN3;
+        const bool qwen3 = gpt->family == FAMILY_QWEN3 || gpt->family == FAMILY_QWEN3_MOE;
+        gpt->attention_bias = gpt->family == FAMILY_LLAMA || qwen3;
         gpt->mlp_bias = gpt->family == FAMILY_LLAMA;
-        gpt->head_size = gpt->family == FAMILY_MISTRAL ? 6 : gpt->family == FAMILY_QWEN3 ? 10 : 0;
+        gpt->head_size = gpt->family == FAMILY_MISTRAL ? 6 : qwen3 ? 12 : 0;
         if (gpt->family == FAMILY_LLAMA)
                 *scaling = (struct rope_scaling){ROPE_LLAMA3, .factor = 8, .low = 0.1, .high = 3,
                                                  .positions = 4};
@@ -51,7 +53,7 @@ static struct gpt small_gpt(enum gpt_family family, int layers, bool tied)
                 gpt.norm_epsilon = 1e-5;
                 choose(&gpt);
         }
-        if (family == FAMILY_MIXTRAL) {
+        if (family == FAMILY_MIXTRAL || family == FAMILY_QWEN3_MOE) {
                 gpt.n_expert = 4;
                 gpt.n_expert_chosen = 2;
         }

@@ -54,6 +54,8 @@ static void published_models_have_their_published_parameters(void **state)
                          {"qwen3-0.6b", 596049920},
                          {"qwen3-8b", 8190735360},
                          {"mixtral-8x7b", 46702792704},
+                         {"qwen3-30b-a3b", 30532122624},
+                         {"qwen3-235b-a22b", 235093634560},
                          {"llama3-70b", 70553706496}};
         for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
                 struct gpt gpt = preset(published[i].name);
@@ -1305,7 +1307,7 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
                       ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
-                      "\"qwen3\" and \"mixtral\" are built");
+                      "\"qwen3\", \"mixtral\" and \"qwen3_moe\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");

@@ -1,0 +1,34 @@
+/* What families share whose blocks are Llama's with a mixture of experts for the MLP: the block, and the keys
+ * of their config.json that say which experts a token goes to and how they are balanced. */
+#ifndef RANVIER_MODELS_FAMILIES_EXPERTS_H
+#define RANVIER_MODELS_FAMILIES_EXPERTS_H
+
+#include "models/families/llama.h"
+
+/* What a family's mixtures are. */
+struct experts_block {
+        const char *router, *names[3]; /* see struct program_experts */
+        /* The weights of a token's experts are the softmax over their logits alone; else over all. */
+        bool normalised;
+        struct llama_block attention;
+};
+
+void experts_block(struct program *, const struct gpt *, const struct work *, const struct experts_block *);
+
+/* Reads the keys of a table that has LLAMA_KEYS and, with the key that says how many experts a layer has,
+ * EXPERTS_KEYS. */
+int experts_read(struct gpt *, const char *path, const json_t *object, const char *experts,
+                 const struct config_key *keys, int count, struct rv_error_info *err);
+/* Adds to a config.json what is not in such a table. */
+void experts_write(const struct gpt *, json_t *object);
+
+/* The rows of a table that all have. */
+#define EXPERTS_KEYS(experts)                                                                                \
+        {experts, CONFIG_COUNT, CONFIG_AT(n_expert), .max = GPT_MAX_EXPERTS},                                \
+                {"num_experts_per_tok", CONFIG_COUNT, CONFIG_AT(n_expert_chosen), .max = GPT_MAX_EXPERTS},   \
+                {"router_aux_loss_coef", CONFIG_REAL, CONFIG_AT(balance_loss), .max = 1000, .absent = 1e-3}, \
+        {                                                                                                    \
+                "output_router_logits", .kind = CONFIG_OTHER                                                 \
+        }
+
+#endif

@@ -1,0 +1,173 @@
+#!/usr/bin/python3
+"""Experts spread over replicas (--ep): the losses, checkpoints and gradients of one rank that has them all."""
+import functools
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import shards
+import text
+
+TOLERANCE = 1e-6
+SPLIT = ("--sequence-parallel",)
+BUCKETS = ("--bucket-params", 3000, "--allreduce-buckets", 2)
+# (pp, dp, tp), ep, schedule, more
+PLANS = [
+    ((1, 2, 1), 2, "axonn", ()), ((1, 4, 1), 2, "axonn", ()), ((1, 4, 1), 4, "axonn", ()),
+    ((1, 2, 2), 2, "axonn", ()), ((1, 2, 2), 2, "axonn", SPLIT), ((1, 2, 4), 2, "axonn", SPLIT), ((1, 4, 2), 2, "1f1b", SPLIT),
+    ((2, 2, 1), 2, "1f1b", ()), ((2, 2, 1), 2, "gpipe", ()), ((2, 2, 1), 2, "axonn", ()),
+    ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2)),
+    ((2, 2, 2), 2, "1f1b", SPLIT), ((2, 4, 1), 2, "1f1b", BUCKETS),
+    ((1, 4, 1), 2, "axonn", ("--zero", 1)), ((1, 4, 1), 2, "axonn", ("--zero", 1, *BUCKETS)), ((1, 4, 1), 4, "axonn", ("--zero", 1)),
+    ((1, 2, 1), 2, "axonn", ("--recompute", "full")), ((1, 2, 1), 2, "axonn", ("--recompute", "layer")),
+    ((1, 2, 1), 2, "axonn", ("--recompute", "norms")), ((1, 2, 1), 2, "axonn", ("--recompute", "swiglu")),
+    ((1, 2, 2), 2, "axonn", ("--recompute", "norms+swiglu", *SPLIT)),
+    ((1, 2, 1), 2, "axonn", ("--fusion", "off")), ((2, 2, 1), 2, "1f1b", ("--fusion", "off", "--recompute", "full")),
+    ((1, 4, 1), 2, "axonn", ("--clip", 0.1)), ((2, 2, 1), 2, "1f1b", ("--clip", 0.1)), ((1, 4, 1), 2, "axonn", ("--clip", 0)),
+    ((2, 2, 1), 2, "1f1b", ("--order", "replicas")), ((1, 2, 2), 2, "axonn", ("--order", "replicas", *SPLIT)),
+    ((1, 4, 1), 2, "axonn", BUCKETS), ((2, 4, 1), 4, "axonn", BUCKETS),
+    ((1, 4, 1), 2, "axonn", ("--micro-batch-size", 3)), ((1, 2, 1), 2, "axonn", ("--allreduce", "staged")),
+]
+# What is the same in another format: to one rank with that. Some of what is rounded crosses a router's border.
+HALF = [((1, 2, 1), 2, "mixed", ()), ((1, 4, 1), 2, "mixed", ("--zero", 1)), ((1, 2, 2), 2, "mixed", SPLIT),
+        ((2, 2, 1), 2, "mixed", ("--offload",)), ((1, 4, 1), 2, "mixed", ("--offload", "--zero", 1, *BUCKETS)),
+        ((1, 4, 1), 4, "bf16", ()), ((1, 2, 1), 2, "bf16", ("--offload",)), ((2, 4, 1), 2, "bf16", ("--zero", 1))]
+HALF_TOLERANCE = 1e-3
+# Checkpoints of two steps. AdamW makes lr of the smallest gradient, whatever its size, and so of its rounding's: with an
+# epsilon well above that rounding the weights are as near as the gradients.
+CHECKPOINTS = [((1, 2, 1), 2, ()), ((1, 4, 1), 4, ()), ((1, 2, 2), 2, SPLIT), ((2, 4, 1), 2, ("--zero", 1)),
+               ((2, 2, 1), 2, ("--schedule", "interleaved", "--virtual-stages", 2)),
+               ((1, 4, 1), 2, ("--zero", 1, "--precision", "mixed")),
+               ((2, 2, 1), 2, ("--zero", 1, "--precision", "mixed", "--offload"))]
+STEPS = ("--steps", 2, "--epsilon", 1e-3)
+# Experts, of a token, and over how many replicas.
+MIXTURES = [(4, 4, 2), (4, 4, 4), (4, 1, 4), (8, 1, 2), (8, 8, 4), (8, 3, 8), (2, 1, 2)]
+
+
+class Bench:
+    """Trains models in a folder; what trainings of ranks with all experts give is kept."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.together = functools.lru_cache(None)(lambda model, dp, *more: self.train(model, (1, dp, 1), 1, *more))
+        text.write(os.path.join(folder, "text.txt"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def model(self, tp=1, experts=8, chosen=2, balance=0.02, **keys):
+        """Heads and an inner width that `tp` shards divide; without shards the width is odd."""
+        path = self.path(f"mixtral{tp}of{experts}by{chosen}.json")
+        with open(path, "w") as file:
+            json.dump({"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 32,
+                       "intermediate_size": 37 * tp, "num_attention_heads": 8, "num_key_value_heads": 4,
+                       "vocab_size": 257, "max_position_embeddings": 16, "num_local_experts": experts,
+                       "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True, **keys}, file)
+        return path
+
+    def train(self, model, grid, ep, *more):
+        """Losses, or what it says on stderr. `more` may say the schedule."""
+        return shards.train(self.folder, model, grid, "axonn", *(("--ep", ep) if ep > 1 else ()), *more)
+
+
+def named(grid, ep, *more):
+    return f"{' x '.join(map(str, grid))}, experts over {ep}{''.join(' ' + str(word) for word in more)}"
+
+
+def replicas(grid, more):
+    """How many the training has that another is compared with: fp16 overflows earlier on several, which sum before they
+    take the mean."""
+    return grid[1] if "mixed" in more else 1
+
+
+def check_losses(tap, bench, model, grid, ep, tolerance, more, name):
+    one, losses = bench.together(model, replicas(grid, more), *same_training(more)), bench.train(model, grid, ep, *more)
+    difference = shards.worst(losses, one)
+    tap.ok(difference is not None and difference <= tolerance, f"{name}: the losses of ranks with all experts within {tolerance:g}",
+           losses if difference is None else difference)
+
+
+def same_training(more):
+    """Of these flags those that change what one rank computes, too."""
+    flags = []
+    for flag in ("--clip", "--precision", "--micro-batch-size", "--batch-size", "--data", "--steps"):
+        if flag in more:
+            flags += more[more.index(flag):][:2]
+    return tuple(flags)
+
+
+def apart(ours, theirs):
+    """The largest difference of an element of two checkpoints' tensors, and of which; None if these are not the same."""
+    a, b = map(shards.tensors, (ours, theirs))
+    if a.keys() != b.keys() or any(len(a[name]) != len(b[name]) for name in a):
+        return None
+    return max((max(abs(x - y) for x, y in zip(a[name], b[name])), name) for name in a)
+
+
+def check_checkpoints(tap, bench):
+    for grid, ep, more in CHECKPOINTS:
+        model, paths = bench.model(grid[2]), [bench.path(f"{name}.safetensors") for name in ("one", "spread")]
+        for path in paths:
+            if os.path.exists(path):
+                os.remove(path)
+        bench.train(model, (1, replicas(grid, more), 1), 1, *STEPS, "--checkpoint", paths[0], *same_training(more))
+        said = bench.train(model, grid, ep, *STEPS, "--checkpoint", paths[1], *more)
+        difference = apart(*paths) if isinstance(said, list) else None
+        tap.ok(difference and difference[0] < 1e-4, f"{named(grid, ep, *more)}: the checkpoint of one rank", difference or said)
+    # Weights of elsewhere go to whom they belong.
+    first = bench.train(model, (1, 1, 1), 1, "--init", paths[1])
+    for grid, ep, more in (((1, 2, 1), 2, ()), ((2, 4, 1), 4, ("--zero", 1))):
+        losses = bench.train(model, grid, ep, "--init", paths[1], *more)
+        difference = shards.worst(losses, first)
+        tap.ok(difference is not None and difference <= TOLERANCE and first[0] < bench.together(model, 1)[0],
+               f"{named(grid, ep, '--init', *more)}: the losses of one rank that begins with these weights", difference or losses)
+
+
+def check_mixtures(tap, bench):
+    for experts, chosen, ep in MIXTURES:
+        model = bench.model(experts=experts, chosen=chosen)
+        check_losses(tap, bench, model, (1, ep, 1), ep, TOLERANCE, ("--batch-size", 16),
+                     f"{chosen} of {experts} experts a token, over {ep}")
+    # One token, over and over: all rows go to the same experts, and most experts have none.
+    with open(bench.path("one.txt"), "w") as file:
+        file.write("a" * 4000)
+    model, more = bench.model(balance=0), ("--data", bench.path("one.txt"), "--steps", 3)
+    for grid, ep in (((1, 2, 1), 2), ((1, 4, 1), 4), ((2, 2, 1), 2)):
+        check_losses(tap, bench, model, grid, ep, TOLERANCE, more, f"{named(grid, ep)}: rows that go to few experts")
+
+
+def check_memory(tap, bench):
+    """A rank's memory in a real training and in the simulation of the same plan."""
+    half = ("--precision", "mixed")
+    for grid, ep, schedule, more in (((1, 2, 1), 2, "axonn", half), ((1, 4, 1), 2, "axonn", ("--zero", 1, *half)),
+                                     ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half))):
+        model, real, predicted = bench.model(grid[2]), bench.path("real.json"), bench.path("predicted.json")
+        bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
+        _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
+                                   grid[0] * grid[1] * grid[2], "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12,
+                                   *more, "--profile", "a100-datasheet", "--platform", "generic", "--report", predicted])
+        with open(real) as a, open(predicted) as b:
+            ours, theirs = ([(rank["bytes"], rank["host_bytes"]) for rank in json.load(file)["ranks"]] for file in (a, b))
+        tap.ok(ours == theirs, f"{named(grid, ep, *more)}: memory of every rank as predicted, to the byte", out + err)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(folder)
+        for grid, ep, schedule, more in PLANS:
+            check_losses(tap, bench, bench.model(grid[2]), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
+                          named(grid, ep, schedule, *more))
+        for grid, ep, precision, more in HALF:
+            more = ("--precision", precision, *more)
+            check_losses(tap, bench, bench.model(grid[2]), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
+        check_checkpoints(tap, bench)
+        check_mixtures(tap, bench)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

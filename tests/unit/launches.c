@@ -239,6 +239,22 @@ void kernels_weighted_swiglu(struct device *device, void *y, const void *gu, con
                        &(struct kernel_args){.p = {y, (void *)gu, (void *)w}});
 }
 
+void kernels_weighted_swiglu_of(struct device *device, void *y, const void *gu, const real *w,
+                                const int32_t *ends, int experts, int64_t m, int64_t n)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU, .experts = (short)experts, .m = m, .n = n},
+                &(struct kernel_args){.p = {y, (void *)gu, (void *)w, (void *)ends}});
+}
+
+void kernels_expert_ends(struct device *device, int32_t *ends, const int32_t *all_ends, int own, int ranks,
+                         int first, int experts)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_EXPERT_ENDS, .m = own, .k = ranks},
+                       &(struct kernel_args){.p = {ends, (void *)all_ends}, .ld = {first, experts}});
+}
+
 void kernels_weighted_swiglu_backward(struct device *device, void *dgu, real *dw, const void *dy,
                                       const void *gu, const real *w, int64_t m, int64_t n)
 {

@@ -74,6 +74,12 @@ void kernels_grouped_matmul(struct device *, const struct grouped *, const void 
 void kernels_grouped_matmul_backward(struct device *, const struct grouped *, const void *a, const void *b,
                                      void *c, const int32_t *ends);
 void kernels_weighted_swiglu(struct device *, void *y, const void *gu, const real *w, int64_t m, int64_t n);
+/* Of as many rows as the last of `experts` ends says, where a plan expects m. */
+void kernels_weighted_swiglu_of(struct device *, void *y, const void *gu, const real *w, const int32_t *ends,
+                                int experts, int64_t m, int64_t n);
+/* The ends of `own` experts from `first` on, of the rows of `ranks` ranks, each of `experts` experts. */
+void kernels_expert_ends(struct device *, int32_t *ends, const int32_t *all_ends, int own, int ranks,
+                         int first, int experts);
 void kernels_weighted_swiglu_backward(struct device *, void *dgu, real *dw, const void *dy, const void *gu,
                                       const real *w, int64_t m, int64_t n);
 

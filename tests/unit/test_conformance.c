@@ -1615,7 +1615,7 @@ static double attention_scores(const struct heads *a, const double *qkv, int64_t
 }
 
 /* The exact y and lse, and, unless NULL, the bounds of both: the probabilities may be rounded before their
- * product with v. */
+ * product with v, small ones to what the format has near 0. */
 static void attend(const struct pair *pair, const struct heads *a, const double *qkv, double *y, double *lse,
                    double *y_bound, double *lse_bound)
 {
@@ -1634,16 +1634,19 @@ static void attend(const struct pair *pair, const struct heads *a, const double 
                                 lse_bound[head * a->T + t] =
                                         worst + (double)(t + 16) * u + 4 * u * fabs(log_sum);
                         for (int64_t i = 0; i < a->hs; i++) {
-                                double sum = 0, size = 0;
+                                double sum = 0, size = 0, values = 0;
                                 for (int64_t j = 0; j <= t; j++) {
-                                        const double term =
-                                                exp(s[j] - log_sum) * qkv[in_qkv(a, head, j, 2) + i];
+                                        const double v = qkv[in_qkv(a, head, j, 2) + i];
+                                        const double term = exp(s[j] - log_sum) * v;
                                         sum += term;
                                         size += fabs(term);
+                                        values += fabs(v);
                                 }
                                 y[at + i] = sum;
                                 if (y_bound)
-                                        y_bound[at + i] = relative * size;
+                                        y_bound[at + i] =
+                                                relative * size +
+                                                (pair->dtype != DTYPE_FP32 ? pair->tiny * values : 0);
                         }
                 }
         free(s);

@@ -463,6 +463,46 @@ static void each_row_is_weighted(void **state)
         }
 }
 
+/* More rows than were planned, fewer, and none: those beyond stay as they are. */
+static void rows_beyond_the_last_end_stay(void **state)
+{
+        enum { ROWS = 40, N = 19, PLANNED = 24, SHARED = 3 };
+        static const int32_t cases[][SHARED] = {{7, 30, 37}, {0, 5, 9}, {0, 0, 0}, {24, 24, 24}};
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (size_t e = 0; e < sizeof cases / sizeof *cases; e++) {
+                real *gu = random_tensor(device, &random, ROWS * 2 * N, 5),
+                     *w = random_reals(&random, ROWS, 1);
+                real *all = random_tensor(device, &random, ROWS * N, 1), *y = malloc(ROWS * N * sizeof *y);
+                assert_non_null(y);
+                memcpy(y, all, ROWS * N * sizeof *y);
+                kernels_weighted_swiglu(device, lend(device, all, ROWS * N), lend(device, gu, ROWS * 2 * N),
+                                        w, cases[e][SHARED - 1] ? cases[e][SHARED - 1] : 1, N);
+                kernels_weighted_swiglu_of(device, lend(device, y, ROWS * N), lend(device, gu, ROWS * 2 * N),
+                                           w, cases[e], SHARED, PLANNED, N);
+                finish(device);
+                for (int i = cases[e][SHARED - 1] ? 0 : N; i < ROWS * N; i++)
+                        assert_true(y[i] == all[i]);
+                free(gu);
+                free(w);
+                free(all);
+                free(y);
+        }
+}
+
+/* Ranks 0 and 1 send 2, 0, 3, 1 and 4, 1, 0, 2 rows to four experts. */
+static void ends_of_spread_experts_count_every_rank_s_rows(void **state)
+{
+        static const int32_t of_ranks[] = {2, 2, 5, 6, 4, 5, 5, 7};
+        int32_t ends[2];
+        kernels_expert_ends(*state, ends, of_ranks, 2, 2, 0, 4);
+        finish(*state);
+        assert_true(ends[0] == 2 + 4 && ends[1] == 6 + 0 + 1);
+        kernels_expert_ends(*state, ends, of_ranks, 2, 2, 2, 4);
+        finish(*state);
+        assert_true(ends[0] == 3 + 0 && ends[1] == 3 + 1 + 2);
+}
+
 /* Row i of gradients: of its weight a sum of n terms. */
 static void check_weighted_row(const struct device *device, const real *dgu, const real *dy, const real *gu,
                                double w, double found_dw, int64_t n)
@@ -513,6 +553,8 @@ int main(void)
                 cmocka_unit_test(a_token_s_rows_are_added_in_order),
                 cmocka_unit_test(each_expert_s_rows_have_its_own_matrix),
                 cmocka_unit_test(each_row_is_weighted),
+                cmocka_unit_test(rows_beyond_the_last_end_stay),
+                cmocka_unit_test(ends_of_spread_experts_count_every_rank_s_rows),
                 cmocka_unit_test(weighted_backward_is_its_slopes),
         };
         int failed = 0;

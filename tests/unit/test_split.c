@@ -310,6 +310,12 @@ static void unpermute(struct world *w)
         kernels_unpermute(&w->device, y, tensor(w, ROWS_OF_TOKENS * N), o.place, M, routing.K, N, true);
 }
 
+static void expert_ends(struct world *w)
+{
+        const struct order o = route_order(w);
+        kernels_expert_ends(&w->device, tokens(w, N, 1), o.ends, N, 1, 0, N);
+}
+
 static void weighted_swiglu(struct world *w)
 {
         void *y = tensor(w, M * N), *gu = tensor(w, M * 2 * N);
@@ -731,6 +737,7 @@ static const struct {
         {"route_backward", route_backward, ALWAYS, ANY_FORMAT},
         {"permute", permute, ALWAYS, ANY_FORMAT},
         {"unpermute", unpermute, ALWAYS, ANY_FORMAT},
+        {"expert_ends", expert_ends, NEVER, ANY_FORMAT},
         {"weighted_swiglu", weighted_swiglu, ALWAYS, ANY_FORMAT},
         {"weighted_swiglu_backward", weighted_swiglu_backward, ALWAYS, ANY_FORMAT},
         {"softmax", softmax, ALWAYS, ANY_FORMAT},

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Experts spread over replicas (--ep): the losses, checkpoints and gradients of one rank that has them all."""
+"""Experts spread over replicas (--ep): the losses and checkpoints of one rank that has them all, and memory as predicted."""
 import functools
 import json
 import os
@@ -139,11 +139,28 @@ def check_mixtures(tap, bench):
         check_losses(tap, bench, model, grid, ep, TOLERANCE, more, f"{named(grid, ep)}: rows that go to few experts")
 
 
+def check_qwen3_moe(tap, bench):
+    """The other family, with all that a block of it may have."""
+    for normalised in (True, False):
+        model = bench.path(f"qwen3_moe{normalised}.json")
+        with open(model, "w") as file:
+            json.dump({"model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 32, "moe_intermediate_size": 38,
+                       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 257,
+                       "max_position_embeddings": 16, "num_experts": 8, "num_experts_per_tok": 3, "attention_bias": True,
+                       "norm_topk_prob": normalised, "output_router_logits": True}, file)
+        for grid, ep, more in (((1, 2, 2), 2, SPLIT), ((2, 2, 2), 2, ("--schedule", "1f1b", "--recompute", "full", *SPLIT)),
+                               ((1, 4, 1), 4, ("--zero", 1, "--fusion", "off", "--recompute", "norms"))):
+            check_losses(tap, bench, model, grid, ep, TOLERANCE, more,
+                         f"qwen3_moe{'' if normalised else ', not normalised'}, {named(grid, ep, *more)}")
+
+
 def check_memory(tap, bench):
     """A rank's memory in a real training and in the simulation of the same plan."""
     half = ("--precision", "mixed")
     for grid, ep, schedule, more in (((1, 2, 1), 2, "axonn", half), ((1, 4, 1), 2, "axonn", ("--zero", 1, *half)),
-                                     ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half))):
+                                     ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half)),
+                                     ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
+                                     ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
         model, real, predicted = bench.model(grid[2]), bench.path("real.json"), bench.path("predicted.json")
         bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
         _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
@@ -166,6 +183,8 @@ def main():
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
         check_checkpoints(tap, bench)
         check_mixtures(tap, bench)
+        check_qwen3_moe(tap, bench)
+        check_memory(tap, bench)
     tap.end()
 
 

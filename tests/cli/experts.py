@@ -27,10 +27,16 @@ PLANS = [
     ((1, 2, 2), 2, "axonn", ("--recompute", "norms+swiglu", *SPLIT)),
     ((1, 2, 1), 2, "axonn", ("--fusion", "off")), ((2, 2, 1), 2, "1f1b", ("--fusion", "off", "--recompute", "full")),
     ((1, 4, 1), 2, "axonn", ("--clip", 0.1)), ((2, 2, 1), 2, "1f1b", ("--clip", 0.1)), ((1, 4, 1), 2, "axonn", ("--clip", 0)),
+    ((1, 2, 2), 2, "axonn", ("--clip", 0.1, *SPLIT)), ((1, 4, 1), 2, "axonn", ("--clip", 0.1, "--zero", 1)),
+    ((2, 2, 2), 2, "1f1b", ("--clip", 0.1, "--zero", 1)),
     ((2, 2, 1), 2, "1f1b", ("--order", "replicas")), ((1, 2, 2), 2, "axonn", ("--order", "replicas", *SPLIT)),
     ((1, 4, 1), 2, "axonn", BUCKETS), ((2, 4, 1), 4, "axonn", BUCKETS),
     ((1, 4, 1), 2, "axonn", ("--micro-batch-size", 3)), ((1, 2, 1), 2, "axonn", ("--allreduce", "staged")),
 ]
+# Of a model whose first and last stage share the embedding. With a clip of 0.1 the sums of one rank and of two, spread or not, differ
+# by as much as takes a row to another expert.
+TIED_PLANS = [((1, 2, 1), 2, "axonn", ()), ((2, 2, 1), 2, "1f1b", ("--clip", 0.2)), ((2, 4, 1), 2, "1f1b", ("--zero", 1, *BUCKETS)),
+              ((2, 4, 1), 4, "axonn", ("--zero", 1, "--clip", 0.2)), ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2))]
 # What is the same in another format: to one rank with that. Some of what is rounded crosses a router's border.
 HALF = [((1, 2, 1), 2, "mixed", ()), ((1, 4, 1), 2, "mixed", ("--zero", 1)), ((1, 2, 2), 2, "mixed", SPLIT),
         ((2, 2, 1), 2, "mixed", ("--offload",)), ((1, 4, 1), 2, "mixed", ("--offload", "--zero", 1, *BUCKETS)),
@@ -58,14 +64,15 @@ class Bench:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def model(self, tp=1, experts=8, chosen=2, balance=0.02, **keys):
+    def model(self, tp=1, experts=8, chosen=2, balance=0.02, tied=False):
         """Heads and an inner width that `tp` shards divide; without shards the width is odd."""
-        path = self.path(f"mixtral{tp}of{experts}by{chosen}.json")
+        path = self.path(f"mixtral_{tp}_{experts}_{chosen}_{balance}_{tied}.json")
         with open(path, "w") as file:
             json.dump({"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 32,
                        "intermediate_size": 37 * tp, "num_attention_heads": 8, "num_key_value_heads": 4,
                        "vocab_size": 257, "max_position_embeddings": 16, "num_local_experts": experts,
-                       "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True, **keys}, file)
+                       "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True,
+                       "tie_word_embeddings": tied}, file)
         return path
 
     def train(self, model, grid, ep, *more):
@@ -137,6 +144,10 @@ def check_mixtures(tap, bench):
     model, more = bench.model(balance=0), ("--data", bench.path("one.txt"), "--steps", 3)
     for grid, ep in (((1, 2, 1), 2), ((1, 4, 1), 4), ((2, 2, 1), 2)):
         check_losses(tap, bench, model, grid, ep, TOLERANCE, more, f"{named(grid, ep)}: rows that go to few experts")
+    said = bench.train(model, (1, 2, 1), 2, "--expert-capacity", 1, *more)
+    tap.ok("the experts of rank 0 got 64 rows in a layer, and --expert-capacity 1 has memory for 32" in said
+           or "the experts of rank 1 got 64 rows in a layer, and --expert-capacity 1 has memory for 32" in said,
+           "more rows than there is memory for end a training with a sentence", said)
 
 
 def check_qwen3_moe(tap, bench):
@@ -178,6 +189,9 @@ def main():
         for grid, ep, schedule, more in PLANS:
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                           named(grid, ep, schedule, *more))
+        for grid, ep, schedule, more in TIED_PLANS:
+            check_losses(tap, bench, bench.model(tied=True), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
+                         f"tied, {named(grid, ep, schedule, *more)}")
         for grid, ep, precision, more in HALF:
             more = ("--precision", precision, *more)
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))

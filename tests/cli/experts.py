@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Experts spread over replicas (--ep): the losses, checkpoints and gradients of one rank that has them all."""
+"""Experts spread over replicas (--ep): the losses and checkpoints of one rank that has them all, and memory as predicted."""
 import functools
 import json
 import os
@@ -27,10 +27,16 @@ PLANS = [
     ((1, 2, 2), 2, "axonn", ("--recompute", "norms+swiglu", *SPLIT)),
     ((1, 2, 1), 2, "axonn", ("--fusion", "off")), ((2, 2, 1), 2, "1f1b", ("--fusion", "off", "--recompute", "full")),
     ((1, 4, 1), 2, "axonn", ("--clip", 0.1)), ((2, 2, 1), 2, "1f1b", ("--clip", 0.1)), ((1, 4, 1), 2, "axonn", ("--clip", 0)),
+    ((1, 2, 2), 2, "axonn", ("--clip", 0.1, *SPLIT)), ((1, 4, 1), 2, "axonn", ("--clip", 0.1, "--zero", 1)),
+    ((2, 2, 2), 2, "1f1b", ("--clip", 0.1, "--zero", 1)),
     ((2, 2, 1), 2, "1f1b", ("--order", "replicas")), ((1, 2, 2), 2, "axonn", ("--order", "replicas", *SPLIT)),
     ((1, 4, 1), 2, "axonn", BUCKETS), ((2, 4, 1), 4, "axonn", BUCKETS),
     ((1, 4, 1), 2, "axonn", ("--micro-batch-size", 3)), ((1, 2, 1), 2, "axonn", ("--allreduce", "staged")),
 ]
+# Of a model whose first and last stage share the embedding. With a clip of 0.1 the sums of one rank and of two, spread or not, differ
+# by as much as takes a row to another expert.
+TIED_PLANS = [((1, 2, 1), 2, "axonn", ()), ((2, 2, 1), 2, "1f1b", ("--clip", 0.2)), ((2, 4, 1), 2, "1f1b", ("--zero", 1, *BUCKETS)),
+              ((2, 4, 1), 4, "axonn", ("--zero", 1, "--clip", 0.2)), ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2))]
 # What is the same in another format: to one rank with that. Some of what is rounded crosses a router's border.
 HALF = [((1, 2, 1), 2, "mixed", ()), ((1, 4, 1), 2, "mixed", ("--zero", 1)), ((1, 2, 2), 2, "mixed", SPLIT),
         ((2, 2, 1), 2, "mixed", ("--offload",)), ((1, 4, 1), 2, "mixed", ("--offload", "--zero", 1, *BUCKETS)),
@@ -58,14 +64,15 @@ class Bench:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def model(self, tp=1, experts=8, chosen=2, balance=0.02, **keys):
+    def model(self, tp=1, experts=8, chosen=2, balance=0.02, tied=False):
         """Heads and an inner width that `tp` shards divide; without shards the width is odd."""
-        path = self.path(f"mixtral{tp}of{experts}by{chosen}.json")
+        path = self.path(f"mixtral_{tp}_{experts}_{chosen}_{balance}_{tied}.json")
         with open(path, "w") as file:
             json.dump({"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 32,
                        "intermediate_size": 37 * tp, "num_attention_heads": 8, "num_key_value_heads": 4,
                        "vocab_size": 257, "max_position_embeddings": 16, "num_local_experts": experts,
-                       "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True, **keys}, file)
+                       "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True,
+                       "tie_word_embeddings": tied}, file)
         return path
 
     def train(self, model, grid, ep, *more):
@@ -137,13 +144,34 @@ def check_mixtures(tap, bench):
     model, more = bench.model(balance=0), ("--data", bench.path("one.txt"), "--steps", 3)
     for grid, ep in (((1, 2, 1), 2), ((1, 4, 1), 4), ((2, 2, 1), 2)):
         check_losses(tap, bench, model, grid, ep, TOLERANCE, more, f"{named(grid, ep)}: rows that go to few experts")
+    said = bench.train(model, (1, 2, 1), 2, "--expert-capacity", 1, *more)
+    tap.ok("the experts of rank 0 got 64 rows in a layer, and --expert-capacity 1 has memory for 32" in said
+           or "the experts of rank 1 got 64 rows in a layer, and --expert-capacity 1 has memory for 32" in said,
+           "more rows than there is memory for end a training with a sentence", said)
+
+
+def check_qwen3_moe(tap, bench):
+    """The other family, with all that a block of it may have."""
+    for normalised in (True, False):
+        model = bench.path(f"qwen3_moe{normalised}.json")
+        with open(model, "w") as file:
+            json.dump({"model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 32, "moe_intermediate_size": 38,
+                       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 257,
+                       "max_position_embeddings": 16, "num_experts": 8, "num_experts_per_tok": 3, "attention_bias": True,
+                       "norm_topk_prob": normalised, "output_router_logits": True}, file)
+        for grid, ep, more in (((1, 2, 2), 2, SPLIT), ((2, 2, 2), 2, ("--schedule", "1f1b", "--recompute", "full", *SPLIT)),
+                               ((1, 4, 1), 4, ("--zero", 1, "--fusion", "off", "--recompute", "norms"))):
+            check_losses(tap, bench, model, grid, ep, TOLERANCE, more,
+                         f"qwen3_moe{'' if normalised else ', not normalised'}, {named(grid, ep, *more)}")
 
 
 def check_memory(tap, bench):
     """A rank's memory in a real training and in the simulation of the same plan."""
     half = ("--precision", "mixed")
     for grid, ep, schedule, more in (((1, 2, 1), 2, "axonn", half), ((1, 4, 1), 2, "axonn", ("--zero", 1, *half)),
-                                     ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half))):
+                                     ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half)),
+                                     ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
+                                     ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
         model, real, predicted = bench.model(grid[2]), bench.path("real.json"), bench.path("predicted.json")
         bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
         _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
@@ -161,11 +189,16 @@ def main():
         for grid, ep, schedule, more in PLANS:
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                           named(grid, ep, schedule, *more))
+        for grid, ep, schedule, more in TIED_PLANS:
+            check_losses(tap, bench, bench.model(tied=True), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
+                         f"tied, {named(grid, ep, schedule, *more)}")
         for grid, ep, precision, more in HALF:
             more = ("--precision", precision, *more)
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
         check_checkpoints(tap, bench)
         check_mixtures(tap, bench)
+        check_qwen3_moe(tap, bench)
+        check_memory(tap, bench)
     tap.end()
 
 

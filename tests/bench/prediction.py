@@ -4,11 +4,13 @@ seen) and predicts each with the profile. Two passes over all of them in turn, s
 all. Exit status 1 if an error of the time per batch is above what the suite allows (see SUITES), or if a byte of memory
 differs.
 
-    tests/bench/prediction.py [--suite fp32|offload|plans|crowded|llama] [--out FOLDER] [--steps K] [--quick]
-    (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-llama)
+    tests/bench/prediction.py [--suite fp32|offload|plans|crowded|llama|families] [--out FOLDER] [--steps K] [--quick]
+    (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-llama,
+    bench-prediction-families)
 
 plans: every schedule, recomputation and way to share the work that two ranks can run. crowded: four ranks share two cores.
-llama: a Llama on each grid in each size.
+llama: a Llama on each grid in each size. families: 12 plans of a Llama, a Qwen3 and a Mixtral, whose experts are on one rank,
+on two, and split by shards.
 """
 import argparse
 import json
@@ -23,6 +25,7 @@ import ranvier
 import text
 
 MODELS = [os.path.join(HERE, "models", "small.json"), "demo", os.path.join(HERE, "models", "medium.json")]
+QWEN3, MIXTRAL = (os.path.join(HERE, "models", name) for name in ("qwen3.json", "mixtral.json"))
 LLAMAS = [os.path.join(HERE, "models", "llama.json")]
 GRIDS = [(1, 1), (2, 1), (1, 2)]
 BATCHES = [(2, 24), (4, 16)]  # micro-batch size, batch size
@@ -76,10 +79,22 @@ def of_plans():
                 yield f"{short}-{what}2-{name}", grid(pp, dp, 2, 24, tp) + flags, model, 2
 
 
+def of_families():
+    for model in (*LLAMAS, QWEN3, MIXTRAL):
+        short = os.path.basename(model).split(".")[0]
+        for pp, dp in GRIDS:
+            yield f"{short}-{pp}x{dp}", grid(pp, dp, 4, 16), model, pp * dp
+    yield "mixtral-1x2-ep2-b4", grid(1, 2, 4, 16) + ["--ep", 2], MIXTRAL, 2
+    yield "mixtral-1x2-ep2-b2", grid(1, 2, 2, 16) + ["--ep", 2], MIXTRAL, 2
+    yield "mixtral-1x1x2", grid(1, 1, 4, 16, 2), MIXTRAL, 2
+
+
 def configurations(suite):
     """Yields (name, plan, model, ranks)."""
     if suite == "plans":
         yield from of_plans()
+    elif suite == "families":
+        yield from of_families()
     elif suite == "crowded":
         for name, pp, dp, tp, flags in FOUR:
             yield f"demo-{name}", grid(pp, dp, 2, 24, tp) + flags, "demo", 4
@@ -92,6 +107,7 @@ SHARED = ["--ranks", 2, "--pp", "1,2"]
 MIXED_TOO = ["--precision", "fp32,mixed", "--offload"]
 SUITES = {"fp32": (SHARED, 5, 12), "llama": (SHARED, 4, 12), "offload": ([*SHARED, "--precision", "mixed", "--offload"], 5, 12),
           "plans": (["--ranks", 2, "--pp", "1,2,4", "--tp", "1,2", *MIXED_TOO], 3, 8),
+          "families": ([*SHARED, "--tp", "1,2", "--ep", "1,2"], 4, 10),
           "crowded": (["--ranks", 4, "--pp", "1,2,4", "--tp", "1,2,4"], 100, 100)}
 
 

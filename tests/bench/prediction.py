@@ -10,7 +10,7 @@ differs.
 
 plans: every schedule, recomputation and way to share the work that two ranks can run. crowded: four ranks share two cores.
 llama: a Llama on each grid in each size. families: 12 plans of a Llama, a Qwen3 and a Mixtral, whose experts are on one rank,
-on two, and split by shards.
+on two, and split by shards; of experts on two ranks the exponent of the routing is taken from the first run.
 """
 import argparse
 import json
@@ -136,10 +136,18 @@ def train(folder, data, name, plan, model, ranks, steps, part):
     return report
 
 
+def routing_of(reports):
+    """How uneven the rows of spread experts were is the router's doing, not the machine's: as the first run says."""
+    with open(reports[0]) as file:
+        experts = json.load(file).get("experts")
+    return ["--routing-exponent", experts["routing_exponent"]] if experts else []
+
+
 def predict(folder, suite, profile, measured, *more):
     """Predicts every configuration; returns the pairs of reports to compare."""
     pairs = []
     for name, plan, model, ranks in configurations(suite):
+        plan = plan + routing_of(measured[name])
         predicted = os.path.join(folder, f"{name}-predicted{''.join(more)}.json")
         status, _, err = ranvier.run(["simulate", model, "--precision", "fp32", *plan, "--gpus", ranks, "--profile", profile, "--platform",
                                       "local", *more, "--report", predicted])

@@ -151,7 +151,7 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
         [KERNEL_ROUTE] = {"route",
                           {WRITE_REAL("weights", EXTENT_MK), WRITE_INDEX("place", EXTENT_MK),
                            WRITE_INDEX("source", EXTENT_MK), WRITE_INDEX("ends", EXTENT_N),
-                           READ("logits", EXTENT_MN)},
+                           READ("logits", EXTENT_MN), READ("correction", EXTENT_ONE)},
                           .flops = 3,
                           .whole_tokens = true},
         /* the probabilities again 3, sums 2, difference and product 2 */

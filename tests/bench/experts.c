@@ -69,7 +69,7 @@ static const struct routing routing = {.N = N, .E = E, .K = K, .normalised = tru
 
 static void route(struct side *s)
 {
-        kernels_route(s->device, &routing, s->weights, s->place, s->source, s->ends, s->x[3]);
+        kernels_route(s->device, &routing, s->weights, s->place, s->source, s->ends, s->x[3], NULL);
 }
 
 static void route_backward(struct side *s)

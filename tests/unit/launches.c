@@ -162,11 +162,13 @@ void kernels_swiglu_backward(struct device *device, void *dgu, const void *dy, c
 }
 
 void kernels_route(struct device *device, const struct routing *r, real *weights, int32_t *place,
-                   int32_t *source, int32_t *ends, const void *logits)
+                   int32_t *source, int32_t *ends, const void *logits, const void *correction)
 {
-        kernels_launch(device, (struct kernel){.kind = KERNEL_ROUTE, .m = r->N, .n = r->E, .k = r->K},
-                       &(struct kernel_args){.p = {weights, place, source, ends, (void *)logits},
-                                             .scalar = {r->logistic, r->normalised, r->factor}});
+        kernels_launch(
+                device, (struct kernel){.kind = KERNEL_ROUTE, .m = r->N, .n = r->E, .k = r->K},
+                &(struct kernel_args){.p = {weights, place, source, ends, (void *)logits, (void *)correction},
+                                      .scalar = {r->logistic, r->normalised, r->factor, 0, (double)r->groups,
+                                                 (double)r->chosen_groups}});
 }
 
 void kernels_route_backward(struct device *device, const struct routing *r, void *dlogits,

@@ -53,9 +53,10 @@ struct routing {
         int64_t N, E, K;
         bool logistic, normalised;
         double factor, balance;
+        int64_t groups, chosen_groups;
 };
 void kernels_route(struct device *, const struct routing *, real *weights, int32_t *place, int32_t *source,
-                   int32_t *ends, const void *logits);
+                   int32_t *ends, const void *logits, const void *correction);
 void kernels_route_backward(struct device *, const struct routing *, void *dlogits, const real *dweights,
                             const real *weights, const int32_t *place, const int32_t *ends,
                             const void *logits);

@@ -1144,7 +1144,7 @@ static void add_written_indices(const struct pair *pair, struct test_case *c, in
 
 static void launch_route(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_route(device, c->context, p[0], p[1], p[2], p[3], p[4]);
+        kernels_route(device, c->context, p[0], p[1], p[2], p[3], p[4], c->flag ? p[5] : NULL);
 }
 
 static void launch_route_backward(struct device *device, void *p[], const struct test_case *c)
@@ -1154,8 +1154,9 @@ static void launch_route_backward(struct device *device, void *p[], const struct
 
 static void name_route(struct test_case *c, const char *what, const struct routing *r)
 {
-        NAME(c, "%s N %lld E %lld K %lld%s%s", what, LL(r->N), LL(r->E), LL(r->K),
-             r->logistic ? ", logistic" : "", r->normalised ? ", normalised" : "");
+        NAME(c, "%s N %lld E %lld K %lld, %lld of %lld groups%s%s", what, LL(r->N), LL(r->E), LL(r->K),
+             LL(r->chosen_groups), LL(r->groups), r->logistic ? ", logistic" : "",
+             r->normalised ? ", normalised" : "");
         c->context = r;
 }
 
@@ -1174,18 +1175,60 @@ static double score_error(const struct routing *r)
         return (double)(r->E + r->K + 64) * u;
 }
 
+static void add_route(struct pair *pair, struct test_case *c, const struct routing *r)
+{
+        double *bound = add_output(pair, c, REAL, r->N * r->K);
+        for (int64_t i = 0; i < r->N * r->K; i++)
+                bound[i] = score_error(r) * r->factor;
+        add_written_indices(pair, c, r->N * r->K);
+        add_written_indices(pair, c, r->N * r->K);
+        add_written_indices(pair, c, r->E);
+}
+
 static void check_route(struct pair *pair, const struct routing *r, bool equal)
 {
         struct test_case c = {.launch = launch_route};
         name_route(&c, "route", r);
-        double *bound = add_output(pair, &c, REAL, r->N * r->K);
-        for (int64_t i = 0; i < r->N * r->K; i++)
-                bound[i] = score_error(r) * r->factor;
-        add_written_indices(pair, &c, r->N * r->K);
-        add_written_indices(pair, &c, r->N * r->K);
-        add_written_indices(pair, &c, r->E);
+        add_route(pair, &c, r);
         add_logits(pair, &c, r, equal);
         conforms(pair, &c);
+}
+
+/* Experts that are chosen by what is exact on every device: scores of 1/2 and 1, corrections of some 64ths,
+ * below 0 too. Many are equal. */
+static void check_corrected_route(struct pair *pair, const struct routing *r, bool corrected)
+{
+        struct test_case c = {.launch = launch_route, .flag = corrected};
+        name_route(&c, corrected ? "corrected route" : "route", r);
+        add_route(pair, &c, r);
+        double *logits = new_doubles(r->N * r->E), *correction = new_doubles(r->E);
+        for (int64_t i = 0; i < r->N * r->E; i++)
+                logits[i] = (double)(40 * random_below(&pair->random, 2));
+        for (int64_t e = 0; e < r->E; e++)
+                correction[e] = (double)(random_below(&pair->random, 120) - 80) / 64;
+        add(pair, &c, TENSOR, r->N * r->E, logits);
+        add(pair, &c, TENSOR, r->E, correction);
+        conforms(pair, &c);
+}
+
+static void corrected_and_grouped_routes_conform(void **state)
+{
+        /* N, E, K, groups, chosen groups */
+        static const int64_t sizes[][5] = {{1, 2, 1, 1, 1},    {33, 8, 2, 0, 0},   {33, 8, 2, 2, 1},
+                                           {64, 12, 3, 4, 2},  {131, 24, 6, 8, 5}, {17, 66, 8, 33, 7},
+                                           {16, 40, 20, 4, 2}, {70, 256, 8, 8, 4}, {3, 1024, 9, 512, 80}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int variant = 0; variant < 4; variant++) {
+                        const struct routing r = {.N = sizes[s][0],
+                                                  .E = sizes[s][1],
+                                                  .K = sizes[s][2],
+                                                  .logistic = true,
+                                                  .normalised = variant & 1,
+                                                  .factor = 2.5,
+                                                  .groups = sizes[s][3],
+                                                  .chosen_groups = sizes[s][4]};
+                        check_corrected_route(*state, &r, variant & 2);
+                }
 }
 
 static double score_of(const struct routing *r, const double *logits, int64_t e)
@@ -2155,6 +2198,7 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(products_with_layernorm_conform), cmocka_unit_test(rmsnorms_conform),       \
                 cmocka_unit_test(norms_of_heads_conform), cmocka_unit_test(rotary_positions_conform),        \
                 cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(routes_conform),             \
+                cmocka_unit_test(corrected_and_grouped_routes_conform),                                      \
                 cmocka_unit_test(permutations_conform), cmocka_unit_test(products_of_experts_conform),       \
                 cmocka_unit_test(weighted_swiglus_conform), cmocka_unit_test(softmaxes_conform),             \
                 cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \

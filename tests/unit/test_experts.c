@@ -15,19 +15,28 @@ static int32_t *new_indices(int64_t count)
         return x;
 }
 
+static double *new_doubles(int64_t count)
+{
+        double *x = calloc((size_t)count, sizeof *x);
+        assert_non_null(x);
+        return x;
+}
+
 /* ---- routes ---- */
 
-/* Of logits: any; of three values, so that many are equal; one expert's far above all others. */
-enum logits { RANDOM, EQUAL, ONE_EXPERT, LOGITS };
+/* Of logits: any; of three values, so that many are equal; one expert's far above all others; all so far
+ * below 0 that the logistic function is 0. */
+enum logits { RANDOM, EQUAL, ONE_EXPERT, TINY, LOGITS };
 
 /* N tokens, with the K of E experts that the reference chooses for each. */
 struct route_case {
         struct routing routing;
-        real *logits;
-        int64_t *chosen; /* (N, K) experts */
+        real *logits, *correction; /* (E), or NULL */
+        int64_t *chosen;           /* (N, K) experts */
         int32_t *place, *source, *ends;
         double *weights;
         double relative; /* error of a score */
+        bool vanishes;   /* scores, weights and their slopes, but for what is flushed to 0 or from it */
 };
 
 static double score_of(const struct routing *r, const double *logits, int64_t e)
@@ -42,7 +51,7 @@ static double score_of(const struct routing *r, const double *logits, int64_t e)
 
 static double chosen_sum(const struct routing *r, const double *logits, const int64_t *chosen)
 {
-        double sum = 0;
+        double sum = 1e-20;
         for (int64_t i = 0; i < r->K; i++)
                 sum += score_of(r, logits, chosen[i]);
         return sum;
@@ -54,16 +63,73 @@ static double weight_of(const struct routing *r, const double *logits, const int
         return r->normalised ? score / chosen_sum(r, logits, chosen) : score;
 }
 
-/* The K largest, of equal ones the first: those that fewer than K others come before. */
-static void choose(const struct routing *r, const real *logits, int64_t *chosen)
+/* How many of n come before the i-th: larger ones, and of equal ones the first. */
+static int64_t rank_of(const double *x, int64_t n, int64_t i)
 {
-        for (int64_t e = 0; e < r->E; e++) {
-                int64_t before = 0;
-                for (int64_t i = 0; i < r->E; i++)
-                        before += logits[i] > logits[e] || (i < e && logits[i] == logits[e]);
-                if (before < r->K)
-                        chosen[before] = e;
-        }
+        int64_t before = 0;
+        for (int64_t other = 0; other < n; other++)
+                before += x[other] > x[i] || (other < i && x[other] == x[i]);
+        return before;
+}
+
+/* Of two numbers that experts are chosen by, more than a kernel may change: a difference that counts. */
+#define SAFE 4e-6
+
+/* The least difference of two of n that are not equal. */
+static double least_difference(const double *x, int64_t n)
+{
+        double least = INFINITY;
+        for (int64_t i = 0; i < n; i++)
+                for (int64_t other = 0; other < i; other++)
+                        if (x[i] != x[other])
+                                least = fmin(least, fabs(x[i] - x[other]));
+        return least;
+}
+
+/* The sums of the two largest of each group. */
+static void add_two_largest(const struct routing *r, const double *by, double *sums)
+{
+        const int64_t each = r->E / r->groups;
+        for (int64_t e = 0; e < r->E; e++)
+                if (rank_of(by + e / each * each, each, e % each) < 2)
+                        sums[e / each] += by[e];
+}
+
+/* Returns whether no choice of groups hangs on a rounding. */
+static bool choose_groups(const struct routing *r, double *by)
+{
+        double *sums = new_doubles(r->groups);
+        add_two_largest(r, by, sums);
+        const bool sure = least_difference(sums, r->groups) > SAFE;
+        for (int64_t e = 0; e < r->E; e++)
+                if (rank_of(sums, r->groups, e / (r->E / r->groups)) >= r->chosen_groups)
+                        by[e] = 0;
+        free(sums);
+        return sure;
+}
+
+/* What experts are chosen by. Returns whether no choice hangs on a rounding, which none of logits does. */
+static bool choose_by(const struct routing *r, const double *logits, const real *correction, double *by)
+{
+        memcpy(by, logits, (size_t)r->E * sizeof *by);
+        if (!correction && r->groups <= 1)
+                return true;
+        for (int64_t e = 0; e < r->E; e++)
+                by[e] = score_of(r, logits, e) + (correction ? (double)correction[e] : 0);
+        const bool sure = least_difference(by, r->E) > SAFE;
+        return (r->groups <= 1 || choose_groups(r, by)) && sure;
+}
+
+/* The K largest. Returns whether that does not hang on a rounding. */
+static bool choose(const struct routing *r, const double *logits, const real *correction, int64_t *chosen)
+{
+        double *by = new_doubles(r->E);
+        const bool sure = choose_by(r, logits, correction, by);
+        for (int64_t e = 0; e < r->E; e++)
+                if (rank_of(by, r->E, e) < r->K)
+                        chosen[rank_of(by, r->E, e)] = e;
+        free(by);
+        return sure;
 }
 
 /* Rows by expert, then by token. */
@@ -88,30 +154,51 @@ static void token_logits(const struct route_case *c, int64_t t, double *logits)
                 logits[e] = (double)c->logits[t * c->routing.E + e];
 }
 
-static double *new_doubles(int64_t count)
+/* Draws the logits of a token, which are of size 6 and less, until its choice hangs on no rounding. */
+static void draw_token(const struct device *device, uint64_t *random, struct route_case *c, enum logits kind,
+                       int64_t t)
 {
-        double *x = calloc((size_t)count, sizeof *x);
-        assert_non_null(x);
-        return x;
+        const struct routing *r = &c->routing;
+        const double size = kind == RANDOM ? 2 : 6;
+        double *logits = new_doubles(r->E);
+        do {
+                for (int64_t e = 0; e < r->E; e++) {
+                        const double number = size * random_number(random);
+                        logits[e] = kind == EQUAL                         ? (double)random_below(random, 3)
+                                    : kind == TINY                        ? number - 200
+                                    : kind == ONE_EXPERT && e == r->E / 2 ? 2 * size
+                                                                          : number;
+                        c->logits[t * r->E + e] = rounded(device, (real)logits[e]);
+                }
+                token_logits(c, t, logits);
+        } while (!choose(r, logits, c->correction, c->chosen + t * r->K));
+        free(logits);
+}
+
+/* Corrections that differ, up to 64, below 0 too, in every format. */
+static real *new_correction(int64_t E)
+{
+        real *correction = new_reals(E);
+        for (int64_t e = 0; e < E; e++)
+                correction[e] = (real)(2 * (e * 37 % 64) - 39) / 128;
+        return correction;
 }
 
 static struct route_case new_route_case(const struct device *device, uint64_t *random,
-                                        const struct routing *r, enum logits kind, double size)
+                                        const struct routing *r, enum logits kind, bool corrected)
 {
         struct route_case c = {.routing = *r, .weights = new_doubles(r->N * r->K)};
         double *logits = new_doubles(r->E);
-        c.logits = random_tensor(device, random, r->N * r->E, size);
-        for (int64_t i = 0; i < r->N * r->E && kind != RANDOM; i++)
-                c.logits[i] = rounded(device, kind == EQUAL          ? (real)random_below(random, 3)
-                                              : i % r->E == r->E / 2 ? (real)(2 * size)
-                                                                     : c.logits[i]);
+        c.logits = new_reals(r->N * r->E);
+        c.correction = corrected ? new_correction(r->E) : NULL;
+        c.vanishes = kind == TINY && r->logistic;
         c.chosen = calloc((size_t)(r->N * r->K), sizeof *c.chosen);
         assert_non_null(c.chosen);
         c.place = new_indices(r->N * r->K);
         c.source = new_indices(r->N * r->K);
         c.ends = new_indices(r->E);
         for (int64_t t = 0; t < r->N; t++)
-                choose(r, c.logits + t * r->E, c.chosen + t * r->K);
+                draw_token(device, random, &c, kind, t);
         order_rows(&c);
         for (int64_t i = 0; i < r->N * r->K; i++) {
                 token_logits(&c, i / r->K, logits);
@@ -119,15 +206,26 @@ static struct route_case new_route_case(const struct device *device, uint64_t *r
         }
         free(logits);
         /* A difference of logits rounds once, and the exponentials, their sum and quotients after it. */
-        c.relative = (8 * size + (double)(r->E + r->K) + 16) * u;
+        c.relative = (8 * 6 + (double)(r->E + r->K) + 16) * u;
         return c;
 }
 
 static void free_route_case(struct route_case *c)
 {
-        void *all[] = {c->logits, c->chosen, c->place, c->source, c->ends, c->weights};
+        void *all[] = {c->logits, c->correction, c->chosen, c->place, c->source, c->ends, c->weights};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
                 free(all[i]);
+}
+
+/* What a weight of token t may have of a score that is flushed. */
+static double flushed_weight(const struct route_case *c, int64_t t)
+{
+        const struct routing *r = &c->routing;
+        double *logits = new_doubles(r->E);
+        token_logits(c, t, logits);
+        const double sum = chosen_sum(r, logits, c->chosen + t * r->K);
+        free(logits);
+        return r->factor * FLUSHED / (r->normalised ? sum : 1);
 }
 
 static void check_route(struct device *device, const struct route_case *c)
@@ -136,14 +234,16 @@ static void check_route(struct device *device, const struct route_case *c)
         const int64_t rows = r->N * r->K;
         int32_t *place = new_indices(rows), *source = new_indices(rows), *ends = new_indices(r->E);
         real *weights = poisoned_reals(rows);
-        kernels_route(device, r, weights, place, source, ends, lend(device, c->logits, r->N * r->E));
+        kernels_route(device, r, weights, place, source, ends, lend(device, c->logits, r->N * r->E),
+                      c->correction ? lend(device, c->correction, r->E) : NULL);
         finish(device);
         assert_memory_equal(place, c->place, (size_t)rows * sizeof *place);
         assert_memory_equal(source, c->source, (size_t)rows * sizeof *source);
         assert_memory_equal(ends, c->ends, (size_t)r->E * sizeof *ends);
         for (int64_t i = 0; i < rows; i++)
-                assert_within(weights[i], c->weights[i], c->relative * c->weights[i] + r->factor * FLUSHED,
-                              "weight", i);
+                assert_within(weights[c->place[i]], c->weights[c->place[i]],
+                              c->relative * c->weights[c->place[i]] + flushed_weight(c, i / r->K), "weight",
+                              i);
         free(place);
         free(source);
         free(ends);
@@ -188,7 +288,8 @@ static void check_route_gradient(const struct device *device, const struct route
         const double step = 1e-5;
         token_logits(c, t, logits);
         const double size = slope_size(c, dweights, t, logits);
-        const double precise = 1e-9 * (1 + size) * (1 + fabs(token_loss(c, dweights, t, logits)));
+        const double loss = fabs(token_loss(c, dweights, t, logits));
+        const double precise = c->vanishes ? 0 : 1e-9 * (1 + size) * (1 + loss);
         for (int64_t e = 0; e < r->E; e++) {
                 const double x = logits[e], score = score_of(r, logits, e);
                 logits[e] = x + step;
@@ -222,28 +323,40 @@ static void check_route_backward(struct device *device, uint64_t *random, const 
         free(logits);
 }
 
-/* N, E, K: experts without rows, all experts of a token, as many as a few dozen. */
-static const int64_t routes[][3] = {{1, 1, 1},  {1, 7, 2},  {5, 3, 1},    {7, 4, 4},   {33, 8, 2},
-                                    {64, 5, 3}, {3, 61, 8}, {131, 16, 5}, {257, 8, 1}, {16, 17, 17}};
+/* N, E, K, groups, chosen groups: experts without rows, all experts of a token, as many as a few dozen; with
+ * a correction and one group, whole groups and parts of them, and so few that a token has experts of others.
+ */
+static const int64_t routes[][5] = {{1, 1, 1},        {1, 7, 2},        {5, 3, 1},         {7, 4, 4},
+                                    {33, 8, 2},       {64, 5, 3},       {3, 61, 8},        {131, 16, 5},
+                                    {257, 8, 1},      {16, 17, 17},     {33, 8, 2, 1, 1},  {5, 3, 1, 1, 1},
+                                    {33, 8, 2, 4, 2}, {64, 8, 4, 2, 1}, {17, 24, 6, 3, 2}, {9, 24, 16, 6, 3}};
+
+static void check_routes(struct device *device, uint64_t *random, const int64_t size[5], enum logits kind,
+                         void check(struct device *, uint64_t *, struct route_case *))
+{
+        for (int variant = 0; variant < 4; variant++) {
+                const struct routing r = {.N = size[0],
+                                          .E = size[1],
+                                          .K = size[2],
+                                          .logistic = variant & 1,
+                                          .normalised = variant & 2,
+                                          .factor = kind == EQUAL ? 2.5 : 1,
+                                          .balance = variant & 1 ? 0 : 0.03,
+                                          .groups = size[3],
+                                          .chosen_groups = size[4]};
+                struct route_case c = new_route_case(device, random, &r, kind, r.groups > 0 && kind != EQUAL);
+                check(device, random, &c);
+                free_route_case(&c);
+        }
+}
 
 static void each_route(struct device *device, void check(struct device *, uint64_t *, struct route_case *))
 {
         uint64_t random = seed;
         for (size_t s = 0; s < sizeof routes / sizeof *routes; s++)
-                for (int variant = 0; variant < 4; variant++)
-                        for (int kind = 0; kind < LOGITS; kind++) {
-                                const struct routing r = {.N = routes[s][0],
-                                                          .E = routes[s][1],
-                                                          .K = routes[s][2],
-                                                          .logistic = variant & 1,
-                                                          .normalised = variant & 2,
-                                                          .factor = kind == EQUAL ? 2.5 : 1,
-                                                          .balance = variant & 1 ? 0 : 0.03};
-                                struct route_case c = new_route_case(device, &random, &r, (enum logits)kind,
-                                                                     kind == RANDOM ? 2 : 6);
-                                check(device, &random, &c);
-                                free_route_case(&c);
-                        }
+                for (int kind = 0; kind < LOGITS; kind++)
+                        if (routes[s][3] == 0 || kind != ONE_EXPERT) /* beside which all sums are equal */
+                                check_routes(device, &random, routes[s], (enum logits)kind, check);
 }
 
 static void check_order(struct device *device, uint64_t *random, struct route_case *c)

@@ -279,7 +279,7 @@ static struct order route_order(struct world *w)
         o.source = tokens(w, ROWS_OF_TOKENS, 1);
         o.ends = tokens(w, N, 1);
         o.logits = tensor(w, M * N);
-        kernels_route(&w->device, &routing, o.weights, o.place, o.source, o.ends, o.logits);
+        kernels_route(&w->device, &routing, o.weights, o.place, o.source, o.ends, o.logits, NULL);
         return o;
 }
 

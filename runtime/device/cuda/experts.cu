@@ -8,14 +8,16 @@
 
 #include <limits.h>
 
-enum { WARPS = 8, ROWS = 4, MAX_BLOCKS_Y = 65535 };
+/* MAX_EXPERTS, and half as many groups, are what 48 KB of shared memory have room for. */
+enum { WARPS = 8, ROWS = 4, MAX_BLOCKS_Y = 65535, MAX_EXPERTS = 1024 };
 
-/* N tokens with K experts each of E, and how their logits (N,E) become weights. */
+/* N tokens with K experts each of E, how their logits (N,E) become weights, and who is chosen. */
 template <typename T> struct routing {
-        const T *logits;
+        const T *logits, *correction; /* correction (E), or NULL */
         int N, E, K;
         bool logistic, normalised;
         float factor;
+        int groups, chosen_groups;
 };
 
 /* The token that this warp has; N or more: none. */
@@ -57,29 +59,33 @@ static __device__ __forceinline__ float score(const struct routing<T> &of, const
         return of.logistic ? 1 / (1 + expf(-logit)) : expf(logit - s.max) / s.sum;
 }
 
+/* What scores are divided by: their sum, but not 0, which it is of scores too small for a float. */
+static __device__ __forceinline__ float divisor(float sum)
+{
+        return sum + 1e-20F;
+}
+
 /* ---- route ---- */
 
-/* An expert of a token, with its logit while it is chosen, and then its weight. */
+/* An expert of a token, with what it is chosen by, and then its weight; or a group of experts. */
 struct choice {
         float value;
         int32_t expert;
 };
 
-/* Whether a is chosen before b: of equal logits the first. */
+/* Whether a is chosen before b: of equal ones the first. */
 static __device__ __forceinline__ bool before(const struct choice &a, const struct choice &b)
 {
         return a.value > b.value || (a.value == b.value && a.expert < b.expert);
 }
 
-/* The first choice among the logits that comes after `last`. What is not a number counts as -infinity. */
-template <typename T>
-static __device__ __forceinline__ struct choice next_choice(const struct routing<T> &of, const T *logits,
+/* The first choice among `by` (count) that comes after `last`. What is not a number counts as -infinity. */
+static __device__ __forceinline__ struct choice next_choice(const float *by, int count,
                                                             const struct choice &last)
 {
         struct choice best = {-INFINITY, INT_MAX};
-        for (int e = (int)threadIdx.x; e < of.E; e += WARP) {
-                const float logit = to_float(logits[e]);
-                const struct choice c = {isnan(logit) ? -INFINITY : logit, e};
+        for (int e = (int)threadIdx.x; e < count; e += WARP) {
+                const struct choice c = {isnan(by[e]) ? -INFINITY : by[e], e};
                 if (before(last, c) && before(c, best))
                         best = c;
         }
@@ -93,20 +99,69 @@ static __device__ __forceinline__ struct choice next_choice(const struct routing
         return best;
 }
 
-/* choices (N,K), the best first. */
+static __device__ __forceinline__ float sum_of_two_largest(const float *x, int count)
+{
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = 0; i < count; i++) {
+                second = fmaxf(second, fminf(first, x[i]));
+                first = fmaxf(first, x[i]);
+        }
+        return first + second;
+}
+
+/* What a token's experts are chosen by becomes 0 in the groups that are not. `sums` is scratch, one a group.
+ */
+template <typename T>
+static __device__ __forceinline__ void choose_groups(const struct routing<T> &of, float *by, float *sums)
+{
+        const int each = of.E / of.groups;
+        struct choice last = {INFINITY, -1};
+        for (int g = (int)threadIdx.x; g < of.groups; g += WARP)
+                sums[g] = sum_of_two_largest(by + g * each, each);
+        __syncwarp();
+        for (int i = 0; i < of.chosen_groups; i++)
+                last = next_choice(sums, of.groups, last);
+        for (int e = (int)threadIdx.x; e < of.E; e += WARP) {
+                const struct choice group = {sums[e / each], e / each};
+                if (before(last, group))
+                        by[e] = 0;
+        }
+        __syncwarp();
+}
+
+/* Writes what a token's experts are chosen by to `by` (E), behind which is room for the groups. */
+template <typename T>
+static __device__ __forceinline__ void choose_by(const struct routing<T> &of, const struct scores &s,
+                                                 const T *logits, float *by)
+{
+        for (int e = (int)threadIdx.x; e < of.E; e += WARP) {
+                const float logit = to_float(logits[e]);
+                by[e] = of.correction   ? score(of, s, logit) + to_float(of.correction[e])
+                        : of.groups > 1 ? score(of, s, logit)
+                                        : logit;
+        }
+        __syncwarp();
+        if (of.groups > 1)
+                choose_groups(of, by, by + of.E);
+}
+
+/* choices (N,K), the best first. A warp has of.E + of.groups numbers of the shared memory. */
 template <typename T>
 static __global__ void __launch_bounds__(WARP *WARPS)
         choose_experts(struct choice *choices, struct routing<T> of)
 {
+        CUDA_DYNAMIC_SHARED(shared);
         const int t = warp_token();
         if (t >= of.N)
                 return;
         const T *logits = of.logits + (int64_t)t * of.E;
+        float *by = (float *)shared + (of.E + of.groups) * (int)threadIdx.y;
         struct choice *mine = choices + (int64_t)t * of.K, last = {INFINITY, -1};
         const struct scores s = scores_of(of, logits);
         float sum = 0;
+        choose_by(of, s, logits, by);
         for (int i = 0; i < of.K; i++) {
-                last = next_choice(of, logits, last);
+                last = next_choice(by, of.E, last);
                 const float chosen = score(of, s, to_float(logits[last.expert]));
                 sum += chosen;
                 if (threadIdx.x == 0)
@@ -114,7 +169,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
         }
         __syncwarp();
         for (int i = (int)threadIdx.x; i < of.K; i += WARP)
-                mine[i].value *= of.normalised ? of.factor / sum : of.factor;
+                mine[i].value *= of.normalised ? of.factor / divisor(sum) : of.factor;
 }
 
 struct order {
@@ -152,15 +207,18 @@ static __global__ void __launch_bounds__(WARP *WARPS)
 template <typename T>
 static struct routing<T> routing_of(const struct kernel *kernel, const struct kernel_args *args,
                                     const void *logits) {
-        return {(const T *)logits,    (int)kernel->m,       (int)kernel->n,        (int)kernel->k,
-                args->scalar[0] != 0, args->scalar[1] != 0, (float)args->scalar[2]};
+        return {(const T *)logits,    NULL,
+                (int)kernel->m,       (int)kernel->n,
+                (int)kernel->k,       args->scalar[0] != 0,
+                args->scalar[1] != 0, (float)args->scalar[2],
+                (int)args->scalar[4], (int)args->scalar[5]};
 }
 
-/* Whether rows can be counted in an int, and choices fit the scratch. */
+/* Whether rows can be counted in an int, choices fit the scratch, and what they are made by shared memory. */
 static bool
 can_route(const struct kernel *kernel)
 {
-        return kernel->n <= INT_MAX / 2 && kernel->k <= kernel->n &&
+        return kernel->n <= MAX_EXPERTS && kernel->k <= kernel->n &&
                kernel->m <= CUDA_SCRATCH_BYTES / (int64_t)sizeof(struct choice) / kernel->k;
 }
 
@@ -168,16 +226,18 @@ template <typename T>
 static cudaError_t route(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                          const struct cuda_work *work)
 {
-        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS };
-        const struct routing<T> of = routing_of<T>(kernel, args, args->p[LOGITS]);
+        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS, CORRECTION };
+        struct routing<T> of = routing_of<T>(kernel, args, args->p[LOGITS]);
+        const size_t shared_bytes = sizeof(float) * WARPS * (size_t)(of.E + of.groups);
         const struct order to = {(float *)args->p[WEIGHTS], (int32_t *)args->p[PLACE],
                                  (int32_t *)args->p[SOURCE], (int32_t *)args->p[ENDS]};
         struct choice *choices = (struct choice *)work->scratch;
+        of.correction = (const T *)args->p[CORRECTION];
         if (!can_route(kernel))
                 return cudaErrorInvalidValue;
         if (of.N > 0)
-                CUDA_LAUNCH((choose_experts<T>), dim3(token_blocks(of.N)), dim3(WARP, WARPS), 0, stream,
-                            choices, of);
+                CUDA_LAUNCH((choose_experts<T>), dim3(token_blocks(of.N)), dim3(WARP, WARPS), shared_bytes,
+                            stream, choices, of);
         CUDA_LAUNCH(place_rows, dim3((unsigned)ceil_div(of.E, WARPS)), dim3(WARP, WARPS), 0, stream, to,
                     (const struct choice *)choices, of.N * of.K, of.E);
         return cudaGetLastError();
@@ -245,7 +305,7 @@ score_gradient(const struct routing<T> &of, const struct route_gradient<T> &g, c
         if (row < 0)
                 return balance;
         const float dw = of.factor * g.dweights[row];
-        return balance + (of.normalised ? (dw - sums.past) / sums.scores : dw);
+        return balance + (of.normalised ? (dw - sums.past) / divisor(sums.scores) : dw);
 }
 
 /* A warp has a token. */

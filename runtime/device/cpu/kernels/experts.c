@@ -3,15 +3,23 @@
 #include "runtime/device/cpu/kernels/math.h"
 #include "runtime/device/cpu/mixed/mixed.h"
 
-/* How logits become weights: kernels.h says what the numbers mean. */
+/* How logits become weights, and who is chosen: kernels.h says what the numbers mean. */
 struct router {
         bool logistic, normalised;
         real factor;
+        int64_t groups, chosen_groups;
 };
 
 static struct router router_of(const struct kernel_args *args)
 {
-        return (struct router){args->scalar[0] != 0, args->scalar[1] != 0, (real)args->scalar[2]};
+        return (struct router){args->scalar[0] != 0, args->scalar[1] != 0, (real)args->scalar[2],
+                               (int64_t)args->scalar[4], (int64_t)args->scalar[5]};
+}
+
+/* What scores are divided by: their sum, but not 0, which it is of scores too small for a `real`. */
+static real divisor(real sum)
+{
+        return sum + (real)1e-20;
 }
 
 /* The scores of one token; `scores` may be `logits`. */
@@ -28,18 +36,72 @@ static void score(const struct router *router, const real *logits, real *scores,
                 scores[e] /= sum;
 }
 
+static bool is_among(const int32_t *chosen, int64_t count, int64_t e)
+{
+        bool found = false;
+        for (int64_t i = 0; i < count; i++)
+                found = found || chosen[i] == e;
+        return found;
+}
+
 /* The largest of those that no earlier choice of the token is. */
 static int32_t choose(const real *scores, int64_t E, const int32_t *chosen, int64_t count)
 {
         int32_t best = -1;
-        for (int32_t e = 0; e < E; e++) {
-                bool free = true;
-                for (int64_t i = 0; i < count; i++)
-                        free = free && chosen[i] != e;
-                if (free && (best < 0 || scores[e] > scores[best]))
+        for (int32_t e = 0; e < E; e++)
+                if (!is_among(chosen, count, e) && (best < 0 || scores[e] > scores[best]))
                         best = e;
-        }
         return best;
+}
+
+static real sum_of_two_largest(const real *x, int64_t n)
+{
+        real first = x[0] > x[1] ? x[0] : x[1], second = x[0] > x[1] ? x[1] : x[0];
+        for (int64_t i = 2; i < n; i++)
+                if (x[i] > first) {
+                        second = first;
+                        first = x[i];
+                } else if (x[i] > second) {
+                        second = x[i];
+                }
+        return first + second;
+}
+
+/* What a token's experts are chosen by becomes 0 in the groups that are not. */
+static void choose_groups(const struct router *router, real *by, int64_t E)
+{
+        const int64_t each = E / router->groups;
+        real sums[CPU_MAX_EXPERTS];
+        int32_t chosen[CPU_MAX_EXPERTS];
+        for (int64_t g = 0; g < router->groups; g++)
+                sums[g] = sum_of_two_largest(by + g * each, each);
+        for (int64_t i = 0; i < router->chosen_groups; i++)
+                chosen[i] = choose(sums, router->groups, chosen, i);
+        for (int64_t g = 0; g < router->groups; g++)
+                if (!is_among(chosen, router->chosen_groups, g))
+                        memset(by + g * each, 0, (size_t)each * sizeof *by);
+}
+
+/* A token's logits become what its experts are chosen by; `correction` is NULL, or reals. */
+static void choose_by(const struct router *router, const real *correction, real *logits, int64_t E)
+{
+        if (!correction && router->groups <= 1)
+                return;
+        score(router, logits, logits, E);
+        for (int64_t e = 0; correction && e < E; e++)
+                logits[e] += correction[e];
+        if (router->groups > 1)
+                choose_groups(router, logits, E);
+}
+
+/* A row as reals: where it is, or converted into `to`. */
+static const real *reals_of(enum dtype dtype, const void *tensor, int64_t at, int64_t n, real *to)
+{
+        const void *row = element_of(dtype, tensor, at);
+        if (dtype == DTYPE_FP32)
+                return row;
+        reals_from(dtype, to, row, n);
+        return to;
 }
 
 /* Counts become the first row of each expert. */
@@ -56,15 +118,18 @@ static void counts_to_begins(int32_t *ends, int64_t E)
 /* Until all are chosen, `place` has experts and `source` nothing. */
 void cpu_route(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
-        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS };
+        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS, CORRECTION };
         const struct router router = router_of(args);
         const int64_t N = kernel->m, E = kernel->n, K = kernel->k;
         real *weights = args->p[WEIGHTS];
         int32_t *place = args->p[PLACE], *source = args->p[SOURCE], *ends = args->p[ENDS];
         const enum dtype dtype = (enum dtype)kernel->dtype;
+        const real *correction =
+                args->p[CORRECTION] ? reals_of(dtype, args->p[CORRECTION], 0, E, scratch + E) : NULL;
         memset(ends, 0, (size_t)E * sizeof *ends);
         for (int64_t t = 0; t < N; t++) {
                 reals_from(dtype, scratch, element_of(dtype, args->p[LOGITS], t * E), E);
+                choose_by(&router, correction, scratch, E);
                 for (int64_t i = 0; i < K; i++)
                         ends[place[t * K + i] = choose(scratch, E, place + t * K, i)]++;
         }
@@ -75,7 +140,7 @@ void cpu_route(const struct kernel *kernel, const struct kernel_args *args, real
                 score(&router, scratch, scratch, E);
                 for (int64_t i = 0; i < K; i++)
                         sum += scratch[place[t * K + i]];
-                const real factor = router.normalised ? router.factor / sum : router.factor;
+                const real factor = router.normalised ? router.factor / divisor(sum) : router.factor;
                 for (int64_t i = t * K; i < (t + 1) * K; i++) {
                         const int32_t expert = place[i], row = ends[expert]++;
                         weights[row] = factor * scratch[expert];
@@ -119,7 +184,8 @@ void cpu_route_backward(const struct kernel *kernel, const struct kernel_args *a
                         dlogits[e] = balance * (real)(ends[e] - (e > 0 ? ends[e - 1] : 0));
                 for (int64_t i = 0; i < K; i++) {
                         const real dw = router.factor * dweights[place[i]];
-                        dlogits[expert_of(ends, E, place[i])] += router.normalised ? (dw - past) / sum : dw;
+                        dlogits[expert_of(ends, E, place[i])] +=
+                                router.normalised ? (dw - past) / divisor(sum) : dw;
                 }
                 for (int64_t e = 0; e < E; e++)
                         inner += scores[e] * dlogits[e];
@@ -166,16 +232,6 @@ static void put_two(real *restrict y, const real *restrict a, const real *restri
                 y[j] = a[j] + b[j];
         for (int64_t j = 0; j < n && add; j++)
                 y[j] = y[j] + a[j] + b[j];
-}
-
-/* A row as reals: where it is, or converted into `to`. */
-static const real *reals_of(enum dtype dtype, const void *tensor, int64_t at, int64_t n, real *to)
-{
-        const void *row = element_of(dtype, tensor, at);
-        if (dtype == DTYPE_FP32)
-                return row;
-        reals_from(dtype, to, row, n);
-        return to;
 }
 
 void cpu_unpermute(const struct kernel *kernel, const struct kernel_args *args, real *scratch)

@@ -24,6 +24,7 @@ static const struct {
         {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MAX_HEADS},
         {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MAX_INNER},
         {"n_expert", offsetof(struct gpt, n_expert), 0, GPT_MAX_EXPERTS},
+        {"n_shared", offsetof(struct gpt, n_shared), 0, GPT_MAX_EXPERTS},
         {"head_size", offsetof(struct gpt, head_size), 0, GPT_MAX_WIDTH},
 };
 
@@ -56,8 +57,10 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
                same_scaling(&a->rope_scaling, &b->rope_scaling) && a->norm_epsilon == b->norm_epsilon &&
                a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
                a->balance_loss == b->balance_loss && a->normalised_experts == b->normalised_experts &&
-               a->attention_bias == b->attention_bias && a->mlp_bias == b->mlp_bias && a->tied == b->tied &&
-               a->dropout == b->dropout;
+               a->n_shared == b->n_shared && a->n_group == b->n_group &&
+               a->n_group_chosen == b->n_group_chosen && a->routed_scale == b->routed_scale &&
+               a->logistic_router == b->logistic_router && a->attention_bias == b->attention_bias &&
+               a->mlp_bias == b->mlp_bias && a->tied == b->tied && a->dropout == b->dropout;
 }
 
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err)

@@ -73,6 +73,14 @@ struct gpt {
         double balance_loss;
         /* The weights of a token's experts add up to 1; only of families whose files have such a key. */
         bool normalised_experts;
+        /* An MLP beside the mixture that all tokens go through, as wide as so many experts; 0: none. */
+        int n_shared;
+        /* Experts are chosen among those of n_group_chosen of n_group groups; 0 or 1: among all. */
+        int n_group, n_group_chosen;
+        double routed_scale; /* what the weights of experts are multiplied by; 0: 1 */
+        /* Scores are the logistic function of logits, and have a correction when experts are chosen by them;
+         * else softmax without one. */
+        bool logistic_router;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */
         bool dropout; /* its file asks for dropout, which is not modelled */
 };

@@ -435,23 +435,35 @@ struct order {
         int weights, place, source, ends;
 };
 
+/* What experts are chosen by beside their scores. */
+static struct view correction_of(struct program *p, const struct program_experts *e)
+{
+        const int64_t count = e->count;
+        if (!e->correction)
+                return (struct view){.value = -1};
+        return vector(p,
+                      parameter(p, &count,
+                                (struct parameter){e->router, e->correction, 1, 0, STATE_WHOLE, INIT_ZERO}));
+}
+
 static struct order route(struct program *p, const struct program_experts *e, int x)
 {
         const int64_t *extent = p->values[x].extent, E = e->count;
         const int64_t rows[] = {extent[0], extent[1], e->chosen};
+        assert(e->groups <= 1 || (e->count % e->groups == 0 && e->count / e->groups > 1 &&
+                                  e->chosen_groups > 0 && e->chosen_groups <= e->groups));
         const int logits = program_linear(p, e->router, x, 1, &E, STATE_WHOLE);
         const struct order o = {.weights = new_value(p, "weights", ROLE_ACTIVATION, OPERAND_REAL, 3, rows),
                                 .place = new_value(p, "place", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows),
                                 .source = new_value(p, "source", ROLE_ACTIVATION, OPERAND_INDEX, 3, rows),
                                 .ends = new_value(p, "ends", ROLE_ACTIVATION, OPERAND_INDEX, 1, &E)};
         struct step *step =
-                emit(p, KERNEL_ROUTE, 5,
+                emit(p, KERNEL_ROUTE, 6,
                      (struct view[]){all_of(p, o.weights), all_of(p, o.place), all_of(p, o.source),
-                                     all_of(p, o.ends), token_rows(p, logits)});
-        step->scalar[0] = e->logistic;
-        step->scalar[1] = e->normalised;
-        step->scalar[2] = e->factor;
-        step->scalar[3] = e->balance;
+                                     all_of(p, o.ends), token_rows(p, logits), correction_of(p, e)});
+        const double scalars[STEP_SCALARS] = {e->logistic, e->normalised, e->factor,
+                                              e->balance,  e->groups,     e->chosen_groups};
+        memcpy(step->scalar, scalars, sizeof scalars);
         return o;
 }
 

@@ -19,7 +19,7 @@ enum {
         VALUE_NAME = 48,
         PROGRAM_VALUES = 160,
         PROGRAM_STEPS = 96,
-        PROGRAM_TENSORS = 16,
+        PROGRAM_TENSORS = 24,
         STEP_SCALARS = 6
 };
 
@@ -182,8 +182,9 @@ int program_bias_of(struct program *, int count, const struct linear_piece piece
 int program_bias_residual(struct program *, const char *name, int y, int x);
 /* GELU of y with its bias. The bias is added to y in place; the result has memory of its own. */
 int program_bias_gelu(struct program *, const char *name, int y);
-/* y + x, in place of y, which is a product's result or a mixture's. Whatever else reads x (norms) must have
- * been built before: in the backward the residual's gradient comes first, and the others are added to it. */
+/* y + x, in place of y, which is a product's result, a mixture's or such a sum. Whatever else reads x (norms)
+ * must have been built before: in the backward the residual's gradient comes first, and the others are added
+ * to it. */
 int program_residual(struct program *, int y, int x);
 /* LayerNorm and RMSNorm of x, with parameters `name`.weight and, of LayerNorm, `name`.bias. Both also write
  * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
@@ -199,17 +200,24 @@ int program_swiglu(struct program *, int gates);
 /* A mixture of `count` experts, each a SwiGLU of `inner` columns without biases: every token goes to
  * `chosen` of them, by the parameter `router`.weight (count, C). `names` are those of the experts' gates, ups
  * and downs, with %d for the expert. The rest is what runtime/device/kernels.h says of `route`: logistic or
- * softmax scores, whether the weights are normalised and what they are multiplied by, and the coefficient of
- * the balancing loss. */
+ * softmax scores, whether the weights are normalised and what they are multiplied by, the coefficient of the
+ * balancing loss, and how many groups experts are chosen in (0 or 1: none).
+ *
+ * `correction`, unless it is NULL, is what the router's files call the correction beside its weight:
+ * `router`.`correction` (count) is a parameter, zeros at first, that experts are chosen by. No step makes a
+ * gradient of it, so training leaves it as it is. It is stored as all parameters are: in 16 bits where those
+ * are, which may choose another expert where two are as good as equal. */
 struct program_experts {
         int count, chosen;
         int64_t inner;
-        const char *router, *names[3];
+        const char *router, *names[3], *correction;
         bool logistic, normalised;
         double factor, balance;
+        int groups, chosen_groups;
 };
 /* Sends the rows of x (B,T,C) through their experts and returns the sums (B,T,C) of what comes back. What is
- * added beside them (an expert that all tokens share) is built after it. */
+ * added beside them (an expert that all tokens share) is built after it: where both are parts of sums, shards
+ * add up their sum. */
 int program_mixture(struct program *, const struct program_experts *, int x);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
  * kv_heads, hs), in this order. `heads` are those of queries. From a position to the next, column pair i

@@ -2,20 +2,47 @@
 
 #include "models/families/rope.h"
 
-void experts_block(struct program *p, const struct gpt *gpt, const struct work *work,
-                   const struct experts_block *has)
+static int mixture(struct program *p, const struct gpt *gpt, int x, const struct experts_block *has)
 {
         const struct program_experts experts = {.count = gpt->n_expert,
                                                 .chosen = gpt->n_expert_chosen,
                                                 .inner = gpt_inner(gpt),
                                                 .router = has->router,
                                                 .names = {has->names[0], has->names[1], has->names[2]},
+                                                .correction = gpt->logistic_router ? "e_score_correction_bias"
+                                                                                   : NULL,
+                                                .logistic = gpt->logistic_router,
                                                 .normalised = has->normalised,
-                                                .factor = 1,
-                                                .balance = gpt->balance_loss};
-        const int middle = llama_attention(p, gpt, work, &has->attention);
-        const int norm = program_rmsnorm(p, "post_attention_layernorm", middle, gpt->norm_epsilon);
-        program_output(p, program_residual(p, program_mixture(p, &experts, norm), middle));
+                                                .factor = gpt->routed_scale != 0 ? gpt->routed_scale : 1,
+                                                .balance = gpt->balance_loss,
+                                                .groups = gpt->n_group,
+                                                .chosen_groups = gpt->n_group_chosen};
+        return program_mixture(p, &experts, x);
+}
+
+/* What all tokens go through: one MLP, as wide as all shared experts. */
+static int shared(struct program *p, const struct gpt *gpt, int x)
+{
+        const int64_t C = gpt->n_embd, F = (int64_t)gpt->n_shared * gpt_inner(gpt);
+        enum { HALVES = 1, INNER = 1 };
+        const struct linear_piece gates_of[] = {{"mlp.shared_experts.gate_proj", F},
+                                                {"mlp.shared_experts.up_proj", F}};
+        const int gates = program_linear_of(p, 2, gates_of, x, 2, (int64_t[]){2, F}, HALVES);
+        return program_linear(p, "mlp.shared_experts.down_proj", program_swiglu(p, gates), 1, &C, INNER);
+}
+
+int experts_mlp(struct program *p, const struct gpt *gpt, int x, const struct experts_block *has)
+{
+        const int norm = program_rmsnorm(p, "post_attention_layernorm", x, gpt->norm_epsilon);
+        const int routed = mixture(p, gpt, norm, has);
+        const int all = gpt->n_shared ? program_residual(p, shared(p, gpt, norm), routed) : routed;
+        return program_residual(p, all, x);
+}
+
+void experts_block(struct program *p, const struct gpt *gpt, const struct work *work,
+                   const struct experts_block *has)
+{
+        program_output(p, experts_mlp(p, gpt, llama_attention(p, gpt, work, &has->attention), has));
 }
 
 int experts_read(struct gpt *gpt, const char *path, const json_t *object, const char *experts,

@@ -1,11 +1,12 @@
-/* What families share whose blocks are Llama's with a mixture of experts for the MLP: the block, and the keys
- * of their config.json that say which experts a token goes to and how they are balanced. */
+/* What families share that have a mixture of experts for the MLP: the mixture, the block where the rest is a
+ * Llama's, and the keys of their config.json that say which experts a token goes to and how they are
+ * balanced. */
 #ifndef RANVIER_MODELS_FAMILIES_EXPERTS_H
 #define RANVIER_MODELS_FAMILIES_EXPERTS_H
 
 #include "models/families/llama.h"
 
-/* What a family's mixtures are. */
+/* What a family's mixtures are. What files that have such keys say of them is in struct gpt. */
 struct experts_block {
         const char *router, *names[3]; /* see struct program_experts */
         /* The weights of a token's experts are the softmax over their logits alone; else over all. */
@@ -13,6 +14,9 @@ struct experts_block {
         struct llama_block attention;
 };
 
+/* The norm, the mixture and, of models that have them, the experts that all tokens share, of x, with the sum
+ * of all, which is returned; and a whole block. */
+int experts_mlp(struct program *, const struct gpt *, int x, const struct experts_block *);
 void experts_block(struct program *, const struct gpt *, const struct work *, const struct experts_block *);
 
 /* Reads the keys of a table that has LLAMA_KEYS and, with the key that says how many experts a layer has,

@@ -311,7 +311,7 @@ static void weighted_swiglu(struct adjoint *a, const struct view *y, const struc
 
 static void route(struct adjoint *a, const struct step *step)
 {
-        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS };
+        enum { WEIGHTS, PLACE, SOURCE, ENDS, LOGITS, FORWARD_SCALARS = 4 };
         const struct view *v = step->view;
         const int of = value_root(a->p, v[LOGITS].value), dlogits = new_gradient(a, of);
         struct step back = {.kind = KERNEL_ROUTE_BACKWARD,
@@ -319,7 +319,7 @@ static void route(struct adjoint *a, const struct step *step)
                             .view = {of_value(v[LOGITS], dlogits),
                                      of_value(v[WEIGHTS], gradient_of(a, v[WEIGHTS].value)), v[WEIGHTS],
                                      v[PLACE], v[ENDS], saved(a, v[LOGITS])}};
-        memcpy(back.scalar, step->scalar, sizeof back.scalar);
+        memcpy(back.scalar, step->scalar, FORWARD_SCALARS * sizeof *back.scalar);
         emit(a, back);
         set_gradient(a, of, dlogits);
 }

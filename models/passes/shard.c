@@ -26,6 +26,16 @@ static bool works_on_rows(const struct program *p, const struct step *step)
         return kind->split == SPLIT_ROWS && !kind->heads && !kind->whole_tokens;
 }
 
+/* Whether a step makes parts of a sum of such parts: it is linear, or adds two of them. */
+static bool keeps_parts(const struct program *p, const struct step *step)
+{
+        enum { Y, X };
+        if (step->kind != KERNEL_RESIDUAL)
+                return kernel_descriptor(step->kind)->linear;
+        return p->values[step_reads(p, step, Y)].state == STATE_PARTIAL &&
+               p->values[step_reads(p, step, X)].state == STATE_PARTIAL;
+}
+
 static const struct kernel_operand *operand_of(const struct step *step, int i)
 {
         return &kernel_descriptor(step->kind)->operands[i];
@@ -269,13 +279,13 @@ void program_shard_forward(struct program *p)
         p->forward.count = 0;
         for (int s = 0; s < from.count; s++) {
                 struct step step = from.at[s];
+                const bool parts = keeps_parts(p, &step);
                 for (int i = 0; i < KERNEL_OPERANDS && operand_of(&step, i)->name; i++) {
                         const int value = step_reads(p, &step, i);
                         if (value < 0)
                                 continue;
                         const int state = p->values[value].state;
-                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER &&
-                            !kernel_descriptor(step.kind)->linear)
+                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER && !parts)
                                 read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
                         else if (state == STATE_ROWS && !works_on_rows(p, &step))
                                 read_instead(p, &step, i,

@@ -297,8 +297,7 @@ double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum r
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len,
                tokens = (double)batch * s, heads = (double)gpt->n_head * gpt_head_size(gpt);
         double forward = tokens * (2 * (double)products.all + 4 * s * l * heads), head = 2 * tokens * h * V;
-        double last_product = 2 * tokens * (double)products.last; /* which is not recomputed */
-        double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - last_product,
+        double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - 2 * tokens * (double)products.unread,
                                     [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * heads, /* Q K^T */
                                     [RECOMPUTE_LAYER] = forward};
         return 3 * (forward + head) + again[recompute];

@@ -151,7 +151,8 @@ int64_t gpt_parameters(const struct gpt *gpt);
 /* What a block's backward computes again, so that it need not be stored. */
 enum recompute {
         RECOMPUTE_NONE,
-        /* A block from its stored input on, but without its last product, whose result nobody reads. */
+        /* A block from its stored input on, but without its last product, whose result nobody reads; of a
+         * mixture beside shared experts, without the last of both. */
         RECOMPUTE_FULL,
         /* Scores and softmax of attention, (T,T) a head (Korthikanti et al. 2022). */
         RECOMPUTE_SELECTIVE,

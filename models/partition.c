@@ -111,6 +111,8 @@ struct layer_tensors {
         struct program_tensor at[PROGRAM_TENSORS];
         int rows;  /* of the table above */
         int count; /* of tensors: experts have one each of a row */
+        /* By row: RECOMPUTE_FULL runs the step again that reads the tensor. */
+        bool again[PROGRAM_TENSORS];
 };
 
 /* What a thread asked for last: a plan asks for the tensors of its one model again and again. */
@@ -120,6 +122,20 @@ static _Thread_local struct {
         struct layer_tensors layers[LAYER_HEAD + 1];
         bool swiglu; /* its blocks have one */
 } memo;
+
+static void find_again(struct layer_tensors *tensors, struct program *program)
+{
+        bool again[PROGRAM_STEPS];
+        program_finish(program, false);
+        program_run_again(program, RECOMPUTE_FULL, again);
+        for (int i = 0; i < program->tensor_count; i++) {
+                tensors->again[i] = false;
+                for (int s = 0; s < program->forward.count; s++)
+                        for (int operand = 0; operand < KERNEL_OPERANDS; operand++)
+                                tensors->again[i] |= again[s] && program->forward.at[s].view[operand].value ==
+                                                                         program->tensors[i].value;
+        }
+}
 
 static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum layer layer)
 {
@@ -135,6 +151,8 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
         for (int i = 0; i < program.tensor_count; i++)
                 tensors->count += program.tensors[i].copies;
         memcpy(tensors->at, program.tensors, sizeof tensors->at);
+        if (layer_is_block(layer) && program.forward.count > 0)
+                find_again(tensors, &program);
 }
 
 static const struct layer_tensors *tensors_of(const struct gpt *gpt, enum layer layer)
@@ -487,15 +505,14 @@ struct partition_products partition_products(const struct gpt *gpt)
         for (int kind = 0; kind < 2; kind++) {
                 const struct layer_tensors *block = tensors_of(gpt, kind ? LAYER_DENSE : LAYER_BLOCK);
                 const int layers = kind ? gpt->n_dense : gpt->n_layer - gpt->n_dense;
-                int64_t last = 0;
                 for (int i = 0; i < block->rows; i++) {
                         const struct program_tensor *tensor = &block->at[i];
+                        const int64_t elements = tensor_elements(tensor, 1) * tensor->chosen;
                         if (!tensor->matrix)
                                 continue;
-                        last = tensor_elements(tensor, 1) * tensor->chosen;
-                        products.all += layers * last;
+                        products.all += layers * elements;
+                        products.unread += block->again[i] ? 0 : layers * elements;
                 }
-                products.last += layers * last;
         }
         return products;
 }

@@ -186,9 +186,9 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute);
 
 /* Elements of all matrices that the products of all blocks read for one token, whose experts are some of all,
- * and of the last product of each block, without shards. */
+ * and of those whose results no backward reads, a block's last ones, without shards. */
 struct partition_products {
-        int64_t all, last;
+        int64_t all, unread;
 };
 struct partition_products partition_products(const struct gpt *gpt);
 

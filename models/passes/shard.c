@@ -274,6 +274,7 @@ static void part_loss(struct program *p, struct steps *steps, const struct step 
 void program_shard_forward(struct program *p)
 {
         struct steps from = p->forward;
+        int whole[PROGRAM_VALUES] = {0}; /* of rows, what they were gathered to; 0: they were not */
         if (p->shards == 1)
                 return;
         p->forward.count = 0;
@@ -287,10 +288,12 @@ void program_shard_forward(struct program *p)
                         const int state = p->values[value].state;
                         if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER && !parts)
                                 read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
-                        else if (state == STATE_ROWS && !works_on_rows(p, &step))
-                                read_instead(p, &step, i,
-                                             add_collective(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
-                                                            STATE_WHOLE, step.unit, 0));
+                        if (state != STATE_ROWS || works_on_rows(p, &step))
+                                continue;
+                        if (!whole[value])
+                                whole[value] = add_collective(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                              STATE_WHOLE, step.unit, 0);
+                        read_instead(p, &step, i, whole[value]);
                 }
                 set_states(p, &step);
                 if (step.chunked && works_on_rows(p, &step) && p->values[step_reads(p, &step, 1)].state >= 0)
@@ -304,7 +307,8 @@ void program_shard_forward(struct program *p)
 
 /* ---- backward ---- */
 
-/* Gathers what the steps [first, end) of one unit read rows of, for all of them at once. */
+/* Gathers what the steps [first, end) of one unit read rows of, for all of them at once, and for all that
+ * read the same later. */
 static void gather_for_unit(struct program *p, struct steps *from, int first, int end)
 {
         for (int s = first; s < end; s++) {
@@ -316,7 +320,7 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
                         const int all = add_collective(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
                                                        STATE_WHOLE, step->unit, 0);
                         struct step *gather = &p->backward.at[p->backward.count - 1];
-                        for (int r = s; r < end; r++)
+                        for (int r = s; r < from->count; r++)
                                 for (int j = 0; j < KERNEL_OPERANDS; j++)
                                         if (!works_on_rows(p, &from->at[r]) &&
                                             from->at[r].view[j].value == value) {

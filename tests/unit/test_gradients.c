@@ -13,6 +13,9 @@ enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 24 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
 
+/* One of each family; and of Mixtral's blocks one whose mixtures have all that a mixture may have. */
+enum { MODEL_FULL_MIXTURE = FAMILIES, MODELS };
+
 /* What is a choice of a family's files: each has some of it. A token that is so near the border between two
  * experts that a difference crosses it would have no slope: with these sizes none is. */
 static void choose(struct gpt *gpt)
@@ -32,10 +35,23 @@ static void choose(struct gpt *gpt)
                 *scaling = (struct rope_scaling){ROPE_LINEAR, .factor = 2};
 }
 
+/* Experts in groups, chosen by logistic scores with a correction, beside two that all tokens go through. */
+static void fill_mixture(struct gpt *gpt)
+{
+        gpt->n_expert = 9;
+        gpt->n_expert_chosen = 3;
+        gpt->n_group = 3;
+        gpt->n_group_chosen = 2;
+        gpt->n_shared = 2;
+        gpt->routed_scale = 1.7;
+        gpt->logistic_router = true;
+}
+
 /* Widths of a whole group of partial sums and a rest; of those like a Llama three heads share one of keys and
  * values. */
-static struct gpt small_gpt(enum gpt_family family, int layers, bool tied)
+static struct gpt small_gpt(int model, int layers, bool tied)
 {
+        const enum gpt_family family = model == MODEL_FULL_MIXTURE ? FAMILY_MIXTRAL : (enum gpt_family)model;
         struct gpt gpt = {.name = "tiny",
                           .family = family,
                           .n_layer = layers,
@@ -57,6 +73,8 @@ static struct gpt small_gpt(enum gpt_family family, int layers, bool tied)
                 gpt.n_expert = 4;
                 gpt.n_expert_chosen = 2;
         }
+        if (model == MODEL_FULL_MIXTURE)
+                fill_mixture(&gpt);
         return gpt;
 }
 
@@ -246,9 +264,9 @@ static void check_tensor(struct network *net, const struct nn_stage *nn, const s
         }
 }
 
-static void check_family(enum gpt_family family, bool tied, int stages, bool fused, int64_t logits_bytes)
+static void check_model(int model, bool tied, int stages, bool fused, int64_t logits_bytes)
 {
-        const struct gpt gpt = small_gpt(family, 2, tied);
+        const struct gpt gpt = small_gpt(model, 2, tied);
         struct network net = open_chunked(&gpt, stages, RECOMPUTE_NONE, fused, logits_bytes);
         uint64_t random = seed;
         forward(&net, false);
@@ -264,16 +282,16 @@ static void check_family(enum gpt_family family, bool tied, int stages, bool fus
 
 static void check_network(bool tied, int stages, bool fused, int64_t logits_bytes)
 {
-        check_family(FAMILY_GPT2, tied, stages, fused, logits_bytes);
+        check_model(FAMILY_GPT2, tied, stages, fused, logits_bytes);
 }
 
 static void gradients_of_a_llama_and_its_like_are_the_loss_s_slopes(void **state)
 {
         (void)state;
-        for (int family = FAMILY_LLAMA; family < FAMILIES; family++) {
+        for (int model = FAMILY_LLAMA; model < MODELS; model++) {
                 for (int choice = 0; choice < 8; choice++)
-                        check_family((enum gpt_family)family, choice & 1, choice & 2 ? 2 : 1, choice & 4, 0);
-                check_family((enum gpt_family)family, false, 1, true, 1);
+                        check_model(model, choice & 1, choice & 2 ? 2 : 1, choice & 4, 0);
+                check_model(model, false, 1, true, 1);
         }
 }
 
@@ -352,9 +370,9 @@ static void backward_in(const struct network *net, int way)
 static void chunks_of_the_loss_give_the_same_gradients(void **state)
 {
         (void)state;
-        for (int choice = 0; choice < WAYS * FAMILIES; choice++) {
+        for (int choice = 0; choice < WAYS * MODELS; choice++) {
                 const int way = choice % WAYS;
-                const struct gpt gpt = small_gpt((enum gpt_family)(choice / WAYS), 3, true);
+                const struct gpt gpt = small_gpt(choice / WAYS, 3, true);
                 struct network plain = open_network(&gpt, 1, RECOMPUTE_NONE, false),
                                whole = open_network(&gpt, 1, RECOMPUTE_NONE, true),
                                chunked = open_chunked(&gpt, 1, RECOMPUTE_FULL, true, 1);
@@ -480,8 +498,8 @@ static void check_parts(const struct network *at_once, const struct gpt *gpt, en
 static void recomputed_activations_give_the_same_gradients(void **state)
 {
         (void)state;
-        for (int choice = 0; choice < 4 * RECOMPUTES * FAMILIES; choice++) {
-                const struct gpt gpt = small_gpt((enum gpt_family)(choice / 4 / RECOMPUTES), 5, true);
+        for (int choice = 0; choice < 4 * RECOMPUTES * MODELS; choice++) {
+                const struct gpt gpt = small_gpt(choice / 4 / RECOMPUTES, 5, true);
                 const int stages = 1 + choice % 2;
                 const bool fused = choice / 2 % 2;
                 const enum recompute recompute = (enum recompute)(choice / 4 % RECOMPUTES);

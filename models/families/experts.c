@@ -1,6 +1,7 @@
 #include "models/families/experts.h"
 
 #include "models/families/rope.h"
+#include "runtime/base/file.h"
 
 static int mixture(struct program *p, const struct gpt *gpt, int x, const struct experts_block *has)
 {
@@ -65,4 +66,90 @@ void experts_write(const struct gpt *gpt, json_t *object)
 {
         rope_write(gpt, object);
         json_object_set_new(object, "output_router_logits", json_boolean(gpt->balance_loss > 0));
+}
+
+/* ---- DeepSeek-V3's keys ---- */
+
+/* Says which number would be right: `right`, and a limit behind it. */
+static int wrong_count(const char *path, const json_t *object, const char *key, int found, const char *right,
+                       int limit, struct rv_error_info *err)
+{
+        return rv_fail(err, RV_EINPUT, "%s:%d: %s is %d%s, %s %d was expected", path, file_line_of(path, key),
+                       key, found,
+                       json_is_integer(json_object_get(object, key)) ? "" : ", as the file does not say",
+                       right, limit);
+}
+
+/* Transformers too takes 8 groups, and 4 of them, where the file does not say. */
+static int check_groups(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        gpt->n_group = gpt->n_group ? gpt->n_group : 8;
+        gpt->n_group_chosen = gpt->n_group_chosen ? gpt->n_group_chosen : 4;
+        const int groups = gpt->n_group, most = gpt->n_expert / groups * gpt->n_group_chosen;
+        if (gpt->n_expert % groups)
+                return wrong_count(path, object, "n_group", groups, "a divisor of n_routed_experts",
+                                   gpt->n_expert, err);
+        if (groups > 1 && gpt->n_expert == groups)
+                return wrong_count(path, object, "n_group", groups,
+                                   "1 or a number up to half of n_routed_experts,", gpt->n_expert / 2, err);
+        if (gpt->n_group_chosen > groups)
+                return wrong_count(path, object, "topk_group", gpt->n_group_chosen, "a number up to n_group",
+                                   groups, err);
+        if (gpt->n_expert_chosen > most)
+                return wrong_count(path, object, "num_experts_per_tok", gpt->n_expert_chosen,
+                                   "a number up to those of topk_group groups,", most, err);
+        return RV_OK;
+}
+
+/* Where the file does not say, the first 3 blocks have no experts, in transformers too. */
+static int read_dense(int *dense, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        const char *key = "first_k_dense_replace";
+        int64_t count = 3;
+        if (json_object_get(object, key) &&
+            file_need_int(path, object, key, 0, GPT_MAX_LAYERS, &count, err) != RV_OK)
+                return RV_EINPUT;
+        *dense = (int)count;
+        return RV_OK;
+}
+
+int deepseek_experts_read(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        int dense, inner = 0;
+        const struct {
+                const char *key;
+                int max, *member;
+        } needed[] = {{"n_routed_experts", GPT_MAX_EXPERTS, &gpt->n_expert},
+                      {"num_experts_per_tok", GPT_MAX_EXPERTS, &gpt->n_expert_chosen},
+                      {"moe_intermediate_size", GPT_MAX_INNER, &inner}};
+        gpt->logistic_router = true;
+        if (read_dense(&dense, path, object, err) != RV_OK)
+                return RV_EINPUT;
+        if (dense >= gpt->n_layer) {
+                gpt->n_expert = gpt->n_expert_chosen = gpt->n_shared = gpt->n_group = gpt->n_group_chosen = 0;
+                return RV_OK;
+        }
+        for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+                int64_t count;
+                if (file_need_int(path, object, needed[i].key, 1, needed[i].max, &count, err) != RV_OK)
+                        return RV_EINPUT;
+                *needed[i].member = (int)count;
+        }
+        gpt->n_dense = dense;
+        gpt->dense_inner = gpt->n_inner;
+        gpt->n_inner = inner;
+        if (!json_object_get(object, "n_shared_experts"))
+                gpt->n_shared = 1;
+        return check_groups(gpt, path, object, err);
+}
+
+void deepseek_experts_write(const struct gpt *gpt, json_t *object)
+{
+        const bool experts = gpt->n_expert > 0;
+        json_object_set_new(object, "first_k_dense_replace",
+                            json_integer(experts ? gpt->n_dense : gpt->n_layer));
+        if (!experts)
+                return;
+        json_object_set_new(object, "intermediate_size", json_integer(gpt->dense_inner));
+        json_object_set_new(object, "moe_intermediate_size", json_integer(gpt->n_inner));
 }

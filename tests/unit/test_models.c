@@ -1,5 +1,6 @@
 /* Models: parameters, stages, kernels and bytes against closed forms; and what is said about wrong files. */
 #include "runtime/base/file.h"
+#include "models/families/experts.h"
 #include "models/memory.h"
 #include "models/workload.h"
 #include "tests/unit/scratch.h"
@@ -1471,6 +1472,114 @@ static void files_of_those_like_a_llama_are_read(void **state)
         assert_true(gpt.mlp_bias && !gpt.attention_bias && gpt.rope_scaling.positions == 8192);
 }
 
+/* ---- DeepSeek-V3's mixtures ---- */
+
+static const struct config_key deepseek_keys[] = {LLAMA_KEYS("intermediate_size"), DEEPSEEK_EXPERTS_KEYS};
+enum { DEEPSEEK_KEYS = sizeof deepseek_keys / sizeof *deepseek_keys };
+
+static int read_deepseek(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        *gpt = (struct gpt){0};
+        return config_read(gpt, path, object, deepseek_keys, DEEPSEEK_KEYS, err) == RV_OK
+                       ? deepseek_experts_read(gpt, path, object, err)
+                       : RV_EINPUT;
+}
+
+/* A file's keys of mixtures behind those of all files. */
+static json_t *deepseek_file(const char *keys)
+{
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"num_hidden_layers\": 5, \"hidden_size\": 64, \"vocab_size\": 256, "
+                 "\"num_attention_heads\": 8,"
+                 "\"max_position_embeddings\": 64, \"intermediate_size\": 172%s}",
+                 keys);
+        json_t *object = json_loads(text, 0, NULL);
+        assert_non_null(object);
+        return object;
+}
+
+/* What a file says is read, is written, and read again the same. */
+static struct gpt deepseek(const char *keys)
+{
+        struct gpt gpt, back;
+        struct rv_error_info err = {0};
+        json_t *object = deepseek_file(keys);
+        if (read_deepseek(&gpt, "x", object, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        json_decref(object);
+        object = config_write(&gpt, "deepseek_v3", deepseek_keys, DEEPSEEK_KEYS);
+        deepseek_experts_write(&gpt, object);
+        if (read_deepseek(&back, "x", object, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        assert_true(gpt_same(&gpt, &back));
+        json_decref(object);
+        return gpt;
+}
+
+#define DEEPSEEK ", \"n_routed_experts\": 16, \"moe_intermediate_size\": 24"
+
+static void mixtures_of_deepseek_are_read_as_transformers_reads_them(void **state)
+{
+        (void)state;
+        struct gpt gpt = deepseek(DEEPSEEK ", \"num_experts_per_tok\": 6");
+        assert_true(gpt.n_expert == 16 && gpt.n_expert_chosen == 6 && gpt.n_shared == 1);
+        assert_true(gpt.n_group == 8 && gpt.n_group_chosen == 4 && gpt.n_dense == 3);
+        assert_true(gpt.n_inner == 24 && gpt.dense_inner == 172 && gpt.routed_scale == 2.5);
+        assert_true(gpt.normalised_experts && gpt.logistic_router && gpt.balance_loss == 0);
+        gpt = deepseek(DEEPSEEK ", \"num_experts_per_tok\": 16, \"n_group\": 1, \"topk_group\": 1,"
+                                "\"first_k_dense_replace\": 0, \"n_shared_experts\": null,"
+                                "\"norm_topk_prob\": false, \"routed_scaling_factor\": 1,"
+                                "\"aux_loss_alpha\": 0.001, \"seq_aux\": true, \"moe_layer_freq\": 1,"
+                                "\"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\"");
+        assert_true(gpt.n_expert_chosen == 16 && gpt.n_shared == 0 && gpt.n_group == 1 && gpt.n_dense == 0);
+        assert_true(gpt.dense_inner == 172 && !gpt.normalised_experts && gpt.routed_scale == 1);
+        gpt = deepseek(DEEPSEEK ", \"num_experts_per_tok\": 6, \"first_k_dense_replace\": 5");
+        assert_true(gpt.n_expert == 0 && gpt.n_shared == 0 && gpt.n_dense == 0 && gpt.n_inner == 172);
+}
+
+static void assert_deepseek_refused(const char *keys, const char *expected)
+{
+        struct gpt gpt;
+        struct rv_error_info err = {0};
+        json_t *object = deepseek_file(keys);
+        assert_int_equal(read_deepseek(&gpt, "x", object, &err), RV_EINPUT);
+        json_decref(object);
+        assert_string_equal(err.sentence, expected);
+}
+
+static void wrong_mixtures_of_deepseek_are_refused_by_name(void **state)
+{
+        (void)state;
+        assert_deepseek_refused("",
+                                "x: n_routed_experts is missing, a whole number from 1 to 1024 was expected");
+        assert_deepseek_refused(
+                DEEPSEEK, "x: num_experts_per_tok is missing, a whole number from 1 to 1024 was expected");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 3",
+                                "x:1: n_group is 3, a divisor of n_routed_experts 16 was expected");
+        assert_deepseek_refused(
+                DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 16",
+                "x:1: n_group is 16, 1 or a number up to half of n_routed_experts, 8 was expected");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 2, \"topk_group\": 3",
+                                "x:1: topk_group is 3, a number up to n_group 2 was expected");
+        assert_deepseek_refused(
+                DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 2",
+                "x:1: topk_group is 4, as the file does not say, a number up to n_group 2 was "
+                "expected");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 9",
+                                "x:1: num_experts_per_tok is 9, a number up to those of topk_group groups, 8 "
+                                "was expected");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"scoring_func\": \"softmax\"",
+                                "x:1: scoring_func is \"softmax\", only \"sigmoid\" is built");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"topk_method\": \"greedy\"",
+                                "x:1: topk_method is \"greedy\", only \"noaux_tc\" is built");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"moe_layer_freq\": 2",
+                                "x:1: moe_layer_freq is 2, only 1 is built");
+        assert_deepseek_refused(
+                DEEPSEEK ", \"num_experts_per_tok\": 6, \"first_k_dense_replace\": -1",
+                "x:1: first_k_dense_replace is -1, a whole number from 0 to 10000 was expected");
+}
+
 /* As transformers 4 and 5 write them; what a file does not say is as it is there. */
 static void a_llama_is_read_as_transformers_writes_it(void **state)
 {
@@ -1920,6 +2029,8 @@ int main(void)
                 cmocka_unit_test(scaled_positions_that_are_not_built_are_refused_with_the_line),
                 cmocka_unit_test(wrong_files_of_those_like_a_llama_are_refused_with_the_line),
                 cmocka_unit_test(files_of_those_like_a_llama_are_read),
+                cmocka_unit_test(mixtures_of_deepseek_are_read_as_transformers_reads_them),
+                cmocka_unit_test(wrong_mixtures_of_deepseek_are_refused_by_name),
                 cmocka_unit_test(a_llama_is_read_as_transformers_writes_it),
                 cmocka_unit_test(weights_are_no_model),
                 cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),

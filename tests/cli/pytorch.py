@@ -30,6 +30,9 @@ INJECTED = 2  # step of an overflow: one of the first, where Adam's bias correct
 LAYERS, WIDTH, HEADS, VOCABULARY = 3, 48, 4, 256
 KV_HEADS, INNER, THETA, NORM_EPSILON = 2, 104, 500.0, 1e-5  # of the Llama and its like
 EXPERTS, CHOSEN = 5, 2
+# Of DeepSeek-V3's mixtures: experts, in groups, chosen in some of them; and what their weights are multiplied by.
+ROUTED_EXPERTS, ROUTED_CHOSEN, GROUPS, CHOSEN_GROUPS, ROUTED_SCALE = 12, 4, 4, 2, 1.7
+CORRECTION = "e_score_correction_bias"
 HEAD = 20  # columns of a head, where it is not the width's part
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 40}
@@ -49,6 +52,18 @@ def read_safetensors(path):
     header.pop("__metadata__")
     return {name: torch.from_numpy(numpy.frombuffer(data[slice(*entry["data_offsets"])], "<f4").reshape(
         entry["shape"]).copy()).requires_grad_() for name, entry in header.items()}
+
+
+def correct(path):
+    """Gives routers corrections, which are zeros at first, in a file of weights: numbers that bf16 has too. Returns whether
+    there are any."""
+    with open(path, "r+b") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        places = [entry["data_offsets"] for name, entry in json.loads(file.read(size)).items() if name.endswith(CORRECTION)]
+        for begin, end in places:
+            file.seek(8 + size + begin)
+            file.write((torch.randint(-16, 17, ((end - begin) // 4,)) / 64).numpy().astype("<f4").tobytes())
+    return bool(places)
 
 
 def splitmix64(x):
@@ -138,10 +153,20 @@ def rotated(heads, scaling=None):
     return torch.cat((a * c - b * s, b * c + a * s), 3)
 
 
-def swiglu_mlp(w, p, u):
+def swiglu_mlp(w, p, u, mlp="mlp"):
     def linear(name, value):
-        return F.linear(value, w[p + name + "_proj.weight"], w.get(p + name + "_proj.bias"))
-    return linear("mlp.down", F.silu(linear("mlp.gate", u)) * linear("mlp.up", u))
+        return F.linear(value, w[f"{p}{mlp}.{name}_proj.weight"], w.get(f"{p}{mlp}.{name}_proj.bias"))
+    return linear("down", F.silu(linear("gate", u)) * linear("up", u))
+
+
+def through_experts(w, p, rows, weights, chosen, experts, names):
+    """The sum of each row's chosen ones of so many experts, by their weights."""
+    sums = torch.zeros_like(rows)
+    for e in range(experts):
+        token, place = torch.where(chosen == e)
+        gate, up, down = (w[f"{p}experts.{e}.{name}.weight"] for name in names)
+        sums = sums.index_add(0, token, weights[token, place, None] * ((F.silu(rows[token] @ gate.T) * (rows[token] @ up.T)) @ down.T))
+    return sums
 
 
 def mixture(w, p, u, names, normalised=True):
@@ -150,12 +175,34 @@ def mixture(w, p, u, names, normalised=True):
     weights, chosen = torch.softmax(rows @ w[p + "gate.weight"].T, 1).topk(CHOSEN, 1)
     if normalised:
         weights = weights / weights.sum(1, keepdim=True)
-    sums = torch.zeros_like(rows)
-    for e in range(EXPERTS):
-        token, place = torch.where(chosen == e)
-        gate, up, down = (w[f"{p}experts.{e}.{name}.weight"] for name in names)
-        sums = sums.index_add(0, token, weights[token, place, None] * ((F.silu(rows[token] @ gate.T) * (rows[token] @ up.T)) @ down.T))
-    return sums.view_as(u)
+    return through_experts(w, p, rows, weights, chosen, EXPERTS, names).view_as(u)
+
+
+def deepseek_mlp(w, p, u, normalised=True):
+    """DeepSeek-V3's: logistic scores, and a correction by which experts are chosen alone, in the groups whose two best have
+    the largest sums; beside them, where the weights are, experts that all tokens share. Its first layers have no experts."""
+    if f"{p}mlp.gate.weight" not in w:
+        return swiglu_mlp(w, p, u)
+    rows = u.flatten(0, 1)
+    scores = torch.sigmoid(rows @ w[f"{p}mlp.gate.weight"].T)
+    grouped = (scores + w[f"{p}mlp.gate.{CORRECTION}"]).view(len(rows), GROUPS, -1).detach()
+    groups = grouped.topk(2, 2).values.sum(2).topk(CHOSEN_GROUPS, 1).indices
+    outside = torch.ones(len(rows), GROUPS, dtype=torch.bool).scatter(1, groups, False)
+    chosen = grouped.masked_fill(outside[:, :, None], 0).flatten(1).topk(ROUTED_CHOSEN, 1).indices
+    weights = scores.gather(1, chosen)
+    if normalised:
+        weights = weights / (weights.sum(1, keepdim=True) + 1e-20)
+    routed = through_experts(w, p + "mlp.", rows, ROUTED_SCALE * weights, chosen, ROUTED_EXPERTS,
+                             ("gate_proj", "up_proj", "down_proj")).view_as(u)
+    shared = p + "mlp.shared_experts.gate_proj.weight" in w
+    return routed + swiglu_mlp(w, p, u, "mlp.shared_experts") if shared else routed
+
+
+def deepseek_mixture(normalised=True, shared=2, dense=1):
+    """The keys of a file whose layers but the first are deepseek_mlp's, with `shared` experts, which are one wider MLP."""
+    return {"n_routed_experts": ROUTED_EXPERTS, "num_experts_per_tok": ROUTED_CHOSEN, "moe_intermediate_size": INNER // 4,
+            "n_shared_experts": shared, "n_group": GROUPS, "topk_group": CHOSEN_GROUPS, "norm_topk_prob": normalised,
+            "routed_scaling_factor": ROUTED_SCALE, "first_k_dense_replace": dense}
 
 
 def mixtral_mlp(w, p, u):
@@ -293,6 +340,8 @@ def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="
         tolerance *= ROUTED
     if status:
         return tap.ok(False, f"{name}: the initial weights are written", err)
+    if correct(initial):
+        common += ["--init", initial]
     status, _, err = ranvier.run([*common, "--pp", pp, *training_flags(epsilon, clip), "--log", log, *flags], pp)
     if status:
         return tap.ok(False, f"{name}: ranvier trains", err)
@@ -325,6 +374,8 @@ def gradients(tap, folder, family, tied, *flags):
     model, data = write_model(folder, family, tied), os.path.join(folder, "text.txt")
     paths = [os.path.join(folder, f"{steps}.safetensors") for steps in (0, 1)]
     for steps, path in enumerate(paths):
+        if steps and correct(paths[0]):
+            flags = (*flags, "--init", paths[0])
         status, _, err = ranvier.run(
             ["train", model, *data_flags(data), "--steps", steps, *GRADIENT_FLAGS, "--checkpoint", path, *flags])
         if status:
@@ -333,6 +384,9 @@ def gradients(tap, folder, family, tied, *flags):
     FAMILIES[family][1](before, *batch(training_tokens(data), 0)).backward()
     worst = 0
     for name, tensor in before.items():
+        if tensor.grad is None:  # a correction: it stays as it is
+            worst = worst if torch.equal(tensor, after[name]) else math.inf
+            continue
         found, expected = gradient(tensor, after[name]), tensor.grad.double()
         worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
     name = f"{family}, {'tied' if tied else 'untied'}{', not fused' if '--fusion' in flags else ''}"

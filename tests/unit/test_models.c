@@ -465,6 +465,66 @@ static void batch_flops_are_those_of_the_workload(void **state)
         free(kernels);
 }
 
+/* A Mixtral of 3 blocks whose mixtures have all that a mixture may have, and `shared` experts of all tokens.
+ */
+static struct gpt mixture_of(int shared)
+{
+        return (struct gpt){.name = "mixture",
+                            .family = FAMILY_MIXTRAL,
+                            .n_layer = 3,
+                            .n_embd = 32,
+                            .n_head = 4,
+                            .n_inner = 40,
+                            .n_expert = 8,
+                            .n_expert_chosen = 3,
+                            .n_group = 4,
+                            .n_group_chosen = 2,
+                            .n_shared = shared,
+                            .logistic_router = true,
+                            .rope_theta = 100,
+                            .norm_epsilon = 1e-5,
+                            .vocab_size = 64,
+                            .n_positions = 16};
+}
+
+static double product_flops(const struct gpt *gpt, enum recompute recompute)
+{
+        const struct stage stage = partition_stage(gpt, 1, 0);
+        struct kernel kernels[512];
+        struct work work = fp32_work(2, 16);
+        work.recompute = recompute;
+        double flops = 0;
+        const int count = workload_backward(gpt, &stage, &work, kernels);
+        for (int i = 0; i < count; i++)
+                if (kernels[i].kind == KERNEL_MATMUL || kernels[i].kind == KERNEL_GROUPED_MATMUL)
+                        flops += kernel_flops(&kernels[i]);
+        return flops;
+}
+
+/* Beside the matrices of a mixture three of shared experts, as wide as all of them, and a correction. What is
+ * recomputed are all products but the last of both, and attention. */
+static void shared_experts_are_counted_beside_a_mixture(void **state)
+{
+        (void)state;
+        const int64_t L = 3, C = 32, F = 40, E = 8;
+        struct gpt plain = mixture_of(0), with = mixture_of(2);
+        plain.logistic_router = false;
+        assert_int_equal(gpt_parameters(&with) - gpt_parameters(&plain), L * (3 * C * 2 * F + E));
+        assert_close(gpt_batch_flops(&with, 2, 16, RECOMPUTE_NONE) -
+                             gpt_batch_flops(&plain, 2, 16, RECOMPUTE_NONE),
+                     3.0 * 2 * 2 * 16 * (double)(L * 3 * C * 2 * F), 1e-12);
+        for (int shared = 0; shared <= 2; shared += 2)
+                for (int layer = 0; layer <= 1; layer++) {
+                        const struct gpt gpt = mixture_of(shared);
+                        const enum recompute recompute = layer ? RECOMPUTE_LAYER : RECOMPUTE_FULL;
+                        const double attention = 4.0 * 2 * 16 * 16 * (double)(L * C);
+                        assert_close(gpt_batch_flops(&gpt, 2, 16, recompute) -
+                                             gpt_batch_flops(&gpt, 2, 16, RECOMPUTE_NONE) - attention,
+                                     product_flops(&gpt, recompute) - product_flops(&gpt, RECOMPUTE_NONE),
+                                     1e-12);
+                }
+}
+
 static void assert_listed(const struct kernel *found, const struct kernel *expected)
 {
         if (!kernel_same(found, expected) || found->part != expected->part)
@@ -2006,6 +2066,7 @@ int main(void)
                 cmocka_unit_test(only_matrices_decay),
                 cmocka_unit_test(matmul_flops_are_the_closed_form_and_backward_is_twice_forward),
                 cmocka_unit_test(batch_flops_are_those_of_the_workload),
+                cmocka_unit_test(shared_experts_are_counted_beside_a_mixture),
                 cmocka_unit_test(recomputation_runs_a_block_again_but_for_its_last_product),
                 cmocka_unit_test(layer_and_selective_run_again_what_they_say),
                 cmocka_unit_test(kernels_of_mixed_precision_are_the_same_in_half),

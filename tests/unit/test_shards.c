@@ -297,6 +297,55 @@ static void sequence_parallel_shards_gather_and_scatter(void **state)
         assert_int_equal(sums[1].count[KERNEL_TENSOR_REDUCE_SCATTER], 2 * L + 1);
 }
 
+/* With all that a mixture may have. */
+static struct gpt mixture_of(int shared)
+{
+        return (struct gpt){.name = "mixture",
+                            .family = FAMILY_MIXTRAL,
+                            .n_layer = 3,
+                            .n_embd = 32,
+                            .n_head = 4,
+                            .n_inner = 40,
+                            .n_expert = 8,
+                            .n_expert_chosen = 3,
+                            .n_group = 4,
+                            .n_group_chosen = 2,
+                            .n_shared = shared,
+                            .logistic_router = true,
+                            .rope_theta = 100,
+                            .norm_epsilon = 1e-5,
+                            .vocab_size = 64,
+                            .n_positions = 16};
+}
+
+/* Shards sum what all experts make at once, and gather a mixture's rows for all that read them: experts that
+ * all tokens share add but one gather a layer, of their input for their weights' gradient. */
+static void shared_experts_are_summed_with_the_others(void **state)
+{
+        (void)state;
+        const struct gpt plain = mixture_of(0), beside = mixture_of(2);
+        for (int variant = 0; variant < 2 * RECOMPUTES; variant++) {
+                const bool rows = variant & 1;
+                const enum recompute recompute = (enum recompute)(variant / 2);
+                const struct work work = small_work(true, rows, recompute);
+                for (int ranks = 1; ranks <= 2; ranks++) {
+                        struct stage whole = partition_stage(&plain, 1, 0),
+                                     spread = partition_experts(&whole, ranks, 0),
+                                     shard = partition_shard(&spread, 2, 1);
+                        struct sums without[2], with[2];
+                        sum_lists(&plain, &shard, &work, without);
+                        sum_lists(&beside, &shard, &work, with);
+                        if (rows)
+                                without[1].count[KERNEL_TENSOR_ALL_GATHER] += plain.n_layer;
+                        for (int kind = 0; kind < KERNEL_ENTRIES; kind++)
+                                for (int pass = 0; pass < 2; pass++)
+                                        if (kernel_collective((enum kernel_kind)kind))
+                                                assert_int_equal(with[pass].count[kind],
+                                                                 without[pass].count[kind]);
+                }
+        }
+}
+
 static struct memory_layout layout_of(const struct gpt *gpt, int shards, bool sequence_parallel, bool fused)
 {
         struct stage whole = partition_stage(gpt, 1, 0), shard = partition_shard(&whole, shards, 0);
@@ -342,6 +391,7 @@ int main(void)
                 cmocka_unit_test(products_of_shards_add_up_to_the_whole_s),
                 cmocka_unit_test(shards_sum_twice_a_layer_in_each_pass),
                 cmocka_unit_test(sequence_parallel_shards_gather_and_scatter),
+                cmocka_unit_test(shared_experts_are_summed_with_the_others),
                 cmocka_unit_test(sequence_parallel_shards_store_a_part_of_everything),
         };
         return cmocka_run_group_tests_name("shards", tests, NULL, NULL);

@@ -351,16 +351,42 @@ static void tensors_have_identities_of_their_own_and_are_found_by_role(void **st
                 }
 }
 
+/* A Mixtral of 3 blocks whose mixtures have all that a mixture may have, and `shared` experts of all tokens.
+ */
+static struct gpt mixture_of(int shared)
+{
+        return (struct gpt){.name = "mixture",
+                            .family = FAMILY_MIXTRAL,
+                            .n_layer = 3,
+                            .n_embd = 32,
+                            .n_head = 4,
+                            .n_inner = 40,
+                            .n_expert = 8,
+                            .n_expert_chosen = 3,
+                            .n_group = 4,
+                            .n_group_chosen = 2,
+                            .n_shared = shared,
+                            .logistic_router = true,
+                            .rope_theta = 100,
+                            .norm_epsilon = 1e-5,
+                            .vocab_size = 64,
+                            .n_positions = 16};
+}
+
+/* Biases and norms do not, and neither does what corrects a router's choice, which nothing may change. */
 static void only_matrices_decay(void **state)
 {
         (void)state;
-        struct gpt gpt = preset("tiny");
-        struct stage whole = partition_stage(&gpt, 1, 0);
-        struct tensor tensors[512];
-        int count = partition_tensors(&gpt, &whole, tensors);
-        for (int i = 0; i < count; i++) {
-                assert_int_equal(tensors[i].decay, tensors[i].rows > 1);
-                assert_int_equal(strstr(tensors[i].name, "bias") != NULL, tensors[i].init == INIT_ZERO);
+        const struct gpt models[] = {preset("tiny"), mixture_of(2)};
+        for (int m = 0; m < 2; m++) {
+                struct stage whole = partition_stage(&models[m], 1, 0);
+                struct tensor tensors[512];
+                int count = partition_tensors(&models[m], &whole, tensors);
+                for (int i = 0; i < count; i++) {
+                        assert_int_equal(tensors[i].decay, tensors[i].rows > 1);
+                        assert_int_equal(strstr(tensors[i].name, "bias") != NULL,
+                                         tensors[i].init == INIT_ZERO);
+                }
         }
 }
 
@@ -463,28 +489,6 @@ static void batch_flops_are_those_of_the_workload(void **state)
                         assert_close(listed, eq3[recompute] * 2 * s * l * h * h, 1e-12);
                 }
         free(kernels);
-}
-
-/* A Mixtral of 3 blocks whose mixtures have all that a mixture may have, and `shared` experts of all tokens.
- */
-static struct gpt mixture_of(int shared)
-{
-        return (struct gpt){.name = "mixture",
-                            .family = FAMILY_MIXTRAL,
-                            .n_layer = 3,
-                            .n_embd = 32,
-                            .n_head = 4,
-                            .n_inner = 40,
-                            .n_expert = 8,
-                            .n_expert_chosen = 3,
-                            .n_group = 4,
-                            .n_group_chosen = 2,
-                            .n_shared = shared,
-                            .logistic_router = true,
-                            .rope_theta = 100,
-                            .norm_epsilon = 1e-5,
-                            .vocab_size = 64,
-                            .n_positions = 16};
 }
 
 static double product_flops(const struct gpt *gpt, enum recompute recompute)

@@ -519,7 +519,7 @@ def write_models(folder):
         "model": {}, "model_ascii": {"vocab_size": 128}, "model_heads": {"n_head": 5}, "model_absurd": {"n_layer": 10 ** 15},
         "model_untied": {"tie_word_embedding": False},
         "model_large": {"n_layer": 1000, "n_embd": 131072, "n_head": 64},
-        "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 131072},
+        "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 262144},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))

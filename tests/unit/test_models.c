@@ -1547,7 +1547,7 @@ static void the_limits_of_a_file_hold_for_any_model(void **state)
                                   .n_embd = 131072,
                                   .n_head = 1024,
                                   .vocab_size = 2097152,
-                                  .n_positions = 131072};
+                                  .n_positions = 262144};
         struct rv_error_info err = {0};
         assert_int_equal(gpt_check(&right, &err), RV_OK);
         assert_true(gpt_parameters(&right) > 0);

@@ -115,12 +115,13 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         const struct work *work = &plan->work;
         double N = (double)work->micro_batch_size * work->seq_len, C = gpt->n_embd;
         /* Elements a token. A block stores two norms, two residuals, queries, keys and values, twice if they
-         * are normalised, and what attention makes of them, and no more than three times the MLP's width in
-         * it. Of attention a head has a row of scores, or, fused, one number, which is as wide as two
-         * elements at most. */
+         * are normalised, and what attention makes of them, what latent ones are made of and its norms, and
+         * no more than three times the MLP's width in it. Of attention a head has a row of scores, or, fused,
+         * one number, which is as wide as two elements at most. */
         double attention = (work->fused ? 2.0 : (double)work->seq_len) * gpt->n_head;
         double heads = (double)gpt->n_head * gpt_head_size(gpt),
-               block = 4 * C + 7 * heads + 3.0 * gpt_inner(gpt) + attention + 8,
+               latent = 2.0 * gpt->q_rank + 2.0 * gpt->kv_rank + gpt->rope_size + 2,
+               block = 4 * C + 7 * heads + latent + 3.0 * gpt_inner(gpt) + attention + 8,
                ends = 4 * C + 2.0 * gpt->vocab_size;
         double slot = N * (gpt->n_layer * block + ends);
         double parameters = 2.0 * (double)gpt_parameters(gpt);

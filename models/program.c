@@ -564,8 +564,8 @@ int program_rope(struct program *p, int qkv, int64_t heads, const struct rope_an
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        const double scalars[] = {
-                angles->theta, 1, angles->taken, angles->by_frequency, angles->by_column, angles->constant};
+        const double scalars[] = {angles->theta,   1, angles->taken, angles->by_frequency, angles->by_column,
+                                  angles->constant};
         memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
 }
@@ -582,16 +582,15 @@ void program_split_columns(struct program *p, int x, int64_t width, int parts[2]
 int program_latent_qkv(struct program *p, int q, int kv, int shared, const struct latent_heads *of)
 {
         const int64_t *e = p->values[q].extent, H = e[2], hs = e[3];
-        assert(of->values <= hs &&
-               p->values[kv].extent[3] == hs - p->values[shared].extent[2] + of->values);
+        assert(of->values <= hs && p->values[kv].extent[3] == hs - p->values[shared].extent[2] + of->values);
         const int qkv = activation(p, "qkv", 4, (int64_t[]){e[0], e[1], 3 * H, hs});
         struct step *step = emit(p, KERNEL_LATENT_QKV, 4,
                                  (struct view[]){token_rows(p, qkv), token_rows(p, q), token_rows(p, kv),
                                                  token_rows(p, shared)});
         step->heads = (int)H;
         const struct rope_angles *a = &of->angles;
-        const double scalars[STEP_SCALARS] = {
-                a->theta, of->length, a->taken, a->by_frequency, a->by_column, a->constant, of->interleaved};
+        const double scalars[STEP_SCALARS] = {a->theta,     of->length,  a->taken,       a->by_frequency,
+                                              a->by_column, a->constant, of->interleaved};
         memcpy(step->scalar, scalars, sizeof scalars);
         return qkv;
 }

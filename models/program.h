@@ -222,8 +222,8 @@ int program_rope(struct program *, int qkv, int64_t heads, const struct rope_ang
 void program_split_columns(struct program *, int x, int64_t width, int parts[2]);
 /* Queries, keys and values (B,T,3 H,hs), as the grouped attention has them, of multi-head latent attention
  * (DeepSeek-AI 2024): from queries (B,T,H,hs); from kv (B,T,H,...), which has of each head the first columns
- * of its key and then its value, of `values` columns, behind which zeros are put; and from the last columns of
- * every key (B,T,rotated), which all heads share. The last columns of queries, and what is shared, are
+ * of its key and then its value, of `values` columns, behind which zeros are put; and from the last columns
+ * of every key (B,T,rotated), which all heads share. The last columns of queries, and what is shared, are
  * rotated by their positions and multiplied by `length`. `interleaved`: columns that turn with each other lie
  * side by side, and half a width apart afterwards. */
 struct latent_heads {

@@ -42,6 +42,6 @@ struct family {
 const struct family *family_at(enum gpt_family id);
 
 extern const struct family family_gpt2, family_llama, family_mistral, family_qwen2, family_qwen3,
-        family_mixtral, family_qwen3_moe;
+        family_mixtral, family_qwen3_moe, family_deepseek_v3;
 
 #endif

@@ -40,8 +40,8 @@ enum kernel_kind {
         KERNEL_LATENT_QKV_BACKWARD, /* the gradients of those three */
         KERNEL_NARROW,              /* y (m,n) = the first columns of x (m,k) */
         KERNEL_WIDEN,               /* x (m,k) = y (m,n), and zeros behind its columns */
-        KERNEL_SWIGLU,                /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
-        KERNEL_SWIGLU_BACKWARD,       /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_SWIGLU,              /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,     /* those rows' gradients, from dy (m,n) and them */
         /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
          * of their experts, those of the first expert first: N K rows, sorted by expert. */
         KERNEL_ROUTE,                    /* from logits (m=N, n=experts): experts, their weights, the order */
@@ -127,25 +127,25 @@ enum operand_type {
 
 /* How many elements an operand has, for each matrix of a batch. */
 enum operand_extent {
-        EXTENT_ONE,   /* a number, or an operand with a layout of its own: its bytes are not counted */
-        EXTENT_M,     /* one element a row; for kernels on flat arrays, the array */
-        EXTENT_2M,    /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
-        EXTENT_N,     /* one row, which all rows of the others share */
-        EXTENT_MN,    /* rows: the output of a product, and tensors that lie as it does */
-        EXTENT_M2N,   /* rows twice as wide: n gates, then the n values that they multiply */
-        EXTENT_MK,    /* the left operand of a product */
-        EXTENT_KN,    /* the right operand of a product */
-        EXTENT_EMN,   /* an (m,n) matrix for each expert */
-        EXTENT_EKN,   /* the right operand of a product for each expert */
-        EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
-        EXTENT_HEADS, /* n / k elements a row, one for each head */
-        EXTENT_2K,    /* two heads' columns, which all rows and heads of the others share */
-        EXTENT_ROWS_K,  /* rows of k elements */
+        EXTENT_ONE,    /* a number, or an operand with a layout of its own: its bytes are not counted */
+        EXTENT_M,      /* one element a row; for kernels on flat arrays, the array */
+        EXTENT_2M,     /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
+        EXTENT_N,      /* one row, which all rows of the others share */
+        EXTENT_MN,     /* rows: the output of a product, and tensors that lie as it does */
+        EXTENT_M2N,    /* rows twice as wide: n gates, then the n values that they multiply */
+        EXTENT_MK,     /* the left operand of a product */
+        EXTENT_KN,     /* the right operand of a product */
+        EXTENT_EMN,    /* an (m,n) matrix for each expert */
+        EXTENT_EKN,    /* the right operand of a product for each expert */
+        EXTENT_QKV,    /* attention's queries, and the keys and values that a group of heads shares */
+        EXTENT_HEADS,  /* n / k elements a row, one for each head */
+        EXTENT_2K,     /* two heads' columns, which all rows and heads of the others share */
+        EXTENT_ROWS_K, /* rows of k elements */
         EXTENT_ROWS_NK, /* rows of n + k elements */
         EXTENT_ROWS_3N, /* rows of 3 n elements */
         EXTENT_ROWS_L,  /* rows of l elements */
         EXTENT_SHARED,  /* rows of k elements, which all heads of the others share */
-        EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens or an index choose */
+        EXTENT_TABLE,   /* (m,n) elements, in rows of a table that tokens or an index choose */
         EXTENT_TABLE_K, /* (m k, n) elements of such a table: k rows for one of m */
         EXTENTS
 };

@@ -402,9 +402,7 @@ static void latent_qkv(struct adjoint *a, const struct step *step)
 static void narrow(struct adjoint *a, const struct view *y, const struct view *x)
 {
         const struct view dy = of_value(*y, gradient_of(a, y->value));
-        emit(a, (struct step){.kind = KERNEL_WIDEN,
-                              .part = PART_INPUT,
-                              .view = {new_gradient_of(a, x), dy}});
+        emit(a, (struct step){.kind = KERNEL_WIDEN, .part = PART_INPUT, .view = {new_gradient_of(a, x), dy}});
 }
 
 /* ---- the adjoint of a step ---- */

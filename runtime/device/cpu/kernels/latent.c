@@ -7,7 +7,8 @@
 
 /* What a row is made of. */
 struct latent {
-        int64_t heads, width, turned, copied, values; /* columns of a head: all, the last, the first; a value's */
+        int64_t heads, width, turned, copied,
+                values; /* columns of a head: all, the last, the first; a value's */
         bool interleaved;
         real length;
 };

@@ -123,7 +123,7 @@ struct kernel *family_parted(const struct family_run *whole, int *count)
         *count = 0;
         if (run.shards > 1 || run.expert_ranks > 1) /* such plans are refused (runtime/plan/options.c) */
                 return NULL;
-        run.stage.layers = 1; /* all blocks launch the same */
+        run.stage.layers = run.gpt.n_dense + 1; /* all blocks of a kind launch the same */
         const int first = workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, NULL);
         const int both = first + workload_backward_part(&run.gpt, &run.stage, work, PART_WEIGHT, NULL);
         int passes;
@@ -256,10 +256,18 @@ static struct stage stage_of(const struct family_run *run)
         return split_stage(&whole, (struct way){run->shards, run->expert_ranks});
 }
 
+/* Takes a block away, and leaves one of each kind as long as there are two. */
+static void shorten(struct gpt *gpt)
+{
+        gpt->n_layer--;
+        if (gpt->n_dense > 1 || gpt->n_dense == gpt->n_layer)
+                gpt->n_dense--;
+}
+
 /* Takes blocks away until the stage fits into memory and time. */
 static int cut(struct family_run *run, const struct family_room *room, struct rv_error_info *err)
 {
-        for (;; run->gpt.n_layer--) {
+        for (;; shorten(&run->gpt)) {
                 struct memory_bytes bytes;
                 char needs[NUMBER_TEXT], has[NUMBER_TEXT];
                 run->stage = stage_of(run);
@@ -380,6 +388,7 @@ static int64_t stage_parameters(const struct gpt *gpt, int blocks)
 {
         struct gpt cut = *gpt;
         cut.n_layer = blocks;
+        cut.n_dense = 0;
         struct stage stage = partition_stage(&cut, 1, 0);
         return partition_parameters(&cut, &stage);
 }
@@ -390,6 +399,7 @@ static void size_phase(struct family_phase *phase, int64_t parameters, struct me
         const int64_t one = stage_parameters(&phase->gpt, 1), block = stage_parameters(&phase->gpt, 2) - one;
         int64_t more = parameters > one ? (parameters - one + block - 1) / block : 0;
         phase->gpt.n_layer = (int)(1 + more);
+        phase->gpt.n_dense = 0;
         phase->stage = partition_stage(&phase->gpt, 1, 0);
         memory_stage(&phase->gpt, &phase->stage, &phase->plan, bytes);
 }

@@ -24,6 +24,8 @@ static const struct {
         {"n_kv_head", offsetof(struct gpt, n_kv_head), 0, GPT_MAX_HEADS},
         {"n_inner", offsetof(struct gpt, n_inner), 0, GPT_MAX_INNER},
         {"n_expert", offsetof(struct gpt, n_expert), 0, GPT_MAX_EXPERTS},
+        {"n_dense", offsetof(struct gpt, n_dense), 0, GPT_MAX_LAYERS - 1},
+        {"dense_inner", offsetof(struct gpt, dense_inner), 0, GPT_MAX_INNER},
         {"head_size", offsetof(struct gpt, head_size), 0, GPT_MAX_WIDTH},
         {"q_rank", offsetof(struct gpt, q_rank), 0, GPT_MAX_WIDTH},
         {"kv_rank", offsetof(struct gpt, kv_rank), 0, GPT_MAX_WIDTH},
@@ -67,6 +69,7 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
                same_scaling(&a->rope_scaling, &b->rope_scaling) && a->norm_epsilon == b->norm_epsilon &&
                a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
                a->balance_loss == b->balance_loss && a->normalised_experts == b->normalised_experts &&
+               a->n_dense == b->n_dense && a->dense_inner == b->dense_inner &&
                a->attention_bias == b->attention_bias && a->mlp_bias == b->mlp_bias && a->tied == b->tied &&
                a->dropout == b->dropout;
 }
@@ -84,6 +87,10 @@ int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *er
         if (gpt_inner(gpt) % shards)
                 return rv_fail(err, RV_EPLAN, "--tp %d does not divide the width %d inside the MLP of %s",
                                shards, gpt_inner(gpt), gpt->name);
+        if (gpt->n_dense > 0 && gpt->dense_inner % shards)
+                return rv_fail(err, RV_EPLAN,
+                               "--tp %d does not divide the width %d inside the MLP of %s's first blocks",
+                               shards, gpt->dense_inner, gpt->name);
         return RV_OK;
 }
 
@@ -298,9 +305,9 @@ double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum r
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len,
                tokens = (double)batch * s, keys = (double)gpt->n_head * gpt_head_size(gpt),
                values = (double)gpt->n_head * gpt_value_size(gpt);
-        double forward = tokens * l * (2 * (double)products.block + 2 * s * (keys + values)),
+        double forward = tokens * (2 * (double)products.all + 2 * s * l * (keys + values)),
                head = 2 * tokens * h * V;
-        double last_product = 2 * tokens * l * (double)products.last; /* which is not recomputed */
+        double last_product = 2 * tokens * (double)products.last; /* which is not recomputed */
         double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - last_product,
                                     [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * keys, /* Q K^T */
                                     [RECOMPUTE_LAYER] = forward};

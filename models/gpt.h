@@ -81,6 +81,9 @@ struct gpt {
          * is then the width inside one. And the coefficient of the loss that balances them. */
         int n_expert, n_expert_chosen;
         double balance_loss;
+        /* So many of its first blocks have no experts (n_dense < n_layer), and an MLP of this width; 0 where
+         * all blocks are of one kind. */
+        int n_dense, dense_inner;
         /* The weights of a token's experts add up to 1; only of families whose files have such a key. */
         bool normalised_experts;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */

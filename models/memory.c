@@ -52,15 +52,35 @@ static int64_t two_units(const struct gpt *gpt)
         return u.block + (end > u.block || gpt->n_layer == 1 ? end : u.block);
 }
 
+static bool stage_has(const struct gpt *gpt, const struct stage *stage, enum layer layer)
+{
+        const int dense = partition_dense(gpt, stage);
+        return layer == LAYER_EMBEDDING ? stage->first
+               : layer == LAYER_DENSE   ? dense > 0
+               : layer == LAYER_BLOCK   ? stage->layers > dense
+                                        : stage->last;
+}
+
+/* The blocks of a slot are as long as the longest. */
+static int64_t slot_block(const struct gpt *gpt, const struct stage *stage,
+                          const struct workload_bytes *bytes)
+{
+        int64_t longest = 0;
+        for (int layer = LAYER_DENSE; layer <= LAYER_BLOCK; layer++)
+                if (stage_has(gpt, stage, (enum layer)layer))
+                        longest = max_int64(longest, bytes->slot[layer]);
+        return longest;
+}
+
 /* What the passes of a stage's layers need at once; backwards of its first `deferred` layers are in two
  * parts. */
-static int64_t workspace(const struct workload_bytes *bytes, const struct stage *stage, int deferred)
+static int64_t workspace(const struct gpt *gpt, const struct workload_bytes *bytes, const struct stage *stage,
+                         int deferred)
 {
         const int parted = deferred > 0, all = deferred == stage->layers;
         int64_t max = 0;
         for (int layer = 0; layer < LAYERS; layer++) {
-                const bool has =
-                        layer == LAYER_EMBEDDING ? stage->first : layer == LAYER_BLOCK || stage->last;
+                const bool has = stage_has(gpt, stage, (enum layer)layer);
                 for (int in_parts = all; has && in_parts <= parted; in_parts++)
                         max = max_int64(max, bytes->workspace[layer][in_parts]);
         }
@@ -88,10 +108,10 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int chunk_layers = stage->layers / stage->chunks, parted = memory_deferred_layers(plan, stage);
         struct memory_layout layout = {
                 .embedded = stage->first ? bytes.slot[LAYER_EMBEDDING] : 0,
-                .block = bytes.slot[LAYER_BLOCK],
+                .block = slot_block(gpt, stage, &bytes),
                 .head = stage->last ? bytes.slot[LAYER_HEAD] : 0,
                 .message = memory_aligned(rows * gpt->n_embd * e),
-                .workspace = workspace(&bytes, stage, parted),
+                .workspace = workspace(gpt, &bytes, stage, parted),
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .deferred_embedded = stage->first && !bytes.output_lent ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .deferred_block = bytes.deferred,
@@ -121,7 +141,9 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double attention = (work->fused ? 2.0 : (double)work->seq_len) * gpt->n_head;
         double heads = (double)gpt->n_head * gpt_head_size(gpt),
                latent = 2.0 * gpt->q_rank + 2.0 * gpt->kv_rank + gpt->rope_size + 2,
-               block = 4 * C + 7 * heads + latent + 3.0 * gpt_inner(gpt) + attention + 8,
+               experts = gpt->n_expert_chosen * (4 * C + 3.0 * gpt_inner(gpt)) + 8.0 * gpt->n_expert,
+               inner = 3.0 * gpt_inner(gpt) + 3.0 * gpt->dense_inner + experts,
+               block = 4 * C + 7 * heads + latent + inner + attention + 8,
                ends = 4 * C + 2.0 * gpt->vocab_size;
         double slot = N * (gpt->n_layer * block + ends);
         double parameters = 2.0 * (double)gpt_parameters(gpt);

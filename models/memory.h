@@ -98,8 +98,8 @@ struct memory_plan {
  * these are the sizes of its part: of heads, of the columns inside the MLP and of the vocabulary, and,
  * sequence parallel, of the rows of inputs, norms, residuals and messages. */
 struct memory_layout {
-        /* The parts of a slot: the embedding's output (first stage), what it holds of one block, and of the
-         * head (last stage). */
+        /* The parts of a slot: the embedding's output (first stage), what it holds of one block (of kinds of
+         * blocks the one that needs the most), and of the head (last stage). */
         int64_t embedded, block, head;
         /* One slot in total; with several chunks, one that can hold any of them. */
         int64_t slot;

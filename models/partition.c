@@ -123,17 +123,11 @@ static _Thread_local struct {
 
 static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum layer layer)
 {
-        const struct family *family = family_at(gpt->family);
         const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
         program_begin(&program, 1, false, 1, 0);
-        if (layer == LAYER_EMBEDDING)
-                family->embedding(&program, gpt, &work);
-        else if (layer == LAYER_BLOCK)
-                family->block(&program, gpt, &work);
-        else
-                family->head(&program, gpt, &work, false);
-        for (int s = 0; layer == LAYER_BLOCK && s < program.forward.count; s++)
+        family_build(&program, layer, gpt, &work);
+        for (int s = 0; s < program.forward.count; s++)
                 memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU ||
                                program.forward.at[s].kind == KERNEL_WEIGHTED_SWIGLU;
         tensors->rows = program.tensor_count;
@@ -153,6 +147,12 @@ static const struct layer_tensors *tensors_of(const struct gpt *gpt, enum layer 
                         derive(&memo.layers[i], gpt, (enum layer)i);
         }
         return &memo.layers[layer];
+}
+
+/* The tensors of a model's block, from 0. */
+static const struct layer_tensors *block_of(const struct gpt *gpt, int layer)
+{
+        return tensors_of(gpt, layer < gpt->n_dense ? LAYER_DENSE : LAYER_BLOCK);
 }
 
 /* The output projection is a head's last tensor; of a tied one a stage has a copy of the token embedding, or
@@ -315,16 +315,28 @@ static int first_of(const struct layer_tensors *tensors, const struct stage *sta
         return first;
 }
 
-static int block_tensors(const struct gpt *gpt, const struct stage *stage)
+int partition_dense(const struct gpt *gpt, const struct stage *stage)
 {
-        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK);
-        return first_of(block, stage, block->rows);
+        int blocks = 0;
+        while (blocks < stage->layers && partition_layer(stage, blocks) < gpt->n_dense)
+                blocks++;
+        return blocks;
+}
+
+/* The tensors of a stage's first blocks. */
+static int block_tensors(const struct gpt *gpt, const struct stage *stage, int blocks)
+{
+        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK),
+                                   *dense = tensors_of(gpt, LAYER_DENSE);
+        const int all = partition_dense(gpt, stage), first = blocks < all ? blocks : all;
+        return first * first_of(dense, stage, dense->rows) +
+               (blocks - first) * first_of(block, stage, block->rows);
 }
 
 static int tensor_count(const struct gpt *gpt, const struct stage *stage)
 {
         return (stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0) +
-               stage->layers * block_tensors(gpt, stage) + (stage->last ? own_head_tensors(gpt) : 0) +
+               block_tensors(gpt, stage, stage->layers) + (stage->last ? own_head_tensors(gpt) : 0) +
                has_copy(gpt, stage);
 }
 
@@ -334,8 +346,9 @@ enum { EMBEDDING_ID = 0, HEAD_ID = 2, FIRST_BLOCK_ID = 16 };
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out)
 {
         const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
-        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
+        const struct layer_tensors *head = tensors_of(gpt, LAYER_HEAD);
         const struct family *family = family_at(gpt->family);
+        const int dense = tensors_of(gpt, LAYER_DENSE)->count, block = tensors_of(gpt, LAYER_BLOCK)->count;
         struct list list = {.out = out, .stage = stage};
         if (!out)
                 return tensor_count(gpt, stage);
@@ -343,10 +356,11 @@ int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct t
                 add_layer(&list, embedding, embedding->rows, "", false, EMBEDDING_ID);
         for (int i = 0; i < stage->layers; i++) {
                 const int layer = partition_layer(stage, i);
+                const struct layer_tensors *tensors = block_of(gpt, layer);
                 char prefix[sizeof out->name];
                 snprintf(prefix, sizeof prefix, "%s%d.", family->layers, layer);
-                add_layer(&list, block, block->rows, prefix, family->transposed,
-                          (uint32_t)(FIRST_BLOCK_ID + layer * block->count));
+                add_layer(&list, tensors, tensors->rows, prefix, family->transposed,
+                          (uint32_t)(FIRST_BLOCK_ID + layer * (dense > block ? dense : block)));
         }
         if (stage->last)
                 add_layer(&list, head, own_head_tensors(gpt), "", false, HEAD_ID);
@@ -372,7 +386,9 @@ static int64_t stage_elements(const struct gpt *gpt, const struct stage *stage, 
 {
         const struct layer_tensors *embedding = tensors_of(gpt, LAYER_EMBEDDING);
         const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK), *head = tensors_of(gpt, LAYER_HEAD);
-        int64_t elements = stage->layers * layer_elements(block, 0, stage, place);
+        const int dense = partition_dense(gpt, stage);
+        int64_t elements = dense * layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, place) +
+                           (stage->layers - dense) * layer_elements(block, 0, stage, place);
         if (stage->first)
                 elements += layer_elements(embedding, 0, stage, place);
         if (stage->last)
@@ -433,14 +449,14 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
                      int ordinal)
 {
         const int embedding = stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0;
-        const int each = block_tensors(gpt, stage);
         if (layer == LAYER_EMBEDDING)
                 return ordinal;
-        if (layer == LAYER_BLOCK)
-                return embedding + block * each + first_of(tensors_of(gpt, LAYER_BLOCK), stage, ordinal);
+        if (layer_is_block(layer))
+                return embedding + block_tensors(gpt, stage, block) +
+                       first_of(tensors_of(gpt, layer), stage, ordinal);
         if (ordinal == own_head_tensors(gpt) && stage->first)
                 return 0;
-        return embedding + stage->layers * each + ordinal;
+        return embedding + block_tensors(gpt, stage, stage->layers) + ordinal;
 }
 
 static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int without)
@@ -453,6 +469,7 @@ static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int witho
 struct partition_units partition_units(const struct gpt *gpt)
 {
         return (struct partition_units){.embedding = whole_elements(gpt, LAYER_EMBEDDING, 0),
+                                        .dense = whole_elements(gpt, LAYER_DENSE, 0),
                                         .block = whole_elements(gpt, LAYER_BLOCK, 0),
                                         .head = whole_elements(gpt, LAYER_HEAD, 0),
                                         .head_gradient = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
@@ -466,14 +483,19 @@ bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
 
 struct partition_products partition_products(const struct gpt *gpt)
 {
-        const struct layer_tensors *block = tensors_of(gpt, LAYER_BLOCK);
         struct partition_products products = {0};
-        for (int i = 0; i < block->rows; i++) {
-                const struct program_tensor *tensor = &block->at[i];
-                if (!tensor->matrix)
-                        continue;
-                products.last = tensor_elements(tensor, 1) * tensor->chosen;
-                products.block += products.last;
+        for (int kind = 0; kind < 2; kind++) {
+                const struct layer_tensors *block = tensors_of(gpt, kind ? LAYER_DENSE : LAYER_BLOCK);
+                const int layers = kind ? gpt->n_dense : gpt->n_layer - gpt->n_dense;
+                int64_t last = 0;
+                for (int i = 0; i < block->rows; i++) {
+                        const struct program_tensor *tensor = &block->at[i];
+                        if (!tensor->matrix)
+                                continue;
+                        last = tensor_elements(tensor, 1) * tensor->chosen;
+                        products.all += layers * last;
+                }
+                products.last += layers * last;
         }
         return products;
 }
@@ -496,21 +518,28 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
         return found;
 }
 
+/* Where a stage's block begins in memory, or, of as many as it has, where they end. */
+static int64_t block_offset(const struct gpt *gpt, const struct stage *stage, int block)
+{
+        const struct partition_units units = partition_units(gpt);
+        const int all = partition_dense(gpt, stage), dense = block < all ? block : all;
+        return (stage->first ? units.embedding : 0) + dense * units.dense + (block - dense) * units.block;
+}
+
 /* Whole layers from those that end at `end` on, until gradients from `offset` on are final. */
 static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int64_t end,
                                             int64_t offset)
 {
-        const struct partition_units units = partition_units(gpt);
-        const int64_t begin = stage->first ? units.embedding : 0; /* of blocks, and where they end */
-        const int64_t head = begin + stage->layers * units.block;
+        const int64_t head = block_offset(gpt, stage, stage->layers);
         struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
         if (!span.head) {
-                span.top = (int)((end - begin) / units.block) - 1;
+                while (block_offset(gpt, stage, span.top + 1) > end)
+                        span.top--;
                 span.offset = end;
         }
         while (span.offset > offset && span.blocks <= span.top) {
                 span.blocks++;
-                span.offset -= units.block;
+                span.offset = block_offset(gpt, stage, span.top + 1 - span.blocks);
         }
         if (span.offset > offset || span.offset == 0) {
                 span.embedding = stage->first;
@@ -525,10 +554,7 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
         assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
         struct partition_span span;
         if (parts == PART_INPUT) {
-                const struct partition_units units = partition_units(gpt);
-                const int64_t left = deferred == stage->layers
-                                             ? end
-                                             : (stage->first ? units.embedding : 0) + deferred * units.block;
+                const int64_t left = deferred == stage->layers ? end : block_offset(gpt, stage, deferred);
                 if (end <= left) {
                         span = partition_parts(stage, deferred, parts).part;
                         span.offset = offset;

@@ -128,11 +128,14 @@ int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, i
 int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
                          int64_t *offset);
 
+/* Returns how many of the stage's blocks, its first ones, are LAYER_DENSE. */
+int partition_dense(const struct gpt *gpt, const struct stage *stage);
+
 /* ZeRO-3: how many elements each unit has that is gathered whole before it is worked on. The head's weights
  * include the output projection where that is the token embedding; `head_gradient` leaves it out, because
  * then only the final norm's gradients are complete when the head's backward is done. */
 struct partition_units {
-        int64_t embedding, block, head, head_gradient;
+        int64_t embedding, dense, block, head, head_gradient; /* dense: of LAYER_DENSE, 0 if there are none */
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
@@ -173,8 +176,8 @@ int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);
 
 /* Returns the index, in the list of partition_tensors, of the `ordinal`-th row of a layer's tensors in its
  * program, or of the first expert's where they are copies.
- * `block` is the stage's block, from 0, if the layer is LAYER_BLOCK. A tied output projection of a model in
- * one stage is the token embedding, 0. */
+ * `block` is the stage's block, from 0, if the layer is one. A tied output projection of a model in one stage
+ * is the token embedding, 0. */
 int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum layer layer, int block,
                      int ordinal);
 
@@ -182,10 +185,10 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
  * model that has none. */
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute);
 
-/* Elements of all matrices that a block's products read for one token, whose experts are some of all, and of
- * the last of them, without shards. */
+/* Elements of all matrices that the products of all blocks read for one token, whose experts are some of all,
+ * and of the last product of each block, without shards. */
 struct partition_products {
-        int64_t block, last;
+        int64_t all, last;
 };
 struct partition_products partition_products(const struct gpt *gpt);
 

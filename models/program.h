@@ -23,9 +23,15 @@ enum {
         STEP_SCALARS = 7
 };
 
-/* Kinds of layers: a model is an embedding, blocks, and a head. A validation pass has a head of its own,
+/* Kinds of layers: a model is an embedding, blocks, and a head. Where blocks are mixtures of experts, the
+ * model's first ones may be dense: these are a kind of their own. A validation pass has a head of its own,
  * which makes the loss alone. */
-enum layer { LAYER_EMBEDDING, LAYER_BLOCK, LAYER_HEAD, LAYER_VALIDATION, LAYERS };
+enum layer { LAYER_EMBEDDING, LAYER_DENSE, LAYER_BLOCK, LAYER_HEAD, LAYER_VALIDATION, LAYERS };
+/* Whether the layer is one of the model's blocks, of either kind. */
+static inline bool layer_is_block(enum layer layer)
+{
+        return layer == LAYER_DENSE || layer == LAYER_BLOCK;
+}
 
 enum value_role {
         ROLE_INPUT,      /* the layer's input: activations of the layer before it, or tokens */

@@ -48,14 +48,14 @@ void routing_loads(const struct routing *routing, const struct gpt *gpt, int lay
 double routing_slowest(const struct routing *routing, const struct gpt *gpt, int ranks)
 {
         double load[GPT_MAX_EXPERTS], sum = 0;
-        for (int layer = 0; layer < gpt->n_layer; layer++) {
+        for (int layer = gpt->n_dense; layer < gpt->n_layer; layer++) {
                 double largest = 0;
                 routing_loads(routing, gpt, layer, ranks, load);
                 for (int rank = 0; rank < ranks; rank++)
                         largest = fmax(largest, load[rank]);
                 sum += largest;
         }
-        return sum / gpt->n_layer;
+        return sum / (gpt->n_layer - gpt->n_dense);
 }
 
 double routing_exponent(const struct gpt *gpt, int ranks, double slowest)

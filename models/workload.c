@@ -24,15 +24,9 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
 static void derive(struct program *program, enum layer layer, const struct gpt *gpt, const struct work *work,
                    int shards)
 {
-        const struct family *family = family_at(gpt->family);
         program_begin(program, shards, work->sequence_parallel, work_expert_ranks(work),
                       work->expert_capacity);
-        if (layer == LAYER_EMBEDDING)
-                family->embedding(program, gpt, work);
-        else if (layer == LAYER_BLOCK)
-                family->block(program, gpt, work);
-        else
-                family->head(program, gpt, work, layer == LAYER_VALIDATION);
+        family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
 }
 
@@ -40,6 +34,7 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
 {
         const struct stage whole = {.stages = 1, .chunks = 1, .shards = shards};
         w->work = *work;
+        w->dense = gpt->n_dense;
         w->loss_rows = workload_loss_rows(gpt, &whole, work);
         for (int layer = 0; layer < LAYERS; layer++)
                 derive(&w->program[layer], (enum layer)layer, gpt, work, shards);
@@ -49,7 +44,7 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
 
 static enum recompute recomputation(const struct workload *w, enum layer layer)
 {
-        return layer == LAYER_BLOCK ? work_recomputation(&w->work) : RECOMPUTE_NONE;
+        return layer_is_block(layer) ? work_recomputation(&w->work) : RECOMPUTE_NONE;
 }
 
 static void add_steps(struct steps *to, const struct steps *from, bool chunked)
@@ -112,18 +107,25 @@ static bool touches_input(const struct workload *w, enum layer layer)
         return p->input >= 0 && touched[p->input];
 }
 
-/* What the second part of a backward in two needs comes first: `needed` bytes, unless that is NULL. */
-static int64_t block_slot(const struct workload *w, bool kept[PROGRAM_VALUES], int64_t offset[PROGRAM_VALUES],
-                          int64_t *needed)
+/* Whether the model has such layers. */
+static bool has_layer(const struct workload *w, enum layer layer)
 {
-        const struct program *p = &w->program[LAYER_BLOCK];
+        return layer != LAYER_DENSE || w->dense > 0;
+}
+
+/* What the second part of a backward in two needs comes first: `needed` bytes, unless that is NULL. */
+static int64_t block_slot(const struct workload *w, enum layer layer, bool kept[PROGRAM_VALUES],
+                          int64_t offset[PROGRAM_VALUES], int64_t *needed)
+{
+        const struct program *p = &w->program[layer];
         bool first[PROGRAM_VALUES], rest[PROGRAM_VALUES];
         int64_t after[PROGRAM_VALUES];
         struct steps steps;
-        program_kept(p, recomputation(w, LAYER_BLOCK), w->loss_rows > 0, kept);
-        workload_steps(w, LAYER_BLOCK, PASS_WEIGHT, &steps);
+        program_kept(p, recomputation(w, layer), w->loss_rows > 0, kept);
+        workload_steps(w, layer, PASS_WEIGHT, &steps);
         program_touched(p, &steps, first);
-        if (touches_input(w, LAYER_BLOCK) || touches_input(w, LAYER_HEAD))
+        if (touches_input(w, LAYER_BLOCK) || touches_input(w, LAYER_HEAD) ||
+            (w->dense > 0 && touches_input(w, LAYER_DENSE)))
                 first[p->output] = true;
         for (int value = 0; value < PROGRAM_VALUES; value++) {
                 rest[value] = kept[value] && !first[value] && p->shards == 1;
@@ -144,24 +146,23 @@ int64_t workload_slot(const struct workload *w, enum layer layer, bool kept[PROG
 {
         if (layer == LAYER_VALIDATION)
                 return validation_slot(w, kept, offset);
-        if (layer == LAYER_BLOCK)
-                return block_slot(w, kept, offset, NULL);
+        if (layer_is_block(layer) && has_layer(w, layer))
+                return block_slot(w, layer, kept, offset, NULL);
         program_kept(&w->program[layer], recomputation(w, layer), w->loss_rows > 0, kept);
         return program_bytes(&w->program[layer], kept, work_element_bytes(&w->work), offset);
 }
 
-int64_t workload_freed(const struct workload *w, int64_t *bytes)
+int64_t workload_freed(const struct workload *w, enum layer layer, int64_t *bytes)
 {
         bool kept[PROGRAM_VALUES];
         int64_t needed;
-        *bytes = block_slot(w, kept, NULL, &needed) - needed;
+        *bytes = block_slot(w, layer, kept, NULL, &needed) - needed;
         return needed;
 }
 
-static void lend(const struct workload *w, int value, int64_t freed, struct deferral *d)
+static void lend(const struct workload *w, enum layer layer, int value, int64_t freed, struct deferral *d)
 {
-        const int64_t bytes =
-                program_value_bytes(&w->program[LAYER_BLOCK], value, work_element_bytes(&w->work));
+        const int64_t bytes = program_value_bytes(&w->program[layer], value, work_element_bytes(&w->work));
         int64_t *end = &d->bytes;
         d->lent[value] = d->lent_bytes + bytes <= freed;
         if (d->lent[value])
@@ -170,16 +171,27 @@ static void lend(const struct workload *w, int value, int64_t freed, struct defe
         *end += bytes;
 }
 
-void workload_deferral(const struct workload *w, struct deferral *d)
+/* What each block can lend. */
+static int64_t lendable(const struct workload *w)
 {
-        const struct program *p = &w->program[LAYER_BLOCK];
-        int64_t freed;
+        int64_t bytes, of_dense = INT64_MAX;
+        workload_freed(w, LAYER_BLOCK, &bytes);
+        if (w->dense > 0)
+                workload_freed(w, LAYER_DENSE, &of_dense);
+        return min_int64(bytes, of_dense);
+}
+
+void workload_deferral(const struct workload *w, enum layer layer, struct deferral *d)
+{
+        const struct program *p = &w->program[layer];
+        const int64_t freed = lendable(w);
         *d = (struct deferral){.bytes = 0};
-        workload_freed(w, &freed);
         program_deferred(p, d->left);
+        if (d->left[p->output_gradient]) /* first, so that blocks of either kind lend it alike */
+                lend(w, layer, p->output_gradient, freed, d);
         for (int value = 0; value < p->value_count; value++)
-                if (d->left[value])
-                        lend(w, value, freed, d);
+                if (d->left[value] && value != p->output_gradient)
+                        lend(w, layer, value, freed, d);
 }
 
 void workload_place(const struct workload *w, enum layer layer, enum layer_pass pass,
@@ -189,7 +201,7 @@ void workload_place(const struct workload *w, enum layer layer, enum layer_pass 
         bool elsewhere[PROGRAM_VALUES] = {false};
         if (pass == PASS_FORWARD)
                 workload_slot(w, layer, elsewhere, NULL);
-        else if (pass != PASS_BACKWARD && layer == LAYER_BLOCK)
+        else if (pass != PASS_BACKWARD && layer_is_block(layer))
                 program_deferred(p, elsewhere);
         if (p->output_gradient >= 0)
                 elsewhere[p->output_gradient] = true;
@@ -218,6 +230,8 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
         for (int i = 0; i < LAYERS; i++) {
                 const enum layer layer = (enum layer)i;
                 int64_t *workspace = bytes.workspace[layer];
+                if (!has_layer(&w, layer))
+                        continue;
                 bytes.slot[layer] = workload_slot(&w, layer, set, NULL);
                 workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD);
                 if (layer == LAYER_VALIDATION)
@@ -226,9 +240,13 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
                 workspace[1] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
                 workspace[1] = max_int64(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
         }
-        workload_deferral(&w, &deferral);
-        bytes.deferred = deferral.bytes;
-        bytes.lent = deferral.lent_bytes;
+        for (int layer = LAYER_DENSE; layer <= LAYER_BLOCK; layer++) {
+                if (!has_layer(&w, (enum layer)layer))
+                        continue;
+                workload_deferral(&w, (enum layer)layer, &deferral);
+                bytes.deferred = max_int64(bytes.deferred, deferral.bytes);
+                bytes.lent = max_int64(bytes.lent, deferral.lent_bytes);
+        }
         bytes.output_lent = deferral.lent[w.program[LAYER_BLOCK].output_gradient];
         return bytes;
 }
@@ -343,19 +361,34 @@ static void add_pass(struct list *list, const struct workload *w, enum layer lay
         }
 }
 
-/* As many layers as the stage has; the list of one is copied. */
-static void add_blocks(struct list *list, const struct workload *w, enum layer_pass pass, int layers)
+/* As many layers of a kind; the list of one is copied. */
+static void add_layers(struct list *list, const struct workload *w, enum layer layer, enum layer_pass pass,
+                       int layers)
 {
         const int first = list->count;
         if (layers == 0)
                 return;
-        add_pass(list, w, LAYER_BLOCK, pass);
+        add_pass(list, w, layer, pass);
         const int each = list->count - first;
-        for (int layer = 1; layer < layers; layer++) {
+        for (int i = 1; i < layers; i++) {
                 if (list->out)
                         memcpy(&list->out[list->count], &list->out[first], (size_t)each * sizeof *list->out);
                 list->count += each;
         }
+}
+
+/* The blocks of a stage, whose first ones may be dense. */
+static void add_blocks(struct list *list, const struct workload *w, enum layer_pass pass,
+                       const struct stage *stage)
+{
+        int dense = 0;
+        while (dense < stage->layers && partition_layer(stage, dense) < w->dense)
+                dense++;
+        if (pass == PASS_FORWARD)
+                add_layers(list, w, LAYER_DENSE, pass, dense);
+        add_layers(list, w, LAYER_BLOCK, pass, stage->layers - dense);
+        if (pass != PASS_FORWARD)
+                add_layers(list, w, LAYER_DENSE, pass, dense);
 }
 
 static struct list begin(const struct workload *w, struct kernel *out)
@@ -370,7 +403,7 @@ static int list_forward(const struct workload *w, const struct stage *stage, enu
         assert(stage->shards == w->program[LAYER_BLOCK].shards);
         if (stage->first)
                 add_pass(&list, w, LAYER_EMBEDDING, PASS_FORWARD);
-        add_blocks(&list, w, PASS_FORWARD, stage->layers);
+        add_blocks(&list, w, PASS_FORWARD, stage);
         if (stage->last)
                 add_pass(&list, w, head, PASS_FORWARD);
         return list.count;
@@ -388,7 +421,7 @@ int workload_list_backward(const struct workload *w, const struct stage *stage, 
         assert(stage->shards == w->program[LAYER_BLOCK].shards);
         if (stage->last)
                 add_pass(&list, w, LAYER_HEAD, (enum layer_pass)parts);
-        add_blocks(&list, w, (enum layer_pass)parts, stage->layers);
+        add_blocks(&list, w, (enum layer_pass)parts, stage);
         if (stage->first)
                 add_pass(&list, w, LAYER_EMBEDDING, (enum layer_pass)parts);
         return list.count;
@@ -479,11 +512,11 @@ static double flops_of(const struct program *program, const struct steps *steps)
 }
 
 /* Of a block on its own, forward and backward. */
-static double block_flops(const struct gpt *gpt, const struct work *work)
+static double block_flops(const struct gpt *gpt, enum layer layer, const struct work *work)
 {
         struct program block;
         struct steps backward;
-        derive(&block, LAYER_BLOCK, gpt, work, 1);
+        derive(&block, layer, gpt, work, 1);
         program_list_backward(&block, work_recomputation(work), PART_BOTH, &backward);
         return flops_of(&block, &block.forward) + flops_of(&block, &backward);
 }
@@ -494,14 +527,18 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
         whole.tp = 1;
         whole.sequence_parallel = false;
         const double tokens = (double)work->micro_batch_size * work->seq_len;
-        const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size, block = block_flops(gpt, &whole);
+        const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size;
+        const double block = block_flops(gpt, LAYER_BLOCK, &whole);
+        const double dense = gpt->n_dense ? block_flops(gpt, LAYER_DENSE, &whole) - block : 0; /* more */
         const int max = gpt->n_layer - (stages - 1);
         int best = max;
         double min = INFINITY;
         assert(2 <= stages && stages <= gpt->n_layer);
         for (int last = max; last >= 1; last--) {
-                const int other = (gpt->n_layer - last + stages - 2) / (stages - 1); /* the longest of them */
-                const double longest = fmax(other * block, last * block + head);
+                const int others = gpt->n_layer - last, other = (others + stages - 2) / (stages - 1);
+                const double first = other * block + min_int(gpt->n_dense, other) * dense; /* the most */
+                const double end = last * block + max_int(gpt->n_dense - others, 0) * dense + head;
+                const double longest = fmax(fmax(first, stages > 2 ? other * block : 0), end);
                 if (longest < min) {
                         min = longest;
                         best = last;

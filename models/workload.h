@@ -13,10 +13,11 @@
 #include "models/program.h"
 #include "models/work.h"
 
-/* The programs of a model's layers, as one of several shards has them. It is plain data of about 160 KiB,
+/* The programs of a model's layers, as one of several shards has them. It is plain data of about 200 KiB,
  * and owns nothing. */
 struct workload {
         struct work work;
+        int dense; /* so many of the model's first blocks are LAYER_DENSE */
         /* Rows of tokens whose logits are made at once; 0: all. See workload_loss_rows. */
         int64_t loss_rows;
         struct program program[LAYERS];
@@ -49,21 +50,22 @@ int64_t workload_slot(const struct workload *, enum layer layer, bool kept[PROGR
 
 /* Says which bytes of a block's slot are free once the first part of its backward is done, because neither
  * the second part nor the layer behind reads them. They begin at the offset that is returned and go to the
- * end of the block's slot; `bytes` says how many they are. There are none with several shards, whose
- * backward is in one part. */
-int64_t workload_freed(const struct workload *, int64_t *bytes);
+ * end of what the block has in the slot; `bytes` says how many they are. There are none with several shards,
+ * whose backward is in one part. `layer` is a block of either kind. */
+int64_t workload_freed(const struct workload *, enum layer layer, int64_t *bytes);
 
 /* Where the gradients lie that the first part of a block's backward leaves for the second. As many as fit
  * are `lent` a place in the memory that is then free in the slots of the blocks above: the gradient of the
  * block's output, which the block above makes, two blocks above, the others one block above. The rest are in
- * a deferred buffer. */
+ * a deferred buffer. Of a model whose blocks are of two kinds, each lends as much as the one that can lend
+ * less, and both or neither lend for the gradients of outputs. */
 struct deferral {
         bool left[PROGRAM_VALUES];      /* the gradients that are left */
         bool lent[PROGRAM_VALUES];      /* those of them that lie in a slot */
         int64_t offset[PROGRAM_VALUES]; /* bytes from the beginning of what is lent, or of the buffer */
         int64_t bytes, lent_bytes;      /* the size of the buffer, and of what is lent, for one block */
 };
-void workload_deferral(const struct workload *, struct deferral *);
+void workload_deferral(const struct workload *, enum layer layer, struct deferral *);
 
 /* Places in the workspace the values that a pass writes, but not those that lie in a slot, a message's
  * buffer or a deferred buffer. `steps` are those that workload_steps gave. */

@@ -10,3 +10,16 @@ const struct family *family_at(enum gpt_family id)
         };
         return families[id];
 }
+
+void family_build(struct program *program, enum layer layer, const struct gpt *gpt, const struct work *work)
+{
+        const struct family *family = family_at(gpt->family);
+        if (layer == LAYER_EMBEDDING)
+                family->embedding(program, gpt, work);
+        else if (layer == LAYER_BLOCK)
+                family->block(program, gpt, work);
+        else if (layer != LAYER_DENSE)
+                family->head(program, gpt, work, layer == LAYER_VALIDATION);
+        else if (gpt->n_dense > 0)
+                family->dense(program, gpt, work);
+}

@@ -9,7 +9,7 @@
 #include "models/program.h"
 #include "models/work.h"
 
-/* One row of the table in families.c. The three builders append to a program that program_begin has emptied;
+/* One row of the table in families.c. The builders append to a program that program_begin has emptied;
  * they build a layer for micro-batches of work->micro_batch_size sequences of work->seq_len tokens. */
 struct family {
         /* The value of "model_type" in config.json. */
@@ -24,6 +24,8 @@ struct family {
         bool transposed;
         void (*embedding)(struct program *, const struct gpt *, const struct work *);
         void (*block)(struct program *, const struct gpt *, const struct work *);
+        /* Builds a block of LAYER_DENSE, of which the model has gpt->n_dense. May be NULL: it never has. */
+        void (*dense)(struct program *, const struct gpt *, const struct work *);
         /* Builds the head. `loss_only` asks for that of a validation pass, which makes the loss alone. The
          * head's last tensor is the output projection; a model with tied embeddings has no tensor of its own
          * for it. */
@@ -40,6 +42,10 @@ struct family {
 };
 /* Returns the row of a family; `id` must be one of enum gpt_family. */
 const struct family *family_at(enum gpt_family id);
+
+/* Builds the forward of a layer of the model; of LAYER_DENSE nothing where the model has no such blocks. The
+ * program has been emptied. */
+void family_build(struct program *, enum layer layer, const struct gpt *, const struct work *);
 
 extern const struct family family_gpt2, family_llama, family_mistral, family_qwen2, family_qwen3,
         family_mixtral, family_qwen3_moe, family_deepseek_v3;

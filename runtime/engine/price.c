@@ -1,5 +1,6 @@
 #include "runtime/engine/price.h"
 
+#include "runtime/base/minmax.h"
 #include "runtime/sched/regions.h"
 
 #include <assert.h>
@@ -232,6 +233,7 @@ static int list_span(const struct workload *w, const struct stage *chunk, const 
         layers.first = span->embedding;
         layers.last = span->head;
         layers.layers = span->blocks;
+        layers.first_layer += span->top + 1 - span->blocks;
         return workload_list_backward(w, &layers, span->parts, out);
 }
 
@@ -314,7 +316,8 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
                 struct stage alone = *whole;
                 alone.first = unit == PRICE_EMBEDDING;
                 alone.last = unit == PRICE_HEAD;
-                alone.layers = unit == PRICE_BLOCK;
+                alone.layers = unit == PRICE_BLOCK || (unit == PRICE_DENSE && pricing->options->gpt.n_dense);
+                alone.first_layer = unit == PRICE_BLOCK ? pricing->options->gpt.n_dense : 0;
                 rc = price_unit(pricing, &alone, host, price->units[unit]);
         }
         return rc;
@@ -364,14 +367,16 @@ static int count_collectives(const struct workload *w, const struct stage *layer
 static int find_blocks(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         struct stage block = *chunk, before = *chunk;
+        const int dense = partition_dense(&pricing->options->gpt, chunk);
         block.first = block.last = false;
-        block.layers = 1;
-        before.layers = 0;
+        block.first_layer += dense;
+        block.layers = chunk->layers > dense;
         for (int backward = 0; backward < 2; backward++) {
                 struct price_pass *pass = backward ? &price->backward : &price->forward;
                 const enum layer_pass kind = backward ? PASS_BACKWARD : PASS_FORWARD;
                 before.first = chunk->first && !backward;
                 before.last = chunk->last && backward;
+                before.layers = backward ? 0 : dense;
                 pass->backward = backward;
                 pass->first_block = count_collectives(pricing->workload, &before, kind);
                 pass->block_parts = count_collectives(pricing->workload, &block, kind);
@@ -414,17 +419,18 @@ static int price_passes(struct pricing *pricing, const struct stage *chunk, stru
         return rc == 0 && pricing->plan.ep > 1 ? find_blocks(pricing, chunk, price) : rc;
 }
 
-/* Chunks that have as many layers, and the same ends of the model, do the same. */
-static bool same_chunk(const struct stage *a, const struct stage *b)
+/* Chunks that have as many layers of each kind, and the same ends of the model, do the same. */
+static bool same_chunk(const struct gpt *gpt, const struct stage *a, const struct stage *b)
 {
-        return a->first == b->first && a->last == b->last && a->layers == b->layers;
+        return a->first == b->first && a->last == b->last && a->layers == b->layers &&
+               partition_dense(gpt, a) == partition_dense(gpt, b);
 }
 
 static int price_chunk(struct pricing *pricing, const struct stage *chunk)
 {
         struct stage_price *price = &pricing->list->stages[chunk->index];
         for (int i = 0; i < pricing->chunk_count; i++)
-                if (same_chunk(chunk, &pricing->chunks[i])) {
+                if (same_chunk(&pricing->options->gpt, chunk, &pricing->chunks[i])) {
                         const struct stage_price *same = &pricing->list->stages[pricing->chunks[i].index];
                         price->forward = same->forward;
                         price->backward = same->backward;
@@ -530,8 +536,11 @@ static double span_seconds(const struct price_list *list, int stage, const struc
 {
         const struct stage_price *price = &list->stages[stage];
         const struct partition_span span = price_span(list, stage, op);
+        const int above = span.top + 1 - partition_dense(&list->gpt, &price->stage), /* may be below 0 */
+                blocks = min_int(span.blocks, max_int(above, 0));
         return price->start + span.head * price->units[PRICE_HEAD][span.parts] +
-               span.blocks * price->units[PRICE_BLOCK][span.parts] +
+               blocks * price->units[PRICE_BLOCK][span.parts] +
+               (span.blocks - blocks) * price->units[PRICE_DENSE][span.parts] +
                span.embedding * price->units[PRICE_EMBEDDING][span.parts];
 }
 
@@ -559,10 +568,10 @@ static const double *loads_of(const struct price_list *list, int stage, const st
         if (!list->loads || at < 0 || pass->block_parts == 0)
                 return NULL;
         const struct stage chunk = partition_chunk(&list->stages[stage].stage, op->chunk);
-        const int block = at / pass->block_parts;
-        if (block >= chunk.layers)
+        const int block = at / pass->block_parts, dense = partition_dense(&list->gpt, &chunk);
+        if (block >= chunk.layers - dense)
                 return NULL;
-        const int layer = chunk.first_layer + (pass->backward ? chunk.layers - 1 - block : block);
+        const int layer = chunk.first_layer + (pass->backward ? chunk.layers - 1 - block : dense + block);
         return &list->loads[(int64_t)layer * list->ep];
 }
 

@@ -31,8 +31,8 @@ struct price_pass {
          * 3 NULL. */
         const struct kernel *collectives;
         /* [parts]: what of a part's seconds are kernels on the rows of experts, with even shares of these;
-         * NULL: none. Block b's parts are block_parts, from first_block + b block_parts on; backward, the
-         * last block's come first. */
+         * NULL: none. The parts of the b-th block that has experts are block_parts, from first_block + b
+         * block_parts on; backward, the last block's come first. */
         const double *expert_seconds;
         int first_block, block_parts;
         bool backward;
@@ -41,7 +41,7 @@ struct price_pass {
 /* The most sizes that updates of one stage have. */
 enum { PRICE_UPDATES = 24 };
 /* Kinds of layers that are priced by themselves. */
-enum price_unit { PRICE_EMBEDDING, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
+enum price_unit { PRICE_EMBEDDING, PRICE_DENSE, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 /* The seconds of each operation on the compute lane of a stage, the cost of starting it included: its
  * kernels, or, if that is longer, what the host needs to launch them. */
 struct stage_price {

@@ -69,11 +69,11 @@ static void make_layer(struct nn_exec *e, enum layer layer, bool parted)
                 return;
         make_list(e, layer, PASS_INPUT);
         make_list(e, layer, PASS_WEIGHT);
-        if (layer == LAYER_BLOCK) {
+        if (layer_is_block(layer)) {
                 int64_t bytes;
-                e->freed = workload_freed(&e->workload, &bytes);
-                workload_deferral(&e->workload, &e->deferral);
-                spread_deferral(&e->list[PASS_INPUT][layer].place, p->value_count, &e->deferral);
+                e->freed[layer] = workload_freed(&e->workload, layer, &bytes);
+                workload_deferral(&e->workload, layer, &e->deferral[layer]);
+                spread_deferral(&e->list[PASS_INPUT][layer].place, p->value_count, &e->deferral[layer]);
         }
 }
 
@@ -84,8 +84,14 @@ struct nn_exec *exec_new(const struct nn_stage *nn)
                 return NULL;
         workload_init(&e->workload, &nn->gpt, &nn->plan.work, nn->stage.shards);
         memset(e->kept, -1, sizeof e->kept); /* every one */
+        const int dense = partition_dense(&nn->gpt, &nn->stage);
+        const bool has[LAYERS] = {[LAYER_EMBEDDING] = nn->stage.first,
+                                  [LAYER_DENSE] = dense > 0,
+                                  [LAYER_BLOCK] = nn->stage.layers > dense,
+                                  [LAYER_HEAD] = nn->stage.last,
+                                  [LAYER_VALIDATION] = nn->stage.last};
         for (int layer = 0; layer < LAYERS; layer++)
-                if (layer == LAYER_BLOCK || (layer == LAYER_EMBEDDING ? nn->stage.first : nn->stage.last))
+                if (has[layer])
                         make_layer(e, (enum layer)layer, nn->plan.deferred > 0);
         return e;
 }
@@ -113,8 +119,9 @@ static void *flow(const struct nn_exec *e, const struct exec_frame *f, int store
                 return f->output_gradient;
         if (p->input_gradient >= 0 && store == stores[p->input_gradient])
                 return f->input_gradient;
-        assert(f->deferred && e->deferral.left[store]);
-        return (e->deferral.lent[store] ? f->lent : f->deferred) + e->deferral.offset[store];
+        const struct deferral *d = &e->deferral[f->layer];
+        assert(f->deferred && d->left[store]);
+        return (d->lent[store] ? f->lent : f->deferred) + d->offset[store];
 }
 
 /* Where a value begins. */

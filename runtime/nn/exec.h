@@ -25,10 +25,10 @@ struct nn_exec {
         int ordinal[LAYERS][PROGRAM_VALUES];
         /* Where a value begins in the layer's part of a slot; -1: it is not in the slot. */
         int64_t kept[LAYERS][PROGRAM_VALUES];
-        /* Where the gradients are that the first part of a block's backward leaves for the second, and where,
-         * in a block's part of a slot, the memory begins that is free then and lent for them. */
-        struct deferral deferral;
-        int64_t freed;
+        /* Of blocks: where the gradients are that the first part of a backward leaves for the second, and
+         * where, in a block's part of a slot, the memory begins that is free then and lent for them. */
+        struct deferral deferral[LAYERS];
+        int64_t freed[LAYERS];
         char *workspace; /* on the device; set by nn_open */
 };
 

@@ -185,8 +185,9 @@ void nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
-/* Returns the output of the stage in a slot, (B, T, C): the activations that go to the next stage. */
-void *nn_output(struct nn_stage *, int slot);
+/* Returns the output of one of the stage's chunks in a slot, (B, T, C): the activations that go to the next
+ * stage. */
+void *nn_output(struct nn_stage *, int chunk, int slot);
 
 /* Returns the raw logits in a slot, (B x T, V): on the last stage, after a forward with `loss_only`. Not for
  * a stage whose loss is made in chunks. */

@@ -36,15 +36,21 @@ static struct exec_frame embedding_frame(const struct nn_stage *nn, int micro_ba
                 .layer = LAYER_EMBEDDING, .slot = nn->slots[slot], .micro_batch = micro_batch};
 }
 
-static struct exec_frame block_frame(const struct nn_stage *nn, int block, int slot)
+static enum layer kind_of(const struct nn_stage *nn, int block)
 {
-        return (struct exec_frame){
-                .layer = LAYER_BLOCK, .block = block, .slot = slot_part(nn, slot, block % chunk_layers(nn))};
+        return block < partition_dense(&nn->gpt, &nn->stage) ? LAYER_DENSE : LAYER_BLOCK;
 }
 
-void *nn_output(struct nn_stage *nn, int slot)
+static struct exec_frame block_frame(const struct nn_stage *nn, int block, int slot)
 {
-        const struct exec_frame last = block_frame(nn, nn->stage.layers - 1, slot);
+        return (struct exec_frame){.layer = kind_of(nn, block),
+                                   .block = block,
+                                   .slot = slot_part(nn, slot, block % chunk_layers(nn))};
+}
+
+void *nn_output(struct nn_stage *nn, int chunk, int slot)
+{
+        const struct exec_frame last = block_frame(nn, (chunk + 1) * chunk_layers(nn) - 1, slot);
         return exec_output(nn->exec, &last);
 }
 
@@ -63,7 +69,7 @@ static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int m
 {
         return (struct exec_frame){.layer = layer,
                                    .slot = slot_part(nn, slot, chunk_layers(nn)),
-                                   .x = nn_output(nn, slot),
+                                   .x = nn_output(nn, nn->stage.chunks - 1, slot),
                                    .micro_batch = micro_batch};
 }
 
@@ -136,30 +142,39 @@ static char *deferred_part(const struct nn_stage *nn, int deferred, int block)
 static char *lent_by(const struct nn_stage *nn, const struct backward *b, int block)
 {
         if (block < parted_blocks(nn))
-                return slot_part(nn, b->slot, block) + nn->exec->freed;
+                return slot_part(nn, b->slot, block) + nn->exec->freed[kind_of(nn, block)];
         return deferred_part(nn, b->deferred, parted_blocks(nn));
+}
+
+/* The place of the gradient of a block's output among what is left of such a block; whether it is lent. */
+static int64_t output_place(const struct nn_stage *nn, int block, bool *lent)
+{
+        const enum layer layer = kind_of(nn, block);
+        const int output = nn->exec->workload.program[layer].output_gradient;
+        *lent = nn->exec->deferral[layer].lent[output];
+        return nn->exec->deferral[layer].offset[output];
 }
 
 void *pass_deferred_top(const struct nn_stage *nn, int deferred)
 {
         const int layers = parted_blocks(nn);
-        const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
-        if (nn->exec->deferral.lent[output])
-                return (char *)nn->deferred[deferred] + lent_end(&nn->layout, layers);
-        return deferred_part(nn, deferred, layers - 1) + nn->exec->deferral.offset[output];
+        bool lent;
+        const int64_t place = output_place(nn, layers - 1, &lent);
+        return lent ? (char *)nn->deferred[deferred] + lent_end(&nn->layout, layers)
+                    : deferred_part(nn, deferred, layers - 1) + place;
 }
 
 /* The gradient of a block's output that stays for the second part; of block -1: the embedding's. */
 static void *deferred_output(const struct nn_stage *nn, const struct backward *b, int block)
 {
-        const struct deferral *d = &nn->exec->deferral;
-        const int output = nn->exec->workload.program[LAYER_BLOCK].output_gradient;
+        bool lent;
         if (block == parted_blocks(nn) - 1)
                 return nn->deferred_tops[b->deferred];
-        if (d->lent[output])
-                return lent_by(nn, b, block + 2) + d->offset[output];
+        const int64_t above = output_place(nn, block + 1, &lent); /* beside what is left of the block above */
+        if (lent)
+                return lent_by(nn, b, block + 2) + above;
         return block < 0 ? nn->deferred[b->deferred]
-                         : deferred_part(nn, b->deferred, block) + d->offset[output];
+                         : deferred_part(nn, b->deferred, block) + output_place(nn, block, &lent);
 }
 
 /* The gradient of a block's output: all in the one gradient buffer, or, in parts, each kept. */

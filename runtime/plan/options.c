@@ -110,6 +110,16 @@ static int check_split(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* What is built for models alone whose blocks are of one kind. */
+static int check_kinds(const struct options *o, struct rv_error_info *err)
+{
+        if (o->gpt.n_dense > 0 && o->zero == 3 && o->dp > 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--zero 3 is not built for a model like %s, whose first blocks have no experts",
+                               o->gpt.name);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
@@ -144,6 +154,8 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         rc = check_chunks(o, err);
         if (rc == 0)
                 rc = check_split(o, err);
+        if (rc == 0)
+                rc = check_kinds(o, err);
         if (rc)
                 return rc;
         rc = gpt_check_length(&o->gpt, o->seq_len, err);

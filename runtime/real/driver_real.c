@@ -47,7 +47,7 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
         struct nn_stage *nn = d->nn;
         switch (op->of) {
         case OP_SEND_ACTIVATION:
-                return (struct buffers){nn_output(nn, op->slot), nn->host_outputs[op->slot]};
+                return (struct buffers){nn_output(nn, op->chunk, op->slot), nn->host_outputs[op->slot]};
         case OP_RECEIVE_ACTIVATION:
                 return (struct buffers){nn->inputs[op->input], nn->host_inputs[op->input]};
         case OP_ALLREDUCE:

@@ -280,10 +280,14 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
                                     (pass ? imbalance(prices, lane->rank, op) : 0));
-        op->more = pass && op->count == 0 ? price_more(prices, stage, op) : price_widen(prices, stage, op);
-        const struct price_pass *of = pass && op->more ? price_pass_of(prices, stage, op) : NULL;
-        if (of && of->collectives)
-                op->group = tensor_group(&of->collectives[op->segment]);
+        if (!pass || op->count > 0) { /* the next span of layers has no collective before it */
+                op->more = price_widen(prices, stage, op);
+                return;
+        }
+        op->more = price_more(prices, stage, op);
+        const struct kernel *collectives = price_pass_of(prices, stage, op)->collectives;
+        if (op->more && collectives)
+                op->group = tensor_group(&collectives[op->segment]);
 }
 
 static bool begin(void *context, struct sim_lane *lane)

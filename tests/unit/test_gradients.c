@@ -157,7 +157,7 @@ static double forward(struct network *net, bool loss_only)
         for (int mb = 0; mb < MICRO_BATCHES; mb++)
                 for (int s = 0; s < net->count; s++) {
                         if (s > 0)
-                                memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], mb),
+                                memcpy(net->stages[s]->inputs[mb], nn_output(net->stages[s - 1], 0, mb),
                                        (size_t)message);
                         poison(net->stages[s]);
                         nn_forward(net->stages[s], 0, mb, s > 0 ? mb : -1, mb, loss_only);

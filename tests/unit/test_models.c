@@ -679,6 +679,16 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2},
                  2 * 108 + 4 * 16,
                  4 * 124},
+                /* of 4 rows of 8 and 2 columns all (80) is read and written */
+                {{KERNEL_SPLIT_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 80, 4 * 80},
+                {{KERNEL_JOIN_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 80, 4 * 80},
+                /* queries (32), 6 columns of keys and values (24), the 2 that heads share (8); all three (96)
+                 */
+                {{KERNEL_LATENT_QKV, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 2 * 160, 4 * 160},
+                {{KERNEL_LATENT_QKV_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 2 * 160, 4 * 160},
+                /* 8 of 10 columns */
+                {{KERNEL_NARROW, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
+                {{KERNEL_WIDEN, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
                 /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
@@ -812,6 +822,8 @@ static void operations_on_rows_are_those_counted_by_hand(void **state)
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 3 * 32},
                 {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 4 * 32},
                 {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 9 * 32},
+                {{KERNEL_LATENT_QKV, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 3 * 32},
+                {{KERNEL_LATENT_QKV_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 4 * 32},
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
         };
@@ -1307,7 +1319,7 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
                       ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
-                      "\"qwen3\", \"mixtral\" and \"qwen3_moe\" are built");
+                      "\"qwen3\", \"mixtral\", \"qwen3_moe\" and \"deepseek_v3\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");

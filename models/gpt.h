@@ -34,7 +34,7 @@ enum {
         GPT_MAX_HEADS = 1024,
         GPT_MAX_EXPERTS = 1024,
         GPT_MAX_VOCABULARY = 2097152,
-        GPT_MAX_POSITIONS = 131072
+        GPT_MAX_POSITIONS = 262144
 };
 
 /* How rotary positions beyond those of a first training are squeezed together (rope_scaling of a

@@ -42,9 +42,8 @@ static void choose_latent(struct gpt *gpt)
         gpt->rope_size = 6;
         gpt->value_size = gpt->tied ? 10 : 7;
         gpt->rope_interleaved = !gpt->tied;
-        gpt->rope_scaling = (struct rope_scaling){ROPE_YARN,      .factor = 4,  .low = 0.1,
-                                                  .high = 2,      .positions = 5, .length = 1.3,
-                                                  .mscale_all = 0.7};
+        gpt->rope_scaling = (struct rope_scaling){ROPE_YARN,      .factor = 4,   .low = 0.1,       .high = 2,
+                                                  .positions = 5, .length = 1.3, .mscale_all = 0.7};
 }
 
 /* Widths of a whole group of partial sums and a rest; of those like a Llama three heads share one of keys and

@@ -1483,6 +1483,61 @@ static void files_of_those_like_a_llama_are_read(void **state)
         assert_true(gpt.mlp_bias && !gpt.attention_bias && gpt.rope_scaling.positions == 8192);
 }
 
+#define LATENT                                                                                               \
+        LIKE_LLAMA("deepseek_v3")                                                                            \
+        "\"kv_lora_rank\": 16, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, "                           \
+        "\"first_k_dense_replace\": 2,\n"
+
+static void wrong_files_of_latent_attention_are_refused_with_the_line(void **state)
+{
+        (void)state;
+        check_refused(LATENT "\"v_head_dim\": 8}", ": q_lora_rank is missing, a whole number or null");
+        check_refused(LATENT "\"q_lora_rank\": 0, \"v_head_dim\": 8}",
+                      ":4: q_lora_rank is 0, a whole number");
+        check_refused(LATENT "\"q_lora_rank\": null}", ": v_head_dim is missing");
+        check_refused(LATENT "\"q_lora_rank\": null, \"v_head_dim\": 11}",
+                      ":4: v_head_dim is 11; values wider than a head of queries (10 columns) are not built");
+        check_refused(LATENT "\"q_lora_rank\": null, \"v_head_dim\": 8, \"num_key_value_heads\": 4}",
+                      ":4: num_key_value_heads is 4, and of latent attention they are as many as");
+        check_refused(LATENT "\"q_lora_rank\": 8, \"v_head_dim\": 8, \"attention_bias\": true}",
+                      ":4: attention_bias is true, only false is built");
+        check_refused(
+                LIKE_LLAMA("deepseek_v3") "\"kv_lora_rank\": 16, \"q_lora_rank\": 8, \"v_head_dim\": 8,\n"
+                                          "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 3,\n"
+                                          "\"first_k_dense_replace\": 2}",
+                ":4: qk_rope_head_dim is 3; rotary positions need an even number");
+        check_refused(
+                LIKE_LLAMA(
+                        "qwen2") "\"num_key_value_heads\": 2, \"head_dim\": 8,\n"
+                                 "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0}}",
+                ":4: mscale is 1.0, only null");
+}
+
+/* The attention of DeepSeek-V3 as Hugging Face has it, in two dense layers. */
+static void latent_attention_has_the_published_parameters_and_operations(void **state)
+{
+        (void)state;
+        struct gpt gpt;
+        check_back(
+                "{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 2, \"hidden_size\": 7168,\n"
+                "\"intermediate_size\": 18432, \"num_attention_heads\": 128, \"num_key_value_heads\": 128,\n"
+                "\"vocab_size\": 129280, \"max_position_embeddings\": 163840, \"q_lora_rank\": 1536,\n"
+                "\"kv_lora_rank\": 512, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64,\n"
+                "\"v_head_dim\": 128, \"first_k_dense_replace\": 2, \"rope_scaling\": {\"type\": \"yarn\",\n"
+                "\"beta_fast\": 32, \"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0,\n"
+                "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}",
+                &gpt);
+        assert_true(gpt.head_size == 192 && gpt.rope_interleaved && gpt.rope_scaling.length == 1);
+        const int64_t attention = 187107328, mlp = 3 * INT64_C(7168) * 18432,
+                      embedding = INT64_C(129280) * 7168;
+        assert_int_equal(gpt_parameters(&gpt), 2 * (attention + mlp + 2 * 7168) + 2 * embedding + 7168);
+        /* Queries and keys of 192 columns, and values of 128: zeros behind these are no operations. */
+        const double tokens = 4096, products = (double)(attention - 1536 - 512 + mlp);
+        const double layer = tokens * (2 * products + 2 * tokens * 128 * (192 + 128));
+        assert_close(gpt_batch_flops(&gpt, 1, 4096, RECOMPUTE_NONE),
+                     3 * (2 * layer + 2 * tokens * (double)embedding), 1e-12);
+}
+
 /* As transformers 4 and 5 write them; what a file does not say is as it is there. */
 static void a_llama_is_read_as_transformers_writes_it(void **state)
 {
@@ -1932,6 +1987,8 @@ int main(void)
                 cmocka_unit_test(scaled_positions_that_are_not_built_are_refused_with_the_line),
                 cmocka_unit_test(wrong_files_of_those_like_a_llama_are_refused_with_the_line),
                 cmocka_unit_test(files_of_those_like_a_llama_are_read),
+                cmocka_unit_test(wrong_files_of_latent_attention_are_refused_with_the_line),
+                cmocka_unit_test(latent_attention_has_the_published_parameters_and_operations),
                 cmocka_unit_test(a_llama_is_read_as_transformers_writes_it),
                 cmocka_unit_test(weights_are_no_model),
                 cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),

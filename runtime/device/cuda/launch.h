@@ -43,6 +43,10 @@ cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward
         cuda_residual;
 /* rope.cu */
 cuda_launch_fn cuda_rope;
+/* columns.cu */
+cuda_launch_fn cuda_split_columns, cuda_join_columns, cuda_narrow, cuda_widen;
+/* latent.cu */
+cuda_launch_fn cuda_latent_qkv, cuda_latent_qkv_backward;
 /* swiglu.cu */
 cuda_launch_fn cuda_swiglu, cuda_swiglu_backward, cuda_weighted_swiglu, cuda_weighted_swiglu_backward;
 /* experts.cu */

@@ -147,6 +147,9 @@ bench-prediction-families: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite families
 bench-prediction-llama: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
+# The validation losses of a GPT-2, a Llama and a mixture of experts on one text (an hour): make bench-learning TEXT=FILE
+bench-learning: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/learning.py $(if $(TEXT),--data $(TEXT)) $(LEARNING_FLAGS)
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
@@ -207,4 +210,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

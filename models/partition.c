@@ -484,9 +484,9 @@ bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
 struct partition_products partition_products(const struct gpt *gpt)
 {
         struct partition_products products = {0};
-        for (int kind = 0; kind < 2; kind++) {
-                const struct layer_tensors *block = tensors_of(gpt, kind ? LAYER_DENSE : LAYER_BLOCK);
-                const int layers = kind ? gpt->n_dense : gpt->n_layer - gpt->n_dense;
+        for (int layer = LAYER_DENSE; layer <= LAYER_BLOCK; layer++) {
+                const struct layer_tensors *block = tensors_of(gpt, (enum layer)layer);
+                const int layers = layer == LAYER_DENSE ? gpt->n_dense : gpt->n_layer - gpt->n_dense;
                 int64_t last = 0;
                 for (int i = 0; i < block->rows; i++) {
                         const struct program_tensor *tensor = &block->at[i];

@@ -6,11 +6,13 @@ median and the most of runs that take turns (ours, PyTorch, the limit, ours, ...
 
 Parts:
   limit     the sgemm limit of a step / our step: 1 would be a step that does nothing but its matrix products. The limit is
-            (6 N B T + 6 L B T (T + 1) C) / R, with N = 12 L C^2 + V C the parameters in products, without the positions' table;
+            (6 N B T + 6 L B T (T + 1) C) / R, with N the parameters in products that a token meets: of a GPT-2 12 L C^2 + V C,
+            without the positions' table, of a mixture of experts those of its router and of the experts that are chosen;
             the second term is causal attention's; R is the flop/s of the step's own products, each alone on the
             same threads, the best of several times and of two ways to share it (tests/bench/sgemm.c)
   pytorch   PyTorch's step / ours: the same shapes, fp32, AdamW, clipping to 1, eager, OMP and OpenBLAS threads alike, under
-            the fastest of the settings below, which are tried first
+            the fastest of the settings below, which are tried first on a GPT-2. The Llama and the mixture are transformers' own,
+            of $TRANSFORMERS_PYTHON or of what `make test-transformers` installs
   memory    our most resident memory / what the ledger predicts, and / PyTorch's as it is installed
   ranks     2 ranks of 1 thread against 1 rank of 2: throughput in stages and in replicas, beside what the bubble allows;
             and PyTorch's DistributedDataParallel over gloo, 2 processes of 1 thread, the same batch
@@ -24,6 +26,7 @@ bench.csv that a call does not measure stay as they were. A peer that is not ins
 import argparse
 import array
 import csv
+import functools
 import json
 import os
 import random
@@ -59,12 +62,13 @@ class Shape:
         self.config = {"n_layer": layers, "n_embd": width, "n_head": heads, "vocab_size": vocabulary, "n_positions": length,
                        "tie_word_embeddings": True}
         self.layers, self.width, self.vocabulary = layers, width, vocabulary
+        self.products = 12 * layers * width**2 + vocabulary * width
+        self.of_transformers = False
 
     def flops(self):
         """Of a step: 6 N a token, and causal attention's."""
-        products = 12 * self.layers * self.width**2 + self.vocabulary * self.width
         tokens = self.batch * self.length
-        return 6 * products * tokens + 6 * self.layers * tokens * (self.length + 1) * self.width
+        return 6 * self.products * tokens + 6 * self.layers * tokens * (self.length + 1) * self.width
 
     def write(self, folder):
         self.path = os.path.join(folder, self.name.replace(", ", "-").replace(" ", "") + ".json")
@@ -72,9 +76,27 @@ class Shape:
             json.dump(self.config, file)
 
 
+class OfTransformers(Shape):
+    """The same of a Llama, or with experts a Mixtral, which transformers trains from the same configuration."""
+
+    def __init__(self, name, layers, width, heads, vocabulary, micro, batch, length, *, kv_heads, inner, experts=0, chosen=1):
+        super().__init__(name, layers, width, heads, vocabulary, micro, batch, length)
+        self.config = {"model_type": "mixtral" if experts else "llama", "num_hidden_layers": layers, "hidden_size": width,
+                       "num_attention_heads": heads, "num_key_value_heads": kv_heads, "intermediate_size": inner,
+                       "vocab_size": vocabulary, "max_position_embeddings": length, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                       "hidden_act": "silu", "tie_word_embeddings": True,
+                       **({"num_local_experts": experts, "num_experts_per_tok": chosen} if experts else {})}
+        attention = 2 * width**2 + 2 * width * (width // heads) * kv_heads
+        self.products = layers * (attention + width * experts + chosen * 3 * width * inner) + vocabulary * width
+        self.of_transformers = True
+
+
 SMALL, LARGE = ("6 layers of 384", 6, 384, 6), ("GPT-2 124M", 12, 768, 12)
 SHAPES = [Shape(*LARGE, 50257, 4, 4, 64), Shape(*LARGE, 50257, 4, 4, 256), Shape(*LARGE, 50257, 4, 4, 1024),
           Shape(*SMALL, 50257, 16, 16, 256)]
+# In the parts limit and pytorch only.
+FAMILIES = [OfTransformers("Llama 124M", *LARGE[1:], 50257, 4, 4, 256, kv_heads=12, inner=2048),
+            OfTransformers("Mixtral 284M", *LARGE[1:], 50257, 4, 4, 256, kv_heads=4, inner=1024, experts=8, chosen=2)]
 # Of the ranks: an equal half of the work for each of two stages, so a vocabulary of bytes.
 PARALLEL = Shape(*SMALL, 256, 2, 32, 256)
 
@@ -85,14 +107,29 @@ class Bench:
         os.makedirs(self.folder, exist_ok=True)
         self.scratch = os.path.join(self.folder, "work")
         os.makedirs(self.scratch, exist_ok=True)
-        for shape in (*SHAPES, PARALLEL):
+        for shape in (*SHAPES, *FAMILIES, PARALLEL):
             shape.write(self.scratch)
         self.measured, self.csv = [], os.path.join(self.folder, "bench.csv")
         self.memory = {}  # of our runs so far on all cores, by the shape's name
         self.cores = len(os.sched_getaffinity(0))
-        self.torch = find_torch()
+        self.torch = find_python("torch", os.environ.get("PYTORCH"), "/usr/bin/python3", sys.executable,
+                                 os.environ.get("TRANSFORMERS_PYTHON"))
         if not self.torch:
             print("PyTorch is not installed (Debian: python3-torch): what is measured against it is skipped")
+
+    @functools.cached_property
+    def transformers(self):
+        """The interpreter that has them, looked for when a shape needs it: that takes seconds."""
+        found = find_python("torch, transformers", os.environ.get("TRANSFORMERS_PYTHON"),
+                            os.path.join(HERE, "..", "..", "build", "transformers", "bin", "python"), self.torch)
+        if not found:
+            print("transformers is not installed (make test-transformers does, or name a Python that has it in "
+                  "$TRANSFORMERS_PYTHON): what is measured against it is skipped")
+        return found
+
+    def python(self, shape):
+        """The interpreter of a shape's peer, or None."""
+        return self.transformers if shape.of_transformers else self.torch
 
     def data(self, shape):
         """Random tokens, as PyTorch's are: a .bin of uint16."""
@@ -124,10 +161,12 @@ class Bench:
     def pytorch(self, shape, threads, setting, processes=1, steps=1):
         """(seconds of a step, bytes)"""
         _, environment, options = SETTINGS[setting]
-        command = [self.torch, os.path.join(HERE, "gpt2_pytorch.py"), "--device", "cpu", "--precision", "fp32", "--eager",
+        command = [self.python(shape), os.path.join(HERE, "gpt2_pytorch.py"), "--device", "cpu", "--precision", "fp32", "--eager",
                    "--threads", threads, "--processes", processes, "--warm-up", 1, "--steps", steps, "--micro-batch-size",
                    shape.micro, "--batch-size", shape.batch, "--seq-len", shape.length, *options]
-        for key in ("n_layer", "n_embd", "n_head", "vocab_size"):
+        if shape.of_transformers:
+            command += ["--config", shape.path]
+        for key in () if shape.of_transformers else ("n_layer", "n_embd", "n_head", "vocab_size"):
             command += ["--" + key.replace("_", "-"), shape.config[key]]
         found = json.loads(run(command, dict(environment, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))))
         return statistics.median(found["seconds"]), found["memory_bytes"]
@@ -240,9 +279,10 @@ def kind_of(row):
     return threads.group() if threads else row["unit"]
 
 
-def find_torch():
-    for python in (os.environ.get("PYTORCH"), "/usr/bin/python3", sys.executable):
-        if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+def find_python(modules, *candidates):
+    """The first interpreter that imports them."""
+    for python in filter(shutil.which, filter(None, candidates)):
+        if subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode == 0:
             return python
     return None
 
@@ -275,11 +315,13 @@ def named(shape, threads):
 
 def part_steps(bench, limit, pytorch):
     """limit and pytorch: they share our runs."""
-    pytorch = pytorch and bench.torch
-    for shape in SHAPES:
+    for shape in (*SHAPES, *FAMILIES):
         for threads in threads_of(bench):
             name = named(shape, threads)
             if not bench.wanted(name):
+                continue
+            against = pytorch and bench.python(shape)
+            if not limit and not against:
                 continue
             long = shape.length >= 1024
             runs = max(1, bench.runs // 2) if long else bench.runs
@@ -289,13 +331,13 @@ def part_steps(bench, limit, pytorch):
                 ours.append(seconds)
                 if threads == bench.cores:
                     bench.memory.setdefault(shape.name, []).append(report["memory"])
-                if pytorch:
+                if against:
                     peer.append(bench.pytorch(shape, threads, bench.fastest_setting(), steps=3 if shape.length <= 64 else 1)[0])
                 if limit:
                     least.append(bench.limit(shape, threads))
             if limit:
                 bench.add("limit", name, "sgemm limit / our step", [a / b for a, b in zip(least, ours)])
-            if pytorch:
+            if against:
                 bench.add("pytorch", name, "PyTorch's step / ours", [a / b for a, b in zip(peer, ours)])
 
 

@@ -15,6 +15,8 @@ On a CPU, with --precision fp32 --eager, it also does with PyTorch 1.13, which h
 scores, scale and mask are one baddbmm, and softmax and a second batched product follow. --processes 2 trains by
 DistributedDataParallel over gloo, gradients summed after the last micro-batch only, in the buckets themselves; each process
 has an equal share of the batch, and --threads of its own.
+
+With --config FILE the model is that of transformers which a config.json describes, such as a Llama, of random weights.
 """
 import argparse
 import contextlib
@@ -86,6 +88,22 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
+class OfTransformers(nn.Module):
+    """The model of a config.json, as transformers has it."""
+
+    def __init__(self, path):
+        super().__init__()
+        import transformers  # only here: few have it
+        with open(path) as file:
+            config = json.load(file)
+        config = transformers.AutoConfig.for_model(config.pop("model_type"), use_cache=False, **config)
+        self.model = transformers.AutoModelForCausalLM.from_config(config)
+
+    def forward(self, tokens, targets):
+        logits = self.model(tokens).logits
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
 def optimizer_of(model, how):
     decayed = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() < 2]
@@ -114,6 +132,7 @@ def parse():
                           ("micro-batch-size", 8), ("batch-size", 64), ("steps", 6), ("warm-up", 3), ("threads", 0),
                           ("processes", 1)):
         parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--config", help="a config.json, of transformers; instead of --n-layer, --n-embd, --n-head, --vocab-size")
     parser.add_argument("--clip", type=float, default=1)
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
@@ -129,9 +148,9 @@ def train(a):
         torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
-    model = GPT2(a).to(a.device)
-    shape = (a.micro_batch_size, a.seq_len)
-    data = [tuple(torch.randint(a.vocab_size, shape, device=a.device) for _ in range(2))
+    model = (OfTransformers(a.config) if a.config else GPT2(a)).to(a.device)
+    vocabulary, shape = model.model.config.vocab_size if a.config else a.vocab_size, (a.micro_batch_size, a.seq_len)
+    data = [tuple(torch.randint(vocabulary, shape, device=a.device) for _ in range(2))
             for _ in range(a.batch_size // a.micro_batch_size // a.processes)]
     optimizer = optimizer_of(model, {"fused": True} if gpu else {"foreach": a.foreach})
     ready = model if a.eager else torch.compile(model)

@@ -1,6 +1,8 @@
 /* The rate of matrix products on this machine: every product of a training step (models/workload.h), and
  * together as often as the step has them. On several threads each is done both ways, by one call of BLAS with
- * threads of its own and by a call of one thread for each share of the rows; the faster counts. Prints JSON.
+ * threads of its own and by a call of one thread for each share of the rows; the faster counts. A product of
+ * experts is a product for each of them, of an even share of the rows and its own matrix; a share of its rows
+ * is then of all experts' rows, so that threads have experts of their own. Prints JSON.
  *
  *     sgemm MODEL MICRO_BATCH SEQ_LEN THREADS
  *
@@ -30,7 +32,23 @@ static double now(void)
 /* A product of weights: attention's are many and small, and count in the flops alone. */
 static bool is_product(const struct kernel *kernel)
 {
-        return kernel->k > 0 && kernel->batch == 1;
+        return kernel_descriptor(kernel->kind)->products > 0 && kernel->batch == 1;
+}
+
+/* The products that it consists of, and the rows that they write together. */
+static int64_t experts_of(const struct kernel *kernel)
+{
+        return max_int64(kernel->experts, 1);
+}
+
+static bool of_gradients(const struct kernel *kernel)
+{
+        return kernel->kind == KERNEL_GROUPED_MATMUL_BACKWARD;
+}
+
+static int64_t rows_of(const struct kernel *kernel)
+{
+        return of_gradients(kernel) ? experts_of(kernel) * kernel->m : kernel->m;
 }
 
 static double product_flops(const struct kernel *kernel)
@@ -58,23 +76,37 @@ struct operands {
         float *a, *b, *c;
 };
 
-/* Rows [first, first + rows) of the result. */
+/* Rows [first, end) of all that are written. */
 struct share {
         const struct kernel *of;
         const struct operands *x;
-        int64_t first, rows;
+        int64_t first, end;
 };
 
 static void *multiply(void *argument)
 {
         const struct share *share = argument;
         const struct kernel *of = share->of;
-        const int m = (int)of->m, n = (int)of->n, k = (int)of->k;
-        const float *a = share->x->a + share->first * (of->transpose_a ? 1 : of->k);
-        cblas_sgemm(CblasRowMajor, of->transpose_a ? CblasTrans : CblasNoTrans,
-                    of->transpose_b ? CblasTrans : CblasNoTrans, (int)share->rows, n, k, 1, a,
-                    of->transpose_a ? m : k, share->x->b, of->transpose_b ? k : n, of->accumulate ? 1 : 0,
-                    share->x->c + share->first * of->n, n);
+        const int64_t experts = experts_of(of), rows = rows_of(of), m = of->m, n = of->n;
+        const bool gradients = of_gradients(of);
+        for (int64_t e = 0; e < experts; e++) {
+                const int64_t first = max_int64(share->first, rows * e / experts);
+                const int64_t end = min_int64(share->end, rows * (e + 1) / experts);
+                if (first >= end)
+                        continue;
+                /* Of gradients the rows of tokens are inside the product, [from, from + k); else experts have
+                 * matrices of their own. */
+                const int64_t from = gradients ? of->k * e / experts : 0;
+                const int64_t k = gradients ? of->k * (e + 1) / experts - from : of->k;
+                const float *a = share->x->a + (gradients         ? from * m + first - m * e
+                                                : of->transpose_a ? first
+                                                                  : first * k);
+                const float *b = share->x->b + (gradients ? from * n : e * k * n);
+                cblas_sgemm(CblasRowMajor, of->transpose_a ? CblasTrans : CblasNoTrans,
+                            of->transpose_b ? CblasTrans : CblasNoTrans, (int)(end - first), (int)n, (int)k,
+                            1, a, (int)(of->transpose_a ? m : k), b, (int)(of->transpose_b ? k : n),
+                            of->accumulate ? 1 : 0, share->x->c + first * n, (int)n);
+        }
         return NULL;
 }
 
@@ -82,10 +114,8 @@ static void multiply_in_shares(const struct kernel *of, const struct operands *x
 {
         struct share share[MAX_THREADS] = {{0}};
         pthread_t thread[MAX_THREADS];
-        for (int i = 0; i < threads; i++) {
-                const int64_t first = of->m * i / threads;
-                share[i] = (struct share){of, x, first, of->m * (i + 1) / threads - first};
-        }
+        for (int i = 0; i < threads; i++)
+                share[i] = (struct share){of, x, rows_of(of) * i / threads, rows_of(of) * (i + 1) / threads};
         for (int i = 1; i < threads; i++)
                 if (pthread_create(&thread[i], NULL, multiply, &share[i]))
                         abort();
@@ -97,7 +127,7 @@ static void multiply_in_shares(const struct kernel *of, const struct operands *x
 static double min_seconds(const struct kernel *kernel, const struct operands *x, int threads)
 {
         double min = 1e30, spent = 0;
-        struct share whole = {kernel, x, 0, kernel->m};
+        struct share whole = {kernel, x, 0, rows_of(kernel)};
         for (int i = 0; i < 2 * REPEAT && (i < 4 || spent < SECONDS_ENOUGH); i++) {
                 const bool shares = threads > 1 && i % 2;
                 openblas_set_num_threads(shares ? 1 : threads);
@@ -131,8 +161,9 @@ static struct operands operands_for(const struct kernel *kernels, int count)
                 if (!is_product(&kernels[i]))
                         continue;
                 a = max_int64(a, kernels[i].m * kernels[i].k);
-                b = max_int64(b, kernels[i].k * kernels[i].n);
-                c = max_int64(c, kernels[i].m * kernels[i].n);
+                b = max_int64(b, (of_gradients(&kernels[i]) ? 1 : experts_of(&kernels[i])) * kernels[i].k *
+                                         kernels[i].n);
+                c = max_int64(c, rows_of(&kernels[i]) * kernels[i].n);
         }
         return (struct operands){numbers(a), numbers(b), numbers(c)};
 }

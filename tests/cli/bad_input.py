@@ -303,6 +303,7 @@ CASES = [
     simulate("a recomputation that does not exist", "--recompute selected"),
     simulate("zero 3 of a pipeline", "--zero 3"),
     simulate("zero 3 of backwards in parts", "--pp 1 --dp 2 --zero 3 --schedule zero-bubble"),
+    simulate("zero 3 of a model whose first layers have no experts", "--pp 1 --dp 2 --zero 3", model="model_first.json"),
     simulate("zero in words", "--zero optimizer"),
     simulate("an empty bucket", f"{SUMMIT} --bucket-params 0"),
     simulate("a bucket larger than the parameters", f"{SUMMIT} --bucket-params 61121"),
@@ -518,7 +519,7 @@ def write_models(folder):
         "model": {}, "model_ascii": {"vocab_size": 128}, "model_heads": {"n_head": 5}, "model_absurd": {"n_layer": 10 ** 15},
         "model_untied": {"tie_word_embedding": False},
         "model_large": {"n_layer": 1000, "n_embd": 131072, "n_head": 64},
-        "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 131072},
+        "model_limits": {"n_layer": 10000, "n_embd": 131072, "n_head": 1024, "n_positions": 262144},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**model, **changes}, indent=1))
@@ -533,7 +534,8 @@ def write_models(folder):
         "model_rope": {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}, "model_activation": {"hidden_act": "gelu"},
         "model_kv": {"num_key_value_heads": 3},
         "model_chosen": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
-        "model_dense": {**qwen3_moe, "mlp_only_layers": [0]}, "model_sparse": {**qwen3_moe, "decoder_sparse_step": 2},
+        "model_dense": {**qwen3_moe, "mlp_only_layers": [1]}, "model_first": {**qwen3_moe, "mlp_only_layers": [0]},
+        "model_sparse": {**qwen3_moe, "decoder_sparse_step": 2},
         "model_deepseek": {"model_type": "deepseek_v3"},
     }
     for name, changes in variants.items():

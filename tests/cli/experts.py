@@ -165,6 +165,42 @@ def check_qwen3_moe(tap, bench):
                          f"qwen3_moe{'' if normalised else ', not normalised'}, {named(grid, ep, *more)}")
 
 
+def check_kinds_of_blocks(tap, bench):
+    """A model whose first blocks have an MLP in the place of experts: stages, and chunks of a stage, with blocks of either kind and
+    of both, in every schedule."""
+    model = bench.path("dense.json")
+    with open(model, "w") as file:
+        json.dump({"model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 32, "moe_intermediate_size": 38,
+                   "intermediate_size": 58, "mlp_only_layers": [0], "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+                   "vocab_size": 257, "max_position_embeddings": 16, "num_experts": 4, "num_experts_per_tok": 2,
+                   "norm_topk_prob": True, "output_router_logits": True}, file)
+    one = bench.together(model, 1)
+    for grid, ep, schedule, more in (((2, 1, 1), 1, "axonn", ()), ((4, 1, 1), 1, "gpipe", ()),
+                                     ((2, 1, 1), 1, "interleaved", ("--virtual-stages", 2)), ((2, 1, 1), 1, "zero-bubble", ()),
+                                     ((1, 1, 1), 1, "zero-bubble", ("--fusion", "off", "--recompute", "full")),
+                                     ((1, 2, 1), 1, "reverse-first-k", ("--deferred-layers", 2)),
+                                     ((1, 2, 1), 1, "fast-forward", ("--overlap-allreduce",)),
+                                     ((2, 2, 2), 2, "1f1b", ("--zero", 1, *SPLIT)), ((1, 2, 1), 2, "axonn", ("--recompute", "layer"))):
+        losses = bench.train(model, grid, ep, "--schedule", schedule, *more)
+        difference = shards.worst(losses, one)
+        tap.ok(difference is not None and difference <= TOLERANCE, f"first layers without experts, {named(grid, ep, schedule, *more)}",
+               losses if difference is None else difference)
+    check_report(tap, bench, model, (2, 2, 1), 2, "1f1b", ("--precision", "mixed"))
+    check_report(tap, bench, model, (2, 1, 1), 1, "zero-bubble", ("--precision", "mixed"))
+
+
+def check_report(tap, bench, model, grid, ep, schedule, more):
+    real, predicted = bench.path("real.json"), bench.path("predicted.json")
+    bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
+    _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
+                               grid[0] * grid[1] * grid[2], "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12,
+                               *more, "--profile", "a100-datasheet", "--platform", "generic", "--report", predicted])
+    with open(real) as a, open(predicted) as b:
+        ours, theirs = ([(rank["bytes"], rank["host_bytes"]) for rank in json.load(file)["ranks"]] for file in (a, b))
+    tap.ok(ours == theirs, f"{os.path.basename(model)}, {named(grid, ep, schedule, *more)}: memory of every rank as predicted, to the byte",
+           out + err)
+
+
 def check_memory(tap, bench):
     """A rank's memory in a real training and in the simulation of the same plan."""
     half = ("--precision", "mixed")
@@ -172,14 +208,7 @@ def check_memory(tap, bench):
                                      ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half)),
                                      ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
                                      ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
-        model, real, predicted = bench.model(grid[2]), bench.path("real.json"), bench.path("predicted.json")
-        bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
-        _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
-                                   grid[0] * grid[1] * grid[2], "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12,
-                                   *more, "--profile", "a100-datasheet", "--platform", "generic", "--report", predicted])
-        with open(real) as a, open(predicted) as b:
-            ours, theirs = ([(rank["bytes"], rank["host_bytes"]) for rank in json.load(file)["ranks"]] for file in (a, b))
-        tap.ok(ours == theirs, f"{named(grid, ep, *more)}: memory of every rank as predicted, to the byte", out + err)
+        check_report(tap, bench, bench.model(grid[2]), grid, ep, schedule, more)
 
 
 def main():
@@ -198,6 +227,7 @@ def main():
         check_checkpoints(tap, bench)
         check_mixtures(tap, bench)
         check_qwen3_moe(tap, bench)
+        check_kinds_of_blocks(tap, bench)
         check_memory(tap, bench)
     tap.end()
 

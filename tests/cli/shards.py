@@ -53,6 +53,8 @@ LIKE_LLAMA = {
 }
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
                     (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1))]
+# Of those with experts; more in experts.py.
+EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT))]
 # What is the same in another format: to the same plan with one shard.
 HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
 
@@ -186,7 +188,7 @@ def main():
         half = ("--precision", "mixed")  # a datasheet has fused attention, which a Llama's always is, in 16 bits alone
         for name, keys in LIKE_LLAMA.items():
             model = llama_of(folder, **keys)
-            for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS:
+            for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS + (EXPERT_PLANS if "num_local_experts" in keys else []):
                 one = train(folder, model, (1, 1, 1), "axonn", *(("--clip", 0.1) if "--clip" in more else ()))
                 difference = worst(train(folder, model, (pp, dp, tp), schedule, *more), one)
                 tap.ok(difference is not None and difference <= LLAMA_TOLERANCE,

@@ -20,6 +20,21 @@ static void end_layers(void *context, int rank, struct op *op)
         op->more = op->offset > 0;
 }
 
+/* A pass in which experts exchange tokens goes on to its last part. */
+static void end_parts(void *context, int rank, struct op *op)
+{
+        (void)context, (void)rank;
+        if (!op_of_pass(op))
+                return;
+        op->more = op->kind == OP_TENSOR || op->segment + 1 < PAPER_PARTS;
+        op->group = GROUP_EXPERTS;
+}
+
+int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
+{
+        return plan_expert_ranks(plan) > 1 ? (parameters - plan->embedding_parameters) / 2 : 0;
+}
+
 struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters, bool eager,
                                     paper_seconds_fn *seconds, paper_watch_fn *issued,
                                     paper_watch_fn *completed, void *context)
@@ -27,20 +42,24 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
         struct core_stage *stages = calloc((size_t)plan->pp, sizeof *stages);
         assert(stages);
         for (int i = 0; i < plan->pp; i++)
-                stages[i] = (struct core_stage){.parameters = parameters,
-                                                .slot_bytes = PAPER_SLOT_BYTES,
-                                                .embedded_bytes = PAPER_EMBEDDED_BYTES,
-                                                .head_bytes = PAPER_HEAD_BYTES,
-                                                .units = {.blocks = PAPER_BLOCKS,
-                                                          .embedding = PAPER_EMBEDDING,
-                                                          .block = PAPER_BLOCK,
-                                                          .head = PAPER_HEAD,
-                                                          .head_gradient = PAPER_HEAD_GRADIENT}};
+                stages[i] =
+                        (struct core_stage){.parameters = parameters,
+                                            .expert_parameters = paper_expert_parameters(plan, parameters),
+                                            .slot_bytes = PAPER_SLOT_BYTES,
+                                            .embedded_bytes = PAPER_EMBEDDED_BYTES,
+                                            .head_bytes = PAPER_HEAD_BYTES,
+                                            .units = {.blocks = PAPER_BLOCKS,
+                                                      .embedding = PAPER_EMBEDDING,
+                                                      .block = PAPER_BLOCK,
+                                                      .head = PAPER_HEAD,
+                                                      .head_gradient = PAPER_HEAD_GRADIENT}};
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = plan,
                 .stages = stages,
                 .eager = eager,
-                .physics = {.seconds = seconds, .fill = end_layers, .context = context},
+                .physics = {.seconds = seconds,
+                            .fill = plan_expert_ranks(plan) > 1 ? end_parts : end_layers,
+                            .context = context},
                 .issued = issued,
                 .completed = completed});
         assert(paper);

@@ -17,6 +17,12 @@ enum { PAPER_LEFT = 5 * PAPER_LAYER };
 /* Zero 3: blocks, and parameters of what is gathered whole. */
 enum { PAPER_BLOCKS = 3, PAPER_EMBEDDING = 11, PAPER_BLOCK = 5, PAPER_HEAD = 13, PAPER_HEAD_GRADIENT = 4 };
 
+/* Experts spread over replicas: parts of every forward and backward, with an exchange between two. */
+enum { PAPER_PARTS = 3 };
+
+/* Returns how many of every stage's `parameters` are of such experts; they come first. */
+int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters);
+
 /* Seconds that `op` takes on `rank`, as struct paper_physics has it. */
 typedef double paper_seconds_fn(void *context, int rank, const struct op *op);
 

@@ -64,13 +64,14 @@ struct seen {
         bool buffer_ready[PLAN_UPDATE_BUFFERS]; /* updated */
         int fetch_order[128];                   /* the update of each fetch */
         uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
+        int chain, chain_vmb;                   /* spread experts: how far a forward or backward has come */
         bool passing;                           /* zero 3: a forward or backward is under way */
         struct unit units[UNITS];
 };
 
 struct observer {
         struct plan plan;
-        int64_t parameters;
+        int64_t parameters, experts;
         int ranks;
         bool eager, overflow;
         struct seen *seen;
@@ -100,6 +101,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
         struct observer *o = allocate(1, sizeof *o);
         o->plan = *plan;
         o->parameters = parameters;
+        o->experts = paper_expert_parameters(plan, parameters);
         o->ranks = plan->pp * plan->dp;
         o->eager = eager;
         o->overflow = overflow;
@@ -155,6 +157,33 @@ static bool shares_chunks(const struct observer *o)
 static bool gathers_units(const struct observer *o)
 {
         return o->plan.zero == 3;
+}
+
+/* Whether parameter p is of experts, of which each replica has others: those of replicas that lie plan.ep
+ * apart are the same. */
+static bool is_spread(const struct observer *o, int64_t p)
+{
+        return p < o->experts;
+}
+
+static bool exchanges_tokens(const struct observer *o)
+{
+        return o->plan.ep > 1;
+}
+
+/* Between the replicas of which gradients of p are summed. */
+static enum op_group group_of(const struct observer *o, int64_t p)
+{
+        return is_spread(o, p) ? GROUP_EXPERT_DATA : GROUP_DATA;
+}
+
+/* The first replica of that group, and how far the next one is from it. */
+static struct same {
+        int first, apart;
+} same_as(const struct observer *o, int rank, int64_t p)
+{
+        const int replica = plan_replica(&o->plan, rank);
+        return is_spread(o, p) ? (struct same){replica % o->plan.ep, o->plan.ep} : (struct same){0, 1};
 }
 
 /* ---- virtual micro-batches ---- */
@@ -432,20 +461,23 @@ static bool shared(const struct observer *o, int rank, int64_t p)
         int stage = plan_stage(&o->plan, rank);
         if (!o->plan.tied || o->plan.pp == 1 || o->plan.forward_only)
                 return false;
-        return (stage == 0 && p < o->plan.embedding_parameters) ||
+        return (stage == 0 && !is_spread(o, p) && p < o->experts + o->plan.embedding_parameters) ||
                (stage == o->plan.pp - 1 && p >= o->parameters - o->plan.embedding_parameters);
 }
 
-/* How far into its chunk parameter p is: chunks are counted from where the shared embedding begins or ends.
- */
+/* How far into its chunk parameter p is: chunks are counted from where the shared embedding begins or ends,
+ * those of experts from the first one. */
 static int64_t in_chunk(const struct observer *o, int rank, int64_t p)
 {
+        const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
         const bool last = plan_stage(&o->plan, rank) > 0, tied = o->plan.tied && o->plan.pp > 1;
         const int64_t embedding = tied ? o->plan.embedding_parameters : 0;
-        const int64_t begin =
-                last ? o->parameters - embedding : embedding; /* of the embedding, or behind it */
+        const int64_t begin = last ? o->parameters - embedding
+                                   : o->experts + embedding; /* of the embedding, or behind it */
         const bool from_edge = last ? shared(o, rank, p) : !shared(o, rank, p);
-        return (from_edge ? p - begin : p) % (o->plan.bucket_parameters * o->plan.allreduce_buckets);
+        if (is_spread(o, p))
+                return p % chunk;
+        return (p - (from_edge ? begin : o->experts)) % chunk;
 }
 
 /* Whether [offset, offset + count) lies in one chunk. */
@@ -453,7 +485,8 @@ static bool of_one_chunk(const struct observer *o, int rank, const struct op *op
 {
         return in_chunk(o, rank, op->offset) + op->count - 1 ==
                        in_chunk(o, rank, op->offset + op->count - 1) &&
-               shared(o, rank, op->offset) == shared(o, rank, op->offset + op->count - 1);
+               shared(o, rank, op->offset) == shared(o, rank, op->offset + op->count - 1) &&
+               is_spread(o, op->offset) == is_spread(o, op->offset + op->count - 1);
 }
 
 static void issue_range(struct observer *o, int rank, const struct op *op)
@@ -770,6 +803,39 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
         complete_pipeline(o, rank, &pass);
 }
 
+/* ---- passes of spread experts, part by part ---- */
+
+/* A part computes, an exchange of tokens follows, the next part computes, ...; in this order. */
+static void issue_part(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const bool exchange = op->kind == OP_TENSOR;
+        const uint64_t word =
+                ((uint64_t)op->of * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
+        if (s->chain == 0) {
+                const struct op pass = whole_pass(op);
+                s->chain_vmb = vmb_of(o, op);
+                issue_pipeline(o, rank, &pass);
+        }
+        expect(o, op->lane == (exchange ? LANE_TENSOR : LANE_COMPUTE) && vmb_of(o, op) == s->chain_vmb,
+               "a pass that has begun goes on to its end");
+        expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
+               "parts and exchanges of a pass take turns");
+        expect(o, !exchange || op->group == GROUP_EXPERTS, "tokens go to the replicas with all experts");
+        if (exchange)
+                s->collectives[GROUP_EXPERTS] = (s->collectives[GROUP_EXPERTS] ^ (word + 1)) * 0x100000001B3u;
+}
+
+static void complete_part(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        if (++s->chain < 2 * PAPER_PARTS - 1)
+                return;
+        const struct op pass = whole_pass(op);
+        s->chain = 0;
+        complete_pipeline(o, rank, &pass);
+}
+
 /* ---- what follows it ---- */
 
 static bool computed(const struct observer *o, int rank)
@@ -793,8 +859,9 @@ static bool summed(const struct observer *o, int rank, int64_t p)
  */
 static bool in_share(const struct observer *o, int rank, const struct op *chunk, int64_t p)
 {
-        const int64_t each = (chunk->count + o->plan.dp - 1) / o->plan.dp;
-        return (p - chunk->offset) / each == plan_replica(&o->plan, rank);
+        const struct same same = same_as(o, rank, p);
+        const int64_t replicas = o->plan.dp / same.apart, each = (chunk->count + replicas - 1) / replicas;
+        return (p - chunk->offset) / each == plan_replica(&o->plan, rank) / same.apart;
 }
 
 static bool all_summed(const struct observer *o, int rank)
@@ -822,8 +889,8 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
                 expect(o, !o->plan.mixed || s->touched[p].looked == 1,
                        "local gradients are looked at before sums change them");
                 expect(o,
-                       op->group == GROUP_DATA ||
-                               (shared(o, rank, p) && (o->plan.dp == 1 || s->touched[p].reduced == 1)),
+                       op->group == group_of(o, p) || (op->group == GROUP_EMBEDDING && shared(o, rank, p) &&
+                                                       (o->plan.dp == 1 || s->touched[p].reduced == 1)),
                        "the shared embedding, and no more, is summed after the replicas");
                 o->seen[rank].touched[p].exchanging |= op->group == GROUP_EMBEDDING;
         }
@@ -833,9 +900,10 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
 static void check_gather(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        expect(o, shares_chunks(o) && op->group == GROUP_DATA && no_overflow(o, rank),
+        expect(o, shares_chunks(o) && no_overflow(o, rank),
                "weights are gathered where replicas have shares, and there is no overflow");
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
+                expect(o, op->group == group_of(o, p), "weights are gathered from those that have them");
                 expect(o, p < o->parameters && s->touched[p].reduced == 1,
                        "weights are gathered after their gradients were summed");
                 expect(o, !in_share(o, rank, op, p) || s->touched[p].fresh == 1,
@@ -856,7 +924,7 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
                 s->collectives[op->group] = (s->collectives[op->group] ^ (words[i] + 1)) * 0x100000001B3u;
         bool gathers = op->kind == OP_ALL_GATHER;
         bool gradients = gathers || op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALLREDUCE;
-        bool scatters = shares_chunks(o) && op->group == GROUP_DATA;
+        bool scatters = shares_chunks(o) && op->group != GROUP_EMBEDDING;
         expect(o,
                op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
                        (gradients || op->group == GROUP_WORLD),
@@ -886,7 +954,9 @@ static void check_places(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
-        const int64_t max = o->parameters / o->plan.dp + o->parameters / chunk + 2;
+        const int64_t of_experts = exchanges_tokens(o) ? o->experts * o->plan.ep / o->plan.dp + 2 : 0;
+        const int64_t max =
+                of_experts + (o->parameters - o->experts) / o->plan.dp + o->parameters / chunk + 2;
         expect(o, op->count >= 1 && op->count <= plan_update_parameters(&o->plan),
                "an update fits the buffers of the plan");
         expect(o, op->count <= core_update_parameters(&o->plan, o->parameters), "and those of the stage");
@@ -1039,7 +1109,7 @@ static void complete_optimizer(struct observer *o, int rank, const struct op *op
                     complete_sum(o, rank, op);
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 struct touched *t = &s->touched[p];
-                t->reduced += sums && !gathers && op->group == GROUP_DATA;
+                t->reduced += sums && !gathers && op->group == group_of(o, p);
                 t->gathered += sums && gathers;
                 t->fresh += op->kind == OP_UPDATE;
                 t->own = t->own || (op->of == OP_REDUCE_SCATTER && in_share(o, rank, op, p));
@@ -1109,6 +1179,8 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         check_blocking(o, rank, op);
         if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
+        else if (exchanges_tokens(o) && op_of_pass(op))
+                issue_part(o, rank, op);
         else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
         else
@@ -1131,6 +1203,8 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
         if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
+        else if (exchanges_tokens(o) && op_of_pass(op))
+                complete_part(o, rank, op);
         else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
         else
@@ -1155,10 +1229,11 @@ static void end_vmbs(struct observer *o, int rank)
 /* How many replicas updated parameter p; without zero as if it were one. */
 static int updates_of(const struct observer *o, int rank, int64_t p)
 {
+        const struct same same = same_as(o, rank, p);
         int updates = 0;
         if (!shares_chunks(o))
                 return o->seen[rank].touched[p].updated;
-        for (int replica = 0; replica < o->plan.dp; replica++)
+        for (int replica = same.first; replica < o->plan.dp; replica += same.apart)
                 updates += o->seen[plan_rank(&o->plan, replica, plan_stage(&o->plan, rank), 0)]
                                    .touched[p]
                                    .updated;
@@ -1201,11 +1276,16 @@ static void end_collectives(struct observer *o, int rank)
         const struct plan *plan = &o->plan;
         const struct seen *s = &o->seen[rank];
         int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
+        const int ep = plan_expert_ranks(plan);
         const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage, 0)];
+        const struct seen *same_experts = &o->seen[plan_rank(plan, replica % ep, stage, 0)];
+        const struct seen *other_experts = &o->seen[plan_rank(plan, replica - replica % ep, stage, 0)];
         const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
-                       s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA],
+                       s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA] &&
+                       s->collectives[GROUP_EXPERT_DATA] == same_experts->collectives[GROUP_EXPERT_DATA] &&
+                       s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS],
                "collectives are issued in the same order on all members of a group");
         if (stage == 0)
                 expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],

@@ -97,6 +97,7 @@ static struct core_stage part_of(const struct search *s, int r)
 {
         return (struct core_stage){.stage = stage_of(s, r),
                                    .parameters = s->parameters,
+                                   .expert_parameters = s->plan.ep > 1,
                                    .slot_bytes = 1,
                                    .replicated_count = s->plan.sequence_parallel,
                                    .replica = plan_replica(&s->plan, r),
@@ -221,6 +222,11 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
                        (plan_stage(plan, b) == 0 || plan_stage(plan, b) == plan->pp - 1);
         if (group == GROUP_WORLD || plan_stage(plan, a) != plan_stage(plan, b))
                 return group == GROUP_WORLD;
+        const int ep = plan_expert_ranks(plan), one = plan_replica(plan, a), other = plan_replica(plan, b);
+        if (group == GROUP_EXPERTS)
+                return one / ep == other / ep;
+        if (group == GROUP_EXPERT_DATA)
+                return one % ep == other % ep;
         return group == GROUP_TENSOR ? plan_replica(plan, a) == plan_replica(plan, b)
                                      : plan_shard(plan, a) == plan_shard(plan, b);
 }
@@ -265,6 +271,17 @@ static struct op take(struct rank *rank, int i)
         return op;
 }
 
+/* Whether passes are parts with collectives between them, and of which group these are. */
+static bool chained(const struct plan *plan)
+{
+        return plan->tp > 1 || plan->ep > 1;
+}
+
+static enum op_group together_in_passes(const struct plan *plan)
+{
+        return plan->zero == 3 ? GROUP_DATA : plan->ep > 1 ? GROUP_EXPERTS : GROUP_TENSOR;
+}
+
 static void complete(const struct search *s, struct world *w, int r, int i, int way);
 
 /* Takes the message that a receive on rank r is for; a rendezvous ends the send with it. */
@@ -305,11 +322,13 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
                 core_set_vmb(&s->plan, &op, s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d));
         }
         op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
-        /* Of several shards a forward or backward has two parts, and what is done together between them. */
-        op.more = s->plan.tp > 1 && (op.kind == OP_TENSOR ||
-                                     ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
+        /* Of several shards, or with spread experts, a forward or backward has two parts, and what is done
+         * together between them. */
+        op.more =
+                chained(&s->plan) && (op.kind == OP_TENSOR ||
+                                      ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
         if (op.more && op.kind != OP_TENSOR)
-                op.group = GROUP_TENSOR;
+                op.group = together_in_passes(&s->plan);
         if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer */
                 op.more = op.offset > 0;
         core_complete(core_of(rank), &op);
@@ -358,7 +377,7 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
 /* Shards, or replicas, that have come to the same collective do the same in it. */
 static void check_collectives(struct search *s, const struct world *w)
 {
-        const enum op_group group = s->plan.zero == 3 ? GROUP_DATA : GROUP_TENSOR;
+        const enum op_group group = together_in_passes(&s->plan);
         for (int a = 0; a < s->ranks; a++)
                 for (int b = 0; b < a; b++)
                         if (same_group(&s->plan, a, b, group) &&
@@ -466,25 +485,33 @@ static size_t explore_shards(const struct plan *plan, bool disagrees)
         return disagrees ? states : states + search_all(search);
 }
 
-/* Two shards of one and of two stages never disagree: an order that is fixed in advance is the same for both,
- * and so is AxoNN's on a first and a last stage. On one between, which goes by arrival, they can, which is
- * why that is refused (runtime/plan/options.c). */
-static void no_interleaving_of_shards_deadlocks(void **state)
+/* Two shards of one and of two stages, or two replicas that have experts together, never disagree: an order
+ * that is fixed in advance is the same for both, and so is AxoNN's on a first and a last stage. On one
+ * between, which goes by arrival, they can, which is why that is refused (runtime/plan/options.c). */
+static void no_interleaving_of_shards_or_experts_deadlocks(void **state)
 {
         (void)state;
         static const enum policy_id policies[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B};
         size_t states = 0;
         struct plan plan = small_plan();
-        plan.tp = 2;
-        for (int variant = 0; variant < 2 * 2 * 3; variant++) {
+        for (int variant = 0; variant < 2 * 2 * 3 * 2; variant++) {
+                const bool experts = variant >= 12;
+                plan.tp = experts ? 1 : 2;
+                plan.dp = plan.ep = experts ? 2 : 1;
                 plan.pp = 1 + variant % 2;
-                plan.sequence_parallel = plan.tied = plan.clip = variant / 2 % 2;
-                plan.policy = policies[variant / 4];
+                plan.tied = plan.clip = variant / 2 % 2;
+                plan.sequence_parallel = plan.tied && !experts;
+                plan.zero = plan.tied && experts;
+                plan.policy = policies[variant / 4 % 3];
                 plan.micro_batches = plan.pp == 1 ? 3 : 2;
                 states += explore_shards(&plan, false);
         }
         plan.pp = 3;
         plan.policy = POLICY_AXONN;
+        explore_shards(&plan, true);
+        plan.dp = plan.ep = 1;
+        plan.tp = 2;
+        plan.zero = 0;
         explore_shards(&plan, true);
         print_message("# %zu states\n", states);
         assert_true(states > 1000);
@@ -772,7 +799,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_parted_backwards_deadlocks),
-                cmocka_unit_test(no_interleaving_of_shards_deadlocks),
+                cmocka_unit_test(no_interleaving_of_shards_or_experts_deadlocks),
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),

@@ -530,10 +530,10 @@ static void rope_rotates_heads_by_their_position(void **state)
         }
 }
 
-/* To positions of 131,072, of which the fastest column turns by as many radians. */
+/* To positions of 262,144, of which the fastest column turns by as many radians. */
 static void rope_is_accurate_at_far_positions(void **state)
 {
-        enum { T = 131072, HEAD = 6 };
+        enum { T = 262144, HEAD = 6 };
         const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}};
         struct device *device = *state;
         uint64_t random = seed;

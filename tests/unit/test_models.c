@@ -63,6 +63,24 @@ static void published_models_have_their_published_parameters(void **state)
         }
 }
 
+static void first_layers_without_experts_have_one_mlp_each(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("qwen3-30b-a3b");
+        const int64_t all = gpt_parameters(&gpt), C = gpt.n_embd, experts = gpt.n_expert;
+        gpt.n_dense = 3;
+        gpt.dense_inner = 6144;
+        const int64_t mixture = experts * 3 * C * gpt.n_inner + experts * C, mlp = 3 * C * gpt.dense_inner;
+        assert_int_equal(gpt_parameters(&gpt), all - 3 * (mixture - mlp));
+        int64_t stages = 0; /* of 12 layers each: the first with all three */
+        for (int i = 0; i < 4; i++) {
+                const struct stage stage = partition_stage(&gpt, 4, i);
+                assert_int_equal(partition_dense(&gpt, &stage), i == 0 ? 3 : 0);
+                stages += partition_parameters(&gpt, &stage);
+        }
+        assert_int_equal(stages, gpt_parameters(&gpt));
+}
+
 static void axonn_models_have_the_size_in_their_name(void **state)
 {
         (void)state;
@@ -1596,7 +1614,7 @@ static void the_limits_of_a_file_hold_for_any_model(void **state)
                                   .n_embd = 131072,
                                   .n_head = 1024,
                                   .vocab_size = 2097152,
-                                  .n_positions = 131072};
+                                  .n_positions = 262144};
         struct rv_error_info err = {0};
         assert_int_equal(gpt_check(&right, &err), RV_OK);
         assert_true(gpt_parameters(&right) > 0);
@@ -1952,6 +1970,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(published_models_have_their_published_parameters),
+                cmocka_unit_test(first_layers_without_experts_have_one_mlp_each),
                 cmocka_unit_test(axonn_models_have_the_size_in_their_name),
                 cmocka_unit_test(an_untied_head_is_one_more_matrix),
                 cmocka_unit_test(stages_cover_every_layer_once_and_differ_by_at_most_one),

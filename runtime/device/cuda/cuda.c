@@ -558,6 +558,7 @@ struct device *device_cuda_open(const struct device_request *request, struct rv_
                 return NULL;
         }
         cuda->base.ops = &ops;
+        cuda->base.widest_head = CUDA_WIDEST_HEAD;
         cuda->events.flags = cudaEventDisableTiming;
         cuda->timed.flags = cudaEventDefault;
         if (open_gpu(cuda, request, err) == RV_OK)

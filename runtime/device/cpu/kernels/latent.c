@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* What a row is made of. */
+/* What a row is made of. Columns of a head: all of them, those that turn, which are the last, and those that
+ * are copied, which are the first; and those of a value. */
 struct latent {
-        int64_t heads, width, turned, copied,
-                values; /* columns of a head: all, the last, the first; a value's */
+        int64_t heads, width, turned, copied, values;
         bool interleaved;
         real length;
 };
